@@ -1,0 +1,953 @@
+"""Apache Kafka's JSON message schemas become definitions.
+
+The stages, in the order of this file: read (JSON with ``//`` comments into ``Schema``), merge (the
+schemas of one message from several Kafka releases into one), name (a class name for every struct,
+hints where two collide), write (definition text).
+
+Version ranges are made concrete on reading: a field's ``0+`` in a schema of versions 4 to 18 is
+4 to 18, and within a nested struct at most the versions of the field that holds it. Merging is then a
+union of ranges. The schema of the higher versions wins; an older one adds the versions below it.
+
+What the schemas leave unsaid is in the tables below: where a request is sent, which schemas are
+preceded by a version on the wire, and which integers are codes (``KAFKA_ENUMS``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from krammar.compiler.names import singular, snake_case
+
+# Where a request has to be sent, from the protocol guide and the KIPs that brought the requests.
+# What is not here goes to any broker, or to a partition's leader.
+ROUTING = {
+    name: routing
+    for routing, names in {
+        "admin": (
+            "AllocateProducerIds AlterPartition AlterPartitionReassignments "
+            "AlterUserScramCredentials AssignReplicasToDirs BrokerHeartbeat BrokerRegistration "
+            "ControlledShutdown ControllerRegistration CreatePartitions CreateTopics DeleteTopics "
+            "ElectLeaders Envelope ListPartitionReassignments UpdateFeatures"
+        ),
+        "group coordinator": (
+            "AlterShareGroupOffsets ConsumerGroupDescribe ConsumerGroupHeartbeat DeleteGroups "
+            "DeleteShareGroupOffsets DescribeGroups DescribeShareGroupOffsets Heartbeat JoinGroup "
+            "LeaveGroup OffsetCommit OffsetDelete OffsetFetch ShareGroupDescribe "
+            "ShareGroupHeartbeat StreamsGroupDescribe StreamsGroupHeartbeat "
+            "StreamsGroupTopologyDescriptionUpdate SyncGroup TxnOffsetCommit"
+        ),
+        "txn coordinator": (
+            "AddOffsetsToTxn AddPartitionsToTxn DescribeTransactions EndTxn InitProducerId"
+        ),
+        "share coordinator": (
+            "DeleteShareGroupState InitializeShareGroupState ReadShareGroupState "
+            "ReadShareGroupStateSummary WriteShareGroupState"
+        ),
+    }.items()
+    for name in names.split()
+}
+
+# Schemas of type `data` that Kafka writes behind an int16 version which their JSON leaves out. The
+# last three tolerate any version: a reader takes what it knows and skips the rest.
+VERSION_PREFIXED = frozenset(
+    "ConsumerProtocolAssignment ConsumerProtocolSubscription DefaultPrincipalData ProducerSnapshot "
+    "AbortedTxn ControlRecordTypeSchema EndTxnMarker".split()
+)
+
+# The file for schemas of type `data` that belong together; any other gets a file of its own.
+DATA_FILES = {
+    name: file
+    for file, names in {
+        "consumer_protocol": "ConsumerProtocolAssignment ConsumerProtocolSubscription",
+        "control_records": (
+            "ControlRecordTypeSchema EndTxnMarker KRaftVersionRecord LeaderChangeMessage "
+            "SnapshotFooterRecord SnapshotHeaderRecord VotersRecord"
+        ),
+    }.items()
+    for name in names.split()
+}
+
+# The file for the records of one of Kafka's modules (a folder on the schema's path that ends so).
+MODULE_FILES = {
+    "group-coordinator": "consumer_offsets",
+    "transaction-coordinator": "transaction_state",
+    "share-coordinator": "share_group_state",
+    "metadata": "cluster_metadata",
+    "storage": "remote_log_metadata",
+}
+
+# Integers that are codes: a pattern of `Message.Field.Field…` → the enum and its integer type.
+# The first pattern that fits wins.
+KAFKA_ENUMS = {
+    "*ErrorCode": "ErrorCode int16",
+}
+
+_INTEGERS = {
+    "int8": (-(2**7), 2**7 - 1),
+    "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+    "uint16": (0, 2**16 - 1),
+    "uint32": (0, 2**32 - 1),
+}
+_SCALARS = frozenset(_INTEGERS) | {"bool", "float64", "string", "bytes", "records", "uuid"}
+_KINDS = frozenset(
+    {"request", "response", "header", "data", "metadata", "coordinator-key", "coordinator-value"}
+)
+# Folders of a source tree or a jar that say nothing about what is in them.
+_IDLE_FOLDERS = frozenset({"common", "message", "resources", "main", "src"})
+_WIDTH = 100
+
+Range = tuple[int, int]
+"""Versions from the first to the second, both included."""
+
+_OPEN = 1 << 15
+
+
+class SchemaError(Exception):
+    """Schemas that cannot become definitions. ``line`` is 0 where no single line is at fault.
+
+    ``others`` are the further problems of the same run; ``str()`` shows them all, one a line.
+    """
+
+    def __init__(
+        self, path: Path, line: int, message: str, others: Sequence[SchemaError] = ()
+    ) -> None:
+        super().__init__(path, line, message)
+        self.path = path
+        self.line = line
+        self.message = message
+        self.others = tuple(others)
+
+    def __str__(self) -> str:
+        place = f"{self.path}:{self.line}" if self.line else str(self.path)
+        return "\n".join([f"{place}: {self.message}", *map(str, self.others)])
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """Definition files by name (``metadata.krm`` → text), and what a user should know about them."""
+
+    files: dict[str, str]
+    warnings: tuple[str, ...]
+    messages: tuple[str, ...] = ()
+
+
+def import_schemas(
+    folders: Sequence[Path],
+    *,
+    docs: bool = False,
+    enums: Mapping[str, str] | None = None,
+    releases: Sequence[str] = (),
+) -> ImportResult:
+    """Turn all ``*.json`` schemas below ``folders`` into definitions.
+
+    Of several schemas of one message the one with the highest version wins (of equals, that of the
+    earlier folder); the others supply versions below its lowest. ``docs`` carries the schemas' prose
+    over as comments. ``enums`` maps patterns of ``Message.Field.Field…`` to an enum and its integer
+    type (``{"*.ErrorCode": "ErrorCode int16"}``). ``releases`` names the Kafka release of each folder
+    (``["4.4.0", "3.9.2"]``); with it a comment at the head of every file says what the file follows.
+    Raises ``SchemaError`` for a missing folder and for schemas that are broken or contradict each
+    other; it carries all problems that were found.
+    """
+    problems: list[SchemaError] = []
+    warnings: list[str] = []
+    schemas: list[Schema] = []
+    if releases and len(releases) != len(folders):
+        raise ValueError("as many releases as folders are needed")
+    for folder, release in zip(folders, releases or [""] * len(folders), strict=True):
+        if not folder.is_dir():
+            problems.append(SchemaError(folder, 0, "no such folder"))
+            continue
+        paths = sorted(folder.rglob("*.json"))
+        if not paths:
+            problems.append(SchemaError(folder, 0, "no *.json files in this folder"))
+        read = []
+        for path in paths:
+            try:
+                read.append(_Reader(path, release).read())
+            except SchemaError as error:
+                problems += [error, *error.others]
+        schemas += _pair_up_old_records(read)
+    merged = []
+    for group in _group(schemas):
+        try:
+            merged.append(_merge(group, warnings))
+        except SchemaError as error:
+            problems.append(error)
+    known = [schema for schema in merged if schema is not None]
+    problems += _unpaired(known)
+    if not problems:
+        try:
+            files = _Writer(known, docs, enums or {}, warnings).write()
+        except SchemaError as error:
+            problems.append(error)
+    if problems:
+        first = problems[0]
+        raise SchemaError(first.path, first.line, first.message, others=problems[1:])
+    names = tuple(sorted(schema.name for schema in known))
+    return ImportResult(files, tuple(warnings), names)
+
+
+# Reading
+
+
+@dataclass(slots=True)
+class Field:
+    """A field of a schema. A struct's type is ``fields`` (written in place) or ``common`` (the name
+    of one that the schema shares between fields); every other type is ``type``."""
+
+    name: str
+    type: str
+    array: bool
+    versions: Range
+    declared: Range
+    nullable: Range | None
+    tag: int | None
+    default: str | None
+    flexible: bool
+    about: str
+    line: int
+    fields: list[Field] | None = None
+    common: str | None = None
+
+
+@dataclass(slots=True)
+class Schema:
+    """One message, of one release or merged. ``versions`` None is a message that has only its key
+    left. ``flexible_from`` None is a message that is never flexible. ``older`` has the versions that came
+    from schemas of older releases."""
+
+    path: Path
+    kind: str
+    name: str
+    key: int | None
+    versions: Range | None
+    flexible_from: int | None
+    unstable: bool
+    release: str
+    older: list[tuple[Range, str]] = field(default_factory=list)
+    fields: list[Field] = field(default_factory=list)
+    commons: dict[str, list[Field]] = field(default_factory=dict)
+
+    @property
+    def span(self) -> Range:
+        assert self.versions is not None, self.name
+        return self.versions
+
+    @property
+    def base(self) -> str:
+        """The name without Request or Response."""
+        return re.sub(r"(Request|Response)$", "", self.name)
+
+
+def _parse_range(text: str) -> Range | None:
+    """``0+``, ``1-3``, ``2`` or ``none``."""
+    if text == "none":
+        return None
+    match = re.fullmatch(r"(\d+)(\+|-(\d+))?", text.strip())
+    if not match:
+        raise ValueError(f'"{text}" is no range of versions')
+    low = int(match[1])
+    high = _OPEN if match[2] == "+" else int(match[3] or low)
+    if high < low:
+        raise ValueError(f'"{text}" is no range of versions: {high} is below {low}')
+    return low, high
+
+
+def _intersect(one: Range | None, other: Range | None) -> Range | None:
+    if one is None or other is None:
+        return None
+    low, high = max(one[0], other[0]), min(one[1], other[1])
+    return (low, high) if low <= high else None
+
+
+def _strip_comments(text: str) -> str:
+    """JSON without its ``//`` comments; every line keeps its number."""
+    return re.sub(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*', lambda match: match[1] or "", text)
+
+
+class _Reader:
+    """Reads one schema; collects all that is wrong with it."""
+
+    def __init__(self, path: Path, release: str) -> None:
+        self.path = path
+        self.release = release
+        self.lines: list[str] = []
+        self.problems: list[SchemaError] = []
+
+    def read(self) -> Schema:
+        try:
+            text = _strip_comments(self.path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise SchemaError(self.path, 0, f"cannot be read: {error}") from None
+        self.lines = text.split("\n")
+        lead = len(text) - len(text.lstrip())
+        try:
+            # What follows the object is ignored, as Kafka's own generator does.
+            data, _ = json.JSONDecoder().raw_decode(text, lead)
+        except json.JSONDecodeError as error:
+            raise SchemaError(self.path, error.lineno, f"broken JSON: {error.msg}") from None
+        if not isinstance(data, dict):
+            raise SchemaError(self.path, 1, "the schema is no JSON object")
+        schema = self._schema(data)
+        if self.problems:
+            first = self.problems[0]
+            raise SchemaError(first.path, first.line, first.message, self.problems[1:])
+        return schema
+
+    def _line(self, name: str, after: int = 0) -> int:
+        pattern = re.compile(rf'"name"\s*:\s*"{re.escape(name)}"')
+        numbers = [n for n, line in enumerate(self.lines, 1) if pattern.search(line)]
+        return next((n for n in numbers if n >= after), numbers[0] if numbers else 0)
+
+    def _problem(self, line: int, message: str) -> None:
+        self.problems.append(SchemaError(self.path, line, message))
+
+    def _text(self, data: dict[str, Any], key: str, line: int, default: str | None = None) -> str:
+        value = data.get(key, default)
+        if isinstance(value, str):
+            return value
+        what = "is missing" if value is None else f"is no string: {json.dumps(value)}"
+        self._problem(line, f'"{key}" {what}')
+        return default or ""
+
+    def _range(self, text: str, line: int) -> Range | None:
+        try:
+            return _parse_range(text)
+        except ValueError as error:
+            self._problem(line, str(error))
+            return None
+
+    def _schema(self, data: dict[str, Any]) -> Schema:
+        name = self._text(data, "name", 1)
+        kind = self._text(data, "type", 1)
+        line = self._line(name)
+        if kind and kind not in _KINDS:
+            self._problem(line, f'unknown type of schema "{kind}"')
+        versions = self._range(self._text(data, "validVersions", line, "none"), line)
+        flexible = self._range(self._text(data, "flexibleVersions", line, "none"), line)
+        key = data.get("apiKey")
+        if key is None and kind in {"request", "response", "coordinator-key"}:
+            self._problem(line, f'"apiKey" is missing, which a {kind} needs')
+        schema = Schema(
+            path=self.path,
+            kind=kind,
+            name=name,
+            key=key if isinstance(key, int) else None,
+            versions=versions,
+            flexible_from=None,
+            unstable=data.get("latestVersionUnstable") is True,
+            release=self.release,
+        )
+        if versions is None:
+            return schema
+        if flexible and flexible[0] <= versions[1]:
+            if flexible[1] < versions[1]:
+                self._problem(line, "flexible versions that end before the last version")
+            schema.flexible_from = max(flexible[0], versions[0])
+        commons = {}
+        for struct in data.get("commonStructs", []):
+            struct_name = self._text(struct, "name", line)
+            at = self._line(struct_name, line)
+            span = _intersect(self._range(self._text(struct, "versions", at), at), versions)
+            if span:
+                commons[struct_name] = (struct.get("fields", []), span, at)
+        names = set(commons)
+        for struct_name, (fields, span, at) in commons.items():
+            schema.commons[struct_name] = self._fields(fields, span, names, at)
+        schema.fields = self._fields(data.get("fields", []), versions, names, line)
+        for struct_name in commons:
+            if struct_name in _reachable(schema, schema.commons[struct_name]):
+                self._problem(self._line(struct_name), f'struct "{struct_name}" contains itself')
+        return schema
+
+    def _fields(self, data: Any, span: Range, commons: set[str], line: int) -> list[Field]:
+        result: list[Field] = []
+        if not isinstance(data, list):
+            self._problem(line, '"fields" is no list')
+            return result
+        for entry in data:
+            name = self._text(entry, "name", line)
+            line = self._line(name, line)
+            read = self._field(entry, name, span, commons, line)
+            if read:
+                if any(other.name == read.name for other in result):
+                    self._problem(line, f'two fields are called "{name}"')
+                result.append(read)
+        return result
+
+    def _field(
+        self, data: dict[str, Any], name: str, span: Range, commons: set[str], line: int
+    ) -> Field | None:
+        tagged = self._range(self._text(data, "taggedVersions", line, "none"), line)
+        # A tagged field may leave out "versions": they are those of the tag.
+        declared = (
+            self._range(self._text(data, "versions", line), line) if "versions" in data else tagged
+        )
+        if declared is None and tagged is None and "versions" not in data:
+            self._problem(line, f'field "{name}": "versions" is missing')
+        versions = _intersect(declared, span)
+        if declared is None or versions is None:
+            return None
+        tag = data.get("tag")
+        if tagged and _intersect(tagged, versions) != versions:
+            self._problem(
+                line, f'field "{name}" is tagged in part of its versions: not expressible'
+            )
+        if (tag is None) != (tagged is None):
+            self._problem(line, f'field "{name}": "tag" and "taggedVersions" go together')
+        flexible = self._text(data, "flexibleVersions", line, "0+")
+        if flexible not in {"0+", "none"}:
+            self._problem(line, f'field "{name}": "flexibleVersions" may only be "none"')
+        nullable = self._range(self._text(data, "nullableVersions", line, "none"), line)
+        spelled = self._text(data, "type", line)
+        element = spelled.removeprefix("[]")
+        result = Field(
+            name=name[:1].upper() + name[1:],
+            type=element if element in _SCALARS else "",
+            array=spelled.startswith("[]"),
+            versions=versions,
+            declared=declared,
+            nullable=_intersect(nullable, versions),
+            tag=tag,
+            default=None,
+            flexible=flexible != "none",
+            about=data.get("about", ""),
+            line=line,
+        )
+        if element not in _SCALARS:
+            if "fields" in data:
+                result.fields = self._fields(data["fields"], versions, commons, line)
+            elif element in commons:
+                result.common = element
+            else:
+                self._problem(line, f'field "{name}": unknown type "{spelled}"')
+        result.default = self._default(data, result, line)
+        return result
+
+    def _default(self, data: dict[str, Any], spec: Field, line: int) -> str | None:
+        """The default as the language spells it, or None where it is the type's own."""
+        value = data.get("default")
+        if spec.type == "records":
+            return "null" if spec.nullable else None
+        # Kafka's generator takes a JSON null for "no default"; only the string counts.
+        if value is None:
+            return None
+        text = json.dumps(value) if isinstance(value, bool | int | float) else str(value)
+        if text == "null":
+            if not spec.nullable:
+                self._problem(line, f'field "{spec.name}": default null, but never nullable')
+            return "null"
+        if spec.array or not spec.type or spec.type in {"bytes", "uuid"}:
+            if text:
+                self._problem(line, f'field "{spec.name}": no such default: "{text}"')
+            return None
+        if spec.type == "bool" and text not in {"true", "false", ""}:
+            self._problem(line, f'field "{spec.name}": no such default: "{text}"')
+        if spec.type in _INTEGERS and text:
+            low, high = _INTEGERS[spec.type]
+            try:
+                number = int(text, 0)
+            except ValueError:
+                number = high + 1
+            if not low <= number <= high:
+                self._problem(line, f'field "{spec.name}": {text} is no {spec.type}')
+            return text if number else None
+        if spec.type == "float64" and text:
+            try:
+                return text if float(text) else None
+            except ValueError:
+                self._problem(line, f'field "{spec.name}": {text} is no float64')
+        if re.search(r"[()\n]", text):
+            self._problem(line, f'field "{spec.name}": no parentheses in a default: "{text}"')
+        return None if text in {"", "false"} else text
+
+
+def _reachable(schema: Schema, fields: list[Field]) -> set[str]:
+    """The common structs that ``fields`` use, at any depth."""
+    found: set[str] = set()
+    todo = list(fields)
+    while todo:
+        item = todo.pop()
+        todo += item.fields or []
+        if item.common and item.common not in found:
+            found.add(item.common)
+            todo += schema.commons.get(item.common, [])
+    return found
+
+
+def _pair_up_old_records(schemas: list[Schema]) -> list[Schema]:
+    """Give coordinator records of Kafka before 4.0 the form that they have since.
+
+    There they are of type `data`, known by a pair of names XKey and XValue in one folder, and the
+    key's version is the number of the record type, which is now ``apiKey`` beside version 0.
+    """
+    places = {(schema.path.parent, schema.name): schema for schema in schemas}
+    for (folder, name), key in places.items():
+        value = places.get((folder, f"{name.removesuffix('Key')}Value"))
+        if not name.endswith("Key") or key.kind != "data" or not value or value.kind != "data":
+            continue
+        if key.versions and all(item.versions == key.versions for item in key.fields):
+            key.kind, value.kind = "coordinator-key", "coordinator-value"
+            key.key = value.key = key.versions[1]
+            key.versions = (0, 0)
+            for item in key.fields:
+                item.versions = item.declared = (0, 0)
+                item.nullable = (0, 0) if item.nullable else None
+    return schemas
+
+
+# Merging
+
+
+def _group(schemas: list[Schema]) -> Iterator[list[Schema]]:
+    """The schemas of each message, the winner first.
+
+    Requests and responses belong together by their key: Kafka has renamed some. All else by name.
+    """
+    groups: dict[tuple[str, object], list[Schema]] = {}
+    for schema in schemas:
+        by_key = schema.kind in {"request", "response"}
+        identity = (schema.kind, schema.key) if by_key else ("", schema.name)
+        groups.setdefault(identity, []).append(schema)
+    for group in groups.values():
+        # sorted() is stable: of equals, the schema of the earlier folder stays in front.
+        yield sorted(group, key=lambda schema: -schema.versions[1] if schema.versions else 1)
+
+
+def _merge(group: list[Schema], warnings: list[str]) -> Schema | None:
+    result = group[0]
+    if result.versions is None:
+        warnings.append(f"{result.name}: no schema has a version of it; left out")
+        return None
+    if result.unstable:
+        warnings.append(f"{result.name}: its latest version, {result.span[1]}, is unstable")
+    for name in sorted({schema.name for schema in group} - {result.name}):
+        warnings.append(f"{result.name} was called {name} in other schemas")
+    for older in group[1:]:
+        if older.versions is not None and older.versions[0] < result.span[0]:
+            _Merger(result, older, warnings).merge()
+    return result
+
+
+class _Merger:
+    """Adds to ``new``, in place, the versions below its lowest that ``old`` has."""
+
+    def __init__(self, new: Schema, old: Schema, warnings: list[str]) -> None:
+        self.new = new
+        self.old = old
+        self.warnings = warnings
+        self.low = new.span[0]
+        self.done: dict[str, list[Field]] = {}
+
+    def _fail(self, message: str) -> SchemaError:
+        return SchemaError(self.new.path, 0, f"{message} (merging with {self.old.path})")
+
+    def merge(self) -> None:
+        new, old = self.new, self.old
+        if old.span[1] < self.low - 1:
+            raise self._fail(f"no schema of {new.name} has version {self.low - 1}")
+        if new.kind != old.kind:
+            raise self._fail(f"{new.name} is of type {new.kind} here and of type {old.kind} there")
+        below = (old.span[0], self.low - 1)
+        old_flexible = old.flexible_from is not None and old.flexible_from < self.low
+        if old_flexible and new.flexible_from != self.low:
+            raise self._fail(f"{new.name} loses its flexible versions at version {self.low}")
+        old.fields = self._clip(old.fields, below)
+        old.commons = {name: self._clip(fields, below) for name, fields in old.commons.items()}
+        for name, fields in old.commons.items():
+            if name in new.commons:
+                self._merge_common(name, fields)
+            else:
+                new.commons[name] = fields
+        new.fields = self._merge_fields(new.fields, old.fields, new.name)
+        new.versions = (below[0], new.span[1])
+        new.older.append((below, old.release))
+        if old_flexible:
+            new.flexible_from = old.flexible_from
+
+    def _clip(self, fields: list[Field], span: Range) -> list[Field]:
+        kept = []
+        for item in fields:
+            versions = _intersect(item.versions, span)
+            if versions:
+                item.versions = versions
+                item.nullable = _intersect(item.nullable, span)
+                item.fields = None if item.fields is None else self._clip(item.fields, span)
+                kept.append(item)
+        return kept
+
+    def _merge_common(self, name: str, old: list[Field]) -> None:
+        if name in self.done:
+            if not _same_layout(self.done[name], old):
+                raise self._fail(f'{self.new.name}: two older forms of the struct "{name}"')
+            return
+        self.done[name] = old
+        self.new.commons[name] = self._merge_fields(self.new.commons[name], old, name)
+
+    def _merge_fields(self, new: list[Field], old: list[Field], path: str) -> list[Field]:
+        """Both lists in one, each in its own order; old fields before new ones in the same gap."""
+        new_names = [item.name for item in new]
+        shared = [item.name for item in old if item.name in new_names]
+        if shared != [name for name in new_names if name in shared]:
+            raise self._fail(f"{path}: the fields {', '.join(shared)} come in another order")
+        result: list[Field] = []
+        rest = list(new)
+        for older in old:
+            if older.name not in new_names:
+                result.append(older)
+                continue
+            while rest[0].name != older.name:
+                result.append(rest.pop(0))
+            newer = rest.pop(0)
+            self._merge_field(newer, older, f"{path}.{newer.name}")
+            result.append(newer)
+        for newer in [*new]:
+            if newer.name not in shared and newer.declared[0] < newer.versions[0] == self.low:
+                self.warnings.append(
+                    f"{path}.{newer.name}: its schema has it below version {self.low}, "
+                    f"where {self.old.path} does not"
+                )
+        return result + rest
+
+    def _merge_field(self, new: Field, old: Field, path: str) -> None:
+        alias = {"records": "bytes"}
+        if (alias.get(new.type, new.type), new.array) != (alias.get(old.type, old.type), old.array):
+            raise self._fail(f"{path} is of another type")
+        if new.tag != old.tag:
+            raise self._fail(f"{path} has tag {new.tag} here and tag {old.tag} there")
+        if new.flexible != old.flexible:
+            raise self._fail(f'{path} differs in "flexibleVersions"')
+        if old.versions[1] + 1 != new.versions[0]:
+            raise self._fail(f"{path} is missing between {old.versions[1]} and {new.versions[0]}")
+        if new.default != old.default:
+            self.warnings.append(
+                f"{path}: default {new.default or 'none'} taken, not {old.default or 'none'} "
+                f"of the older schema"
+            )
+        old_null, new_null = old.nullable, new.nullable
+        if old_null and new_null and old_null[1] + 1 != new_null[0]:
+            raise self._fail(f"{path}: nullable up to {old_null[1]} and again from {new_null[0]}")
+        nulls = [span for span in (old_null, new_null) if span]
+        new.nullable = (nulls[0][0], nulls[-1][1]) if nulls else None
+        new.versions = (old.versions[0], new.versions[1])
+        old_fields = self.old.commons[old.common] if old.common else old.fields
+        if old_fields is not None:
+            if new.common:
+                if new.common != old.common:
+                    self._merge_common(new.common, old_fields)
+            else:
+                new.fields = self._merge_fields(new.fields or [], old_fields, path)
+
+
+def _same_layout(one: list[Field], other: list[Field]) -> bool:
+    def key(item: Field) -> tuple[object, ...]:
+        inner = [key(child) for child in item.fields or []]
+        null = item.nullable
+        return (item.name, item.type, item.array, item.versions, null, item.tag, item.common, inner)
+
+    return [key(item) for item in one] == [key(item) for item in other]
+
+
+def _unpaired(schemas: list[Schema]) -> Iterator[SchemaError]:
+    """Responses that have no request, or not its versions."""
+    requests = {schema.name: schema for schema in schemas if schema.kind == "request"}
+    for schema in schemas:
+        if schema.kind != "response":
+            continue
+        request = requests.get(f"{schema.base}Request")
+        if request is None or request.key != schema.key:
+            yield SchemaError(schema.path, 0, f"{schema.name} has no request")
+        elif request.versions != schema.versions:
+            yield SchemaError(schema.path, 0, f"{schema.name} has not the versions of its request")
+        elif request.flexible_from != schema.flexible_from:
+            yield SchemaError(
+                schema.path, 0, f"{schema.name} has not the flexible versions of its request"
+            )
+
+
+# Naming and writing
+
+
+class _Writer:
+    def __init__(
+        self,
+        schemas: list[Schema],
+        docs: bool,
+        enums: Mapping[str, str],
+        warnings: list[str],
+    ) -> None:
+        self.schemas = schemas
+        self.docs = docs
+        self.enums = [(pattern, *target.split()) for pattern, target in enums.items()]
+        self.warnings = warnings
+        self.names = {schema.name for schema in schemas}
+        self.commons: dict[tuple[str, str], str] = {}
+
+    def write(self) -> dict[str, str]:
+        for schema in self.schemas:
+            for name in self._used_commons(schema):
+                self.commons[schema.name, name] = self._unique(_common_name(schema, name))
+        files: dict[str, list[Schema]] = {}
+        for schema in self.schemas:
+            files.setdefault(f"{_file_name(schema)}.krm", []).append(schema)
+        return {name: self._file(files[name]) for name in sorted(files)}
+
+    def _unique(self, name: str) -> str:
+        candidate, number = name, 2
+        while candidate in self.names:
+            candidate, number = f"{name}{number}", number + 1
+        self.names.add(candidate)
+        return candidate
+
+    def _used_commons(self, schema: Schema) -> dict[str, Range]:
+        """Common structs that need a name (all but those that are only written in place), with the
+        versions in which they are used."""
+        used: dict[str, Range] = {}
+        todo = [(item, schema.span) for item in schema.fields]
+        while todo:
+            item, bound = todo.pop()
+            versions = _intersect(item.versions, bound)
+            if versions is None:
+                continue
+            inner = item.fields or []
+            if item.common:
+                inner = schema.commons[item.common]
+            if item.common and not _in_place(item):
+                old = used.get(item.common, versions)
+                new = (min(old[0], versions[0]), max(old[1], versions[1]))
+                if used.get(item.common) == new:
+                    continue
+                used[item.common] = versions = new
+            todo += [(child, versions) for child in inner]
+        return {name: used[name] for name in schema.commons if name in used}
+
+    def _file(self, schemas: list[Schema]) -> str:
+        blocks = []
+        order = sorted(schemas, key=_file_order)
+        if order[0].release:
+            blocks.append(_follows(order))
+        blocks += [self._struct(schema) for schema in order]
+        for schema in order:
+            for name, span in self._used_commons(schema).items():
+                title = self.commons[schema.name, name]
+                header = f"{title} => not top level, no encoding"
+                body = self._fields(schema, schema.commons[name], span, title, title, 1)
+                blocks.append([header, *body])
+        return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+    def _struct(self, schema: Schema) -> list[str]:
+        low, high = schema.span
+        fields = schema.fields
+        modifiers: list[str] = []
+        lines: list[str] = []
+        if schema.kind == "request":
+            modifiers += [f"key {schema.key}", f"max version {high}"]
+        elif schema.kind != "response":
+            modifiers.append("not top level")
+            # Control records say their version in a field of their own.
+            own = schema.kind == "data" and bool(fields) and _is_version(fields[0], schema)
+            if own or schema.name in VERSION_PREFIXED or schema.kind.startswith("coordinator-"):
+                if own:
+                    fields = fields[1:]
+                modifiers.append("with version field")
+                first = schema.key if schema.kind == "coordinator-key" else low
+                lines.append(f"  Version: int16({first})" if first else "  Version: int16")
+            # A record key's version is its type; a lone version of a plain prefix names nothing.
+            lone = schema.name in VERSION_PREFIXED and (low, high) == (0, 0)
+            if schema.kind != "coordinator-key" and not lone or schema.flexible_from is not None:
+                modifiers.append(f"max version {high}")
+        if schema.kind != "response":
+            if low and schema.kind != "coordinator-key":
+                modifiers.append(f"min version {low}")
+            if schema.flexible_from is not None:
+                modifiers.append(f"flexible v{schema.flexible_from}+")
+            if schema.kind == "request" and schema.base in ROUTING:
+                modifiers.append(ROUTING[schema.base])
+        header = f"{schema.name} =>" + (f" {', '.join(modifiers)}" if modifiers else "")
+        body = self._fields(schema, fields, schema.span, schema.name, schema.name, 1)
+        return [header, *lines, *body]
+
+    def _fields(
+        self,
+        schema: Schema,
+        fields: list[Field],
+        bound: Range,
+        owner: str,
+        path: str,
+        depth: int,
+    ) -> list[str]:
+        """The lines of ``fields`` in a struct of class ``owner`` that has the versions ``bound``."""
+        lines: list[str] = []
+        indent = "  " * depth
+        for item in fields:
+            versions = _intersect(item.versions, bound)
+            if versions is None:
+                continue
+            here = f"{path}.{item.name}"
+            if self.docs and item.about:
+                width = max(40, _WIDTH - len(indent) - 3)
+                prose = " ".join(item.about.split())
+                lines += [f"{indent}// {line}" for line in textwrap.wrap(prose, width)]
+            inner = item.fields
+            if item.common and _in_place(item):
+                inner = schema.commons[item.common]
+            hint, class_name = "", ""
+            if inner is not None:
+                class_name, hint = self._class_name(item, owner, schema)
+            annotation = self._annotation(item, versions, bound, schema)
+            spelled = self._type(schema, item, here, versions, hint)
+            lines.append(f"{indent}{item.name}: {spelled}{annotation}")
+            if inner is not None:
+                lines += self._fields(schema, inner, versions, class_name, here, depth + 1)
+        return lines
+
+    def _class_name(self, item: Field, owner: str, schema: Schema) -> tuple[str, str]:
+        """The class of an anonymous struct, and the hint that its field needs for it."""
+        name = owner + singular(item.name)
+        if name not in self.names:
+            self.names.add(name)
+            return name, ""
+        if not item.array:
+            raise SchemaError(schema.path, item.line, f"two structs would be called {name}")
+        number = 2
+        while f"{name}{number}" in self.names:
+            number += 1
+        self.names.add(f"{name}{number}")
+        return f"{name}{number}", f"{singular(item.name)}{number}"
+
+    def _annotation(self, item: Field, versions: Range, bound: Range, schema: Schema) -> str:
+        parts = []
+        if versions != bound:
+            low, high = versions
+            parts.append(f"v{low}+" if high == schema.span[1] else f"v{low}-v{high}")
+        if item.tag is not None:
+            parts.append(f"tag {item.tag}")
+        if not item.flexible:
+            parts.append("not flexible")
+        return f" // {', '.join(parts)}" if parts else ""
+
+    def _type(self, schema: Schema, item: Field, path: str, versions: Range, hint: str) -> str:
+        since = self._nullable_since(schema, item, path, versions)
+        default = f"({item.default})" if item.default is not None else ""
+        if item.common and not _in_place(item):
+            name = self.commons[schema.name, item.common]
+        elif not item.type:
+            name = "=>"
+            if since is not None and item.default is None and item.tag is not None:
+                self.warnings.append(
+                    f"{path}: absent means an empty struct in Kafka, and null here"
+                )
+        else:
+            name = self._enum(schema, item, path) or item.type.replace("records", "bytes")
+        if item.array:
+            null = "" if since is None else f"nullable{since}"
+            return f"{null}[{name}]{hint}{default}"
+        if not item.type:
+            return f"nullable{name}" if since is not None else name
+        return f"{name}{default}" if since is None else f"nullable-{name}{since}{default}"
+
+    def _enum(self, schema: Schema, item: Field, path: str) -> str:
+        for pattern, enum, integer in self.enums:
+            if item.type in _INTEGERS and fnmatchcase(path, pattern):
+                if integer == item.type:
+                    return f"enum-{enum}"
+                message = f"{path} is of type {item.type}, but {enum} of type {integer}"
+                raise SchemaError(schema.path, item.line, message)
+        return ""
+
+    def _nullable_since(
+        self, schema: Schema, item: Field, path: str, versions: Range
+    ) -> str | None:
+        """``-v7+`` for a field that is nullable from version 7, empty for one that always is, None
+        for one that never is."""
+        null = _intersect(item.nullable, versions)
+        if null is None:
+            return None
+        if not item.array and item.type not in {"", "string", "bytes", "records"}:
+            raise SchemaError(schema.path, item.line, f"{path}: a {item.type} is never nullable")
+        if null == versions:
+            return ""
+        if not item.array and not item.type:
+            message = f"{path}: a struct that is nullable in part of its versions"
+            raise SchemaError(schema.path, item.line, message)
+        if null[1] == versions[1]:
+            return f"-v{null[0]}+"
+        self.warnings.append(
+            f"{path}: nullable in versions {null[0]} to {null[1]} only; here in all versions"
+        )
+        return ""
+
+
+def _follows(schemas: list[Schema]) -> list[str]:
+    """The comment that names the releases a file's definitions follow."""
+    newest = schemas[0].release
+    others: dict[str, list[str]] = {}
+    for schema in schemas:
+        if schema.release != newest:
+            others.setdefault(schema.release, []).append(schema.name)
+        for (low, high), release in schema.older:
+            name = schema.base if schema.kind in {"request", "response"} else schema.name
+            versions = f"v{low}" if low == high else f"v{low}-v{high}"
+            known = others.setdefault(release, [])
+            if f"{name} {versions}" not in known:
+                known.append(f"{name} {versions}")
+    text = f"Follows Apache Kafka {newest}"
+    for release, names in others.items():
+        text += f"; {' and '.join([', '.join(names[:-1]), names[-1]] if names[1:] else names)}"
+        text += f" as in {release}"
+    return [f"// {line}" for line in textwrap.wrap(f"{text}.", _WIDTH - 3)]
+
+
+def _is_version(item: Field, schema: Schema) -> bool:
+    return (item.name, item.type, item.array) == ("Version", "int16", False) and (
+        item.versions == schema.versions
+    )
+
+
+def _in_place(item: Field) -> bool:
+    """Whether a common struct is spelled out at this field: the language has no nullable name."""
+    return item.common is not None and not item.array and item.nullable is not None
+
+
+def _common_name(schema: Schema, name: str) -> str:
+    """Unique in the folder: the message's name, then the struct's without what repeats it."""
+    short = name.removeprefix(schema.base)
+    return schema.name + (short if short[:1].isupper() else name)
+
+
+def _module(path: Path) -> str:
+    """Kafka's module that a schema is from: the nearest folder that has a say."""
+    folders = [
+        re.sub(r"^kafka-|-[0-9].*$", "", part) for part in path.parent.parts if part not in "/"
+    ]
+    for folder in reversed(folders):
+        if folder in MODULE_FILES:
+            return MODULE_FILES[folder]
+    telling = [folder for folder in folders if folder not in _IDLE_FOLDERS]
+    return re.sub(r"\W+", "_", telling[-1]).lower() if telling else "records"
+
+
+def _file_name(schema: Schema) -> str:
+    if schema.kind in {"request", "response"}:
+        return snake_case(schema.base)
+    if schema.kind == "header":
+        return "headers"
+    if schema.kind == "data":
+        return DATA_FILES.get(schema.name) or snake_case(schema.name.removesuffix("Data"))
+    return _module(schema.path)
+
+
+def _file_order(schema: Schema) -> tuple[object, ...]:
+    """A response behind its request, a record's value behind its key, records by their number."""
+    if schema.kind in {"request", "response", "header"}:
+        return (schema.base, schema.kind == "response" or schema.name.endswith("Response"))
+    return (schema.key or 0, schema.name)
