@@ -1,0 +1,536 @@
+"""Text to syntax: one definition file becomes nodes that still carry their source positions.
+
+The grammar is ``grammar.lark``. What is found here is about text and syntax alone (codes E1xx and
+W9xx). A line that cannot be read is taken out, together with the deeper lines below it, and the rest
+is read again, so that one run reports every broken line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from lark import Lark, Token, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from lark.indenter import Indenter
+from lark.lexer import PatternStr
+
+from krammar.compiler.findings import Findings, Position, did_you_mean
+
+INDENT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A piece of source text and where it stands."""
+
+    text: str
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class NamedNode:
+    word: Word
+
+
+@dataclass(frozen=True, slots=True)
+class AnonymousNode:
+    prefix: Word | None
+    arrow: Word
+    hint: Word | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayNode:
+    prefix: Word | None
+    element: TypeNode
+    hint: Word | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LengthFieldMinusNode:
+    length_field: Word
+    minus: Word
+
+
+TypeNode = NamedNode | AnonymousNode | ArrayNode | LengthFieldMinusNode
+
+
+@dataclass(frozen=True, slots=True)
+class FieldNode:
+    """A field; ``type`` is None for a bare name (``ThrottleMillis``), ``fields`` what is nested in it."""
+
+    name: Word
+    type: TypeNode | None
+    default: Word | None
+    annotations: tuple[tuple[str, Word], ...]
+    fields: tuple[FieldNode, ...]
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class StructNode:
+    """A struct's header and fields. A modifier is its rule's name and the word that gives its value."""
+
+    name: Word
+    modifiers: tuple[tuple[str, Word], ...]
+    fields: tuple[FieldNode, ...]
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberNode:
+    value: Word
+    name: Word
+    remarks: tuple[Word, ...]
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnumNode:
+    name: Word
+    type: Word
+    camelcase: bool
+    members: tuple[MemberNode, ...]
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxFile:
+    """What a definition file says. ``unread`` are names of definitions whose header is broken, so
+    that uses of them are not reported as well."""
+
+    path: Path
+    definitions: tuple[StructNode | EnumNode, ...]
+    unread: frozenset[str] = frozenset()
+
+
+class _Indenter(Indenter):
+    NL_type = "_NL"
+    OPEN_PAREN_types: list[str] = []  # noqa: RUF012 - Lark's own declaration
+    CLOSE_PAREN_types: list[str] = []  # noqa: RUF012
+    INDENT_type = "_INDENT"
+    DEDENT_type = "_DEDENT"
+    tab_len = INDENT
+
+
+@cache
+def _lark() -> Lark:
+    grammar = resources.files(__package__).joinpath("grammar.lark").read_text("utf-8")
+    return Lark(
+        grammar,
+        parser="lalr",
+        postlex=_Indenter(),
+        propagate_positions=True,
+        maybe_placeholders=True,
+    )
+
+
+def parse_file(path: Path, data: bytes, findings: Findings) -> SyntaxFile:
+    """Read the bytes of one definition file; what is wrong with them goes to ``findings``."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        line = before.count("\n") + 1
+        column = len(before) - (before.rfind("\n") + 1) + 1
+        findings.add_source(path, data.decode("utf-8", "replace"))
+        findings.add(
+            "E101",
+            f"byte 0x{data[error.start]:02x} is not UTF-8",
+            Position(path, line, column),
+            "definition files are UTF-8 text",
+        )
+        return SyntaxFile(path, ())
+    findings.add_source(path, text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    source = _Source(path, text, findings)
+    source.check_text()
+    tree = source.parse()
+    return SyntaxFile(path, tuple(_definitions(tree, source)), frozenset(source.unread))
+
+
+@dataclass(slots=True)
+class _Source:
+    """The lines of a file while it is read. A line that is taken out becomes an empty comment, so
+    that all others keep their numbers."""
+
+    path: Path
+    text: str
+    findings: Findings
+    lines: list[str] = field(init=False)
+    unread: set[str] = field(default_factory=set)
+
+    def at(self, line: int, column: int, length: int = 1) -> Position:
+        return Position(self.path, line, column, length)
+
+    def check_text(self) -> None:
+        """Findings about lines and spaces; sets ``lines`` to what the grammar gets to see."""
+        text = self.text
+        if text.startswith("\ufeff"):
+            text = text[1:]
+            self.findings.add("W907", "the file begins with a byte order mark", self.at(1, 1))
+        if "\r\n" in text:
+            line = text[: text.index("\r\n")].count("\n") + 1
+            text = text.replace("\r\n", "\n")
+            self.findings.add("W908", "lines end in \\r\\n, not \\n", self.at(line, 1))
+        if text and not text.endswith("\n"):
+            last = text.count("\n") + 1
+            column = len(text) - text.rfind("\n")
+            self.findings.add("W904", "the file does not end with a newline", self.at(last, column))
+        self.lines = text.split("\n")
+        if self.lines[-1] == "":
+            self.lines.pop()
+        self._check_blank_lines()
+        before = -1
+        for number, text_line in enumerate(self.lines, 1):
+            content = text_line.rstrip(" ")
+            if content != text_line:
+                self.findings.add(
+                    "W901",
+                    "trailing spaces",
+                    self.at(number, len(content) + 1, len(text_line) - len(content)),
+                )
+                self.lines[number - 1] = content
+            depth = self._check_line(number, content, before)
+            if depth is not None:
+                before = depth
+
+    def _check_line(self, number: int, line: str, before: int) -> int | None:
+        """Check one line's indent and spaces; its depth, or None for comments and blank lines."""
+        stripped = line.lstrip(" \t")
+        code = line.partition("//")[0]
+        if not stripped:
+            if "\t" in line:
+                self._bad(number, "E102", "a tab", line.index("\t") + 1, 1, _TAB_HINT)
+            return None
+        if "\t" in code:
+            self._bad(number, "E102", "a tab", code.index("\t") + 1, 1, _TAB_HINT)
+            return None
+        if stripped.startswith("//"):
+            return None
+        if self.lines[number - 1].startswith("//"):
+            return None  # taken out together with a broken line above it
+        indent = len(line) - len(stripped)
+        if indent % INDENT:
+            self._bad(
+                number, "E103", f"an indent of {indent} spaces", 1, indent, "a level is two spaces"
+            )
+            return None
+        depth = indent // INDENT
+        if depth > before + 1:
+            expected = max(0, before + 1) * INDENT
+            hint = (
+                f"at most {expected} spaces can stand here"
+                if expected
+                else "a definition begins at column 1"
+            )
+            self._bad(number, "E104", "an indent that jumps over a level", 1, indent, hint)
+            return None
+        double = code.rstrip(" ").find("  ", indent)
+        if double >= 0:
+            self._bad(number, "E105", "two spaces where one belongs", double + 1, 2)
+            return depth
+        return depth
+
+    def _check_blank_lines(self) -> None:
+        blank = 0
+        content_before = ""
+        for number, line in enumerate(self.lines, 1):
+            if not line.strip():
+                blank += 1
+                continue
+            indented = line.startswith(" ")
+            comment = line.lstrip().startswith("//")
+            if blank > 1:
+                self.findings.add(
+                    "W902", "more than one blank line", self.at(number - blank + 1, 1)
+                )
+            elif blank and number == 2:
+                self.findings.add("W903", "a blank line at the start of the file", self.at(1, 1))
+            if blank and indented and not comment and content_before:
+                self.findings.add(
+                    "W906", "a blank line inside a definition", self.at(number - 1, 1)
+                )
+            opens = not indented and not line.startswith(")")
+            if (
+                not blank
+                and opens
+                and content_before
+                and not content_before.lstrip().startswith("//")
+            ):
+                self.findings.add(
+                    "W905", "no blank line between two definitions", self.at(number, 1)
+                )
+            blank = 0
+            content_before = line
+        if blank:
+            self.findings.add(
+                "W903",
+                "a blank line at the end of the file",
+                self.at(len(self.lines) - blank + 1, 1),
+            )
+
+    def _bad(
+        self, number: int, code: str, message: str, column: int, length: int = 1, hint: str = ""
+    ) -> None:
+        self.findings.add(code, message, self.at(number, column, length), hint)
+        self._take_out(number)
+
+    def _take_out(self, number: int, *, below_only: bool = False) -> None:
+        """Make the line, and the deeper lines below it, comments."""
+        line = self.lines[number - 1]
+        indent = len(line) - len(line.lstrip(" \t"))
+        if not below_only:
+            if indent == 0:
+                self.unread.add(line.split(" ")[0].split(":")[0])
+            self.lines[number - 1] = "//"
+        for index in range(number, len(self.lines)):
+            below = self.lines[index]
+            if not below.strip() or below.lstrip().startswith("//"):
+                continue
+            if len(below) - len(below.lstrip(" \t")) <= indent and below != ")":
+                break
+            self.lines[index] = "//"
+            if below == ")":
+                break
+
+    def parse(self) -> Tree[Token]:
+        """Parse until nothing is left that cannot be read."""
+        while True:
+            try:
+                return _lark().parse("\n" + "\n".join(self.lines) + "\n")
+            except UnexpectedInput as error:
+                self._syntax_error(error)
+
+    def _syntax_error(self, error: UnexpectedInput) -> None:
+        number = min(error.line - 1, len(self.lines))
+        column = max(1, error.column)
+        token = error.token if isinstance(error, UnexpectedToken) else None
+        if token is not None and token.type == "_INDENT":
+            self.findings.add(
+                "E107",
+                "deeper lines below a line that cannot have any",
+                self.at(number, 1, len(self.lines[number - 1])),
+                "only a struct field (`=>`, `[=>]`) or a header has deeper lines",
+            )
+            self._take_out(number, below_only=True)
+            return
+        if (
+            number < 1
+            or self.lines[number - 1].lstrip().startswith("//")
+            or not self.lines[number - 1].strip()
+        ):
+            # The error shows at what follows a definition that stops too early: blame its last line.
+            number = max(1, number)
+            while number > 1 and (
+                not self.lines[number - 1].strip()
+                or self.lines[number - 1].lstrip().startswith("//")
+            ):
+                number -= 1
+            column = len(self.lines[number - 1]) + 1
+        line = self.lines[number - 1]
+        rest = line[column - 1 :]
+        expected = self._expected(error)
+        word = rest.split(" ")[0] if not rest.startswith(" ") else rest
+        what = f'unexpected "{word}"' if rest else "the line ends too early"
+        message = f"{what}: expected {expected}" if expected else what
+        self.findings.add(
+            "E106", message, self.at(number, column, max(1, len(word))), _syntax_hint(line, rest)
+        )
+        self._take_out(number)
+
+    def _expected(self, error: UnexpectedInput) -> str:
+        if isinstance(error, UnexpectedCharacters):
+            names = set(error.allowed or ())
+        elif isinstance(error, UnexpectedToken):
+            names = set(error.accepts or error.expected or ())
+        else:
+            return ""
+        shown = []
+        for name in names - {"_DEDENT", "_INDENT", "$END"}:
+            if name in _EXPECTED:
+                shown.append(_EXPECTED[name])
+            else:
+                pattern = _lark().get_terminal(name).pattern
+                shown.append(f"`{pattern.value}`" if isinstance(pattern, PatternStr) else name)
+        shown.sort()
+        return (
+            shown[0]
+            if len(shown) == 1
+            else ", ".join(shown[:-1]) + (f" or {shown[-1]}" if shown else "")
+        )
+
+    def doc_above(self, number: int) -> str:
+        """The comment block directly above line ``number``, without its slashes."""
+        original = self.text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+        block: list[str] = []
+        for index in range(number - 2, -1, -1):
+            line = original[index].strip()
+            if not line.startswith("//"):
+                break
+            block.append(line[3:] if line.startswith("// ") else line.lstrip("/"))
+        block.reverse()
+        return "\n".join(block).strip("\n")
+
+
+_TAB_HINT = "definitions are indented with two spaces a level"
+
+_EXPECTED = {
+    "NAME": "a name",
+    "WORD": "a type",
+    "INT": "a number",
+    "FROM": "a version such as `v3+`",
+    "RANGE": "versions such as `v3+` or `v3-v5`",
+    "DEFAULT": "a default in parentheses",
+    "ANONYMOUS": "`=>`",
+    "LOWER": "a word in lower case",
+    "ROUTING": "`admin` or a coordinator",
+    "CAMELCASE": "`camelcase`",
+    "_ARROW": "` =>` behind one space",
+    "_COLON": "`: ` and a type",
+    "_COMMA": "`, `",
+    "_MINUS": "` - ` and a number",
+    "_COMMENT": "` // ` and an annotation",
+    "_OPEN": "` (`",
+    "_SP": "one space",
+    "_NL": "the end of the line",
+}
+
+_MODIFIERS = (
+    "not top level",
+    "with version field",
+    "no encoding",
+    "key",
+    "max version",
+    "min version",
+    "flexible",
+    "admin",
+    "group coordinator",
+    "txn coordinator",
+    "share coordinator",
+)
+
+
+def _syntax_hint(line: str, rest: str) -> str:
+    if " => " in line and not line.startswith(" "):
+        wanted = rest.strip(" ,").split(",")[0]
+        return did_you_mean(wanted, _MODIFIERS) or "modifiers are " + ", ".join(_MODIFIERS)
+    if line.startswith(" ") and (
+        "//" in line[: len(line) - len(rest) + 3] or rest.startswith(" /")
+    ):
+        return (
+            "behind a type stands `v3+`, `v3-v5`, `tag 0`, `v8+, tag 0` or `not flexible`; "
+            "prose goes on a line above"
+        )
+    if line.startswith(" ") and ":" in line and ": " not in line:
+        return "a field is written `Name: type`, with one space behind the colon"
+    return ""
+
+
+def _definitions(tree: Tree[Token], source: _Source) -> Iterator[StructNode | EnumNode]:
+    for node in tree.children:
+        assert isinstance(node, Tree)
+        yield _struct(node, source) if node.data == "struct" else _enum(node, source)
+
+
+def _word(token: Any, source: _Source) -> Word:
+    assert isinstance(token, Token)
+    line, column = token.line or 1, token.column or 1
+    return Word(str(token), source.at(line - 1, column, max(1, len(token))))
+
+
+def _optional(token: Any, source: _Source) -> Word | None:
+    return None if token is None else _word(token, source)
+
+
+def _struct(node: Tree[Token], source: _Source) -> StructNode:
+    name = _word(node.children[0], source)
+    modifiers = []
+    for child in node.children[1:-1]:
+        assert isinstance(child, Tree)
+        value = _word(child.children[0], source) if child.children else Word("", name.position)
+        modifiers.append((str(child.data), value))
+    return StructNode(
+        name,
+        tuple(modifiers),
+        _fields(node.children[-1], source),
+        source.doc_above(name.position.line),
+    )
+
+
+def _fields(node: Any, source: _Source) -> tuple[FieldNode, ...]:
+    return () if node is None else tuple(_field(child, source) for child in node.children)
+
+
+def _field(node: Tree[Token], source: _Source) -> FieldNode:
+    children: Sequence[Any] = node.children
+    name = _word(children[0], source)
+    bare = node.data == "shorthand"
+    default, annotations, nested = children[-3:]
+    listed: tuple[tuple[str, Word], ...] = ()
+    if annotations is not None:
+        listed = tuple(
+            (str(a.data), _word(a.children[0], source) if a.children else Word("", name.position))
+            for a in annotations.children
+        )
+    return FieldNode(
+        name,
+        None if bare else _type(children[1], source),
+        _optional(default, source),
+        listed,
+        _fields(nested, source),
+        source.doc_above(name.position.line),
+    )
+
+
+def _type(node: Tree[Token], source: _Source) -> TypeNode:
+    children: Sequence[Any] = node.children
+    match node.data:
+        case "named":
+            return NamedNode(_word(children[0], source))
+        case "length_field_minus":
+            return LengthFieldMinusNode(_word(children[0], source), _word(children[1], source))
+        case "anonymous":
+            prefix, arrow = children
+            return AnonymousNode(_prefix(prefix, source), _word(arrow, source))
+        case "anonymous_element":
+            arrow, hint = children
+            return AnonymousNode(None, _word(arrow, source), _optional(hint, source))
+        case "nested_array":
+            return ArrayNode(None, _type(children[0], source))
+        case _:
+            prefix, element, hint = children
+            return ArrayNode(
+                _prefix(prefix, source), _type(element, source), _optional(hint, source)
+            )
+
+
+def _prefix(node: Any, source: _Source) -> Word | None:
+    return None if node is None else _word(node.children[0], source)
+
+
+def _enum(node: Tree[Token], source: _Source) -> EnumNode:
+    name, type_, camelcase, *members = (child for child in node.children)
+    word = _word(name, source)
+    return EnumNode(
+        word,
+        _word(type_, source),
+        camelcase is not None,
+        tuple(_member(member, source) for member in members if isinstance(member, Tree)),
+        source.doc_above(word.position.line),
+    )
+
+
+def _member(node: Tree[Token], source: _Source) -> MemberNode:
+    value, name, *remarks = node.children
+    word = _word(value, source)
+    return MemberNode(
+        word,
+        _word(name, source),
+        tuple(_word(remark.children[0], source) for remark in remarks if isinstance(remark, Tree)),
+        source.doc_above(word.position.line),
+    )

@@ -1,0 +1,830 @@
+"""Syntax to IR: looks up every name, reads defaults and versions, names the anonymous structs.
+
+What is found here: names (E2xx), versions in annotations (E3xx), types and defaults (E4xx). What
+needs the whole protocol is in ``checks``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from krammar.compiler import ir, names
+from krammar.compiler.findings import Findings, Position, did_you_mean
+from krammar.compiler.parser import (
+    AnonymousNode,
+    ArrayNode,
+    EnumNode,
+    FieldNode,
+    LengthFieldMinusNode,
+    NamedNode,
+    StructNode,
+    SyntaxFile,
+    TypeNode,
+    Word,
+)
+
+_TEXT_TYPES = {
+    "string": ir.Text("string"),
+    "bytes": ir.Text("bytes"),
+    "nullable-string": ir.Text("string", ir.ALL_VERSIONS),
+    "nullable-bytes": ir.Text("bytes", ir.ALL_VERSIONS),
+    "varint-string": ir.Text("string", ir.ALL_VERSIONS, varint=True),
+    "varint-bytes": ir.Text("bytes", ir.ALL_VERSIONS, varint=True),
+}
+# Fields that are written as their type alone, and their defaults in milliseconds.
+_MILLIS = {"ThrottleMillis": 0, "TimeoutMillis": 15000}
+_NULLABLE_FROM = re.compile(r"nullable-(?:(string|bytes)-)?v(\d+)\+")
+_NULL_UUID = uuid.UUID(int=0)
+
+
+def resolve(package: str, files: Sequence[SyntaxFile], findings: Findings) -> ir.Protocol:
+    """The IR of one folder's files. Without errors among ``findings`` it is complete."""
+    return _Resolver(package, files, findings).protocol()
+
+
+@dataclass(slots=True)
+class _Header:
+    """A struct's header, as its modifiers say it."""
+
+    node: StructNode
+    plain: bool = False
+    version_field: bool = False
+    encoding: bool = True
+    key: int | None = None
+    min_version: int = 0
+    max_version: int | None = None
+    flexible_from: int | None = None
+    routing: str = ""
+    request: _Header | None = None
+
+
+@dataclass(slots=True)
+class _Context:
+    """What the fields of a struct need to know of the struct around them.
+
+    ``holders`` are the version ranges of the fields that hold the struct, from the outside in."""
+
+    class_name: str
+    header: _Header
+    holders: tuple[ir.VersionRange, ...] = ()
+    reserved: frozenset[str] = names.STRUCT_NAMES
+
+
+@dataclass(slots=True)
+class _Resolver:
+    package: str
+    files: Sequence[SyntaxFile]
+    findings: Findings
+    headers: dict[str, _Header] = field(default_factory=dict)
+    enums: dict[str, ir.Enum] = field(default_factory=dict)
+    structs: dict[str, ir.Struct | None] = field(default_factory=dict)
+    resolving: list[str] = field(default_factory=list)
+    class_names: dict[str, Position] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
+
+    def protocol(self) -> ir.Protocol:
+        for file in self.files:
+            self.unread |= file.unread
+        ordered = [list(self._declare(file)) for file in self.files]
+        self._check_api_key_name(ordered)
+        self._check_keys()
+        files = []
+        for file, declared in zip(self.files, ordered, strict=True):
+            structs = [self._struct(h.node.name.text) for h in declared if isinstance(h, _Header)]
+            files.append(
+                ir.DefinitionFile(
+                    file.path,
+                    names.module_name(file.path.name),
+                    tuple(struct for struct in structs if struct is not None),
+                    tuple(e for e in declared if isinstance(e, ir.Enum)),
+                )
+            )
+        self._check_module_names()
+        return ir.Protocol(self.package, tuple(files), tuple(self._requests(ordered)))
+
+    # -- declarations ------------------------------------------------------------------------
+
+    def _declare(self, file: SyntaxFile) -> Iterator[_Header | ir.Enum]:
+        """Enter a file's definitions under their names, and pair responses with requests."""
+        before: _Header | None = None
+        for node in file.definitions:
+            if not self._take_name(node.name):
+                before = None
+                continue
+            if isinstance(node, EnumNode):
+                before = None
+                enum = self._enum(node)
+                self.enums[node.name.text] = enum
+                yield enum
+                continue
+            header = self._header(node)
+            self._pair(header, before)
+            self.headers[node.name.text] = header
+            before = header
+            yield header
+
+    def _take_name(self, word: Word) -> bool:
+        other = self.class_names.get(word.text)
+        if other is not None:
+            where = f"{other.path.name}:{other.line}"
+            self.findings.add(
+                "E201", f'"{word.text}" is already defined at {where}', word.position, "rename one"
+            )
+            return False
+        self.class_names[word.text] = word.position
+        return True
+
+    def _header(self, node: StructNode) -> _Header:
+        header = _Header(node)
+        seen: set[str] = set()
+        for kind, word in node.modifiers:
+            if kind in seen:
+                self._error("E502", f"`{kind.replace('_', ' ')}` stands twice", word)
+            seen.add(kind)
+            match kind:
+                case "not_top_level":
+                    header.plain = True
+                case "with_version_field":
+                    header.version_field = True
+                case "no_encoding":
+                    header.encoding = False
+                case "routing":
+                    header.routing = word.text
+                case "flexible":
+                    header.flexible_from = int(word.text[1:-1])
+                case _:
+                    value = self._version(word, "key" if kind == "key" else "version")
+                    setattr(header, kind, value)
+        self._check_modifiers(header, seen)
+        return header
+
+    def _version(self, word: Word, what: str) -> int:
+        value = int(word.text, 0)
+        if not 0 <= value <= 32767:
+            self._error("E301", f"a {what} of {value}: it is an int16 that is not negative", word)
+            return 0
+        return value
+
+    def _check_modifiers(self, header: _Header, seen: set[str]) -> None:
+        node = header.node
+        first = [kind for kind, _ in node.modifiers]
+        if not first:
+            return
+        if "not_top_level" in seen and "key" in seen:
+            self._error(
+                "E502",
+                "`not top level` and `key` exclude each other: a request is top level",
+                node.name,
+            )
+        elif "not_top_level" in seen:
+            if first[0] != "not_top_level":
+                self._error("E502", "`not top level` is the first modifier", node.name)
+            if header.version_field and not header.encoding:
+                self._error(
+                    "E502", "`with version field` and `no encoding` exclude each other", node.name
+                )
+            if header.routing:
+                self._error("E502", f"`{header.routing}` belongs to a request", node.name)
+        elif "key" not in seen:
+            self._error(
+                "E502",
+                "modifiers without `key` or `not top level`",
+                node.name,
+                "a request has `key N, max version N`; any other struct says `not top level` first",
+            )
+        elif first[:2] != ["key", "max_version"]:
+            self._error(
+                "E502",
+                "a request's first two modifiers are `key` and `max version`",
+                node.name,
+                "write `key N, max version N`, then the others",
+            )
+        elif header.version_field or not header.encoding:
+            self._error(
+                "E502", "`with version field` and `no encoding` need `not top level`", node.name
+            )
+        if header.max_version is not None and header.min_version > header.max_version:
+            self._error(
+                "E302",
+                f"min version {header.min_version} is above max version {header.max_version}",
+                node.name,
+            )
+        if (
+            header.flexible_from is not None
+            and header.max_version is not None
+            and header.flexible_from > header.max_version
+        ):
+            self._error(
+                "E303",
+                f"flexible from version {header.flexible_from}, but the highest is {header.max_version}",
+                node.name,
+            )
+
+    def _pair(self, header: _Header, before: _Header | None) -> None:
+        """A response takes key, versions and flexibility from the request right before it."""
+        node = header.node
+        if node.modifiers or not node.name.text.endswith("Response"):
+            return
+        wanted = node.name.text.removesuffix("Response") + "Request"
+        if before is not None and before.node.name.text == wanted:
+            if before.key is not None:
+                header.request = before
+                header.min_version, header.max_version = before.min_version, before.max_version
+                header.flexible_from = before.flexible_from
+            return
+        if wanted in self.unread:
+            return
+        everywhere = {
+            definition.name.text: definition.name.position
+            for file in self.files
+            for definition in file.definitions
+        }
+        if wanted in everywhere:
+            place = everywhere[wanted]
+            self._error(
+                "E503",
+                f'"{node.name.text}" does not directly follow "{wanted}"',
+                node.name,
+                f"put it right behind {wanted} ({place.path.name}:{place.line})",
+            )
+        else:
+            self._error(
+                "E503",
+                f'"{node.name.text}" is a response without its request "{wanted}"',
+                node.name,
+                did_you_mean(wanted, (n for n in everywhere if n.endswith("Request")))
+                or "say `not top level` if it is no response",
+            )
+
+    def _check_keys(self) -> None:
+        keys: dict[int, _Header] = {}
+        for header in self.headers.values():
+            if header.key is None:
+                continue
+            other = keys.setdefault(header.key, header)
+            if other is not header:
+                where = other.node.name
+                self._error(
+                    "E203",
+                    f"key {header.key} is already that of {where.text} "
+                    f"({where.position.path.name}:{where.position.line})",
+                    next(word for kind, word in header.node.modifiers if kind == "key"),
+                )
+
+    def _check_api_key_name(self, ordered: Sequence[Sequence[_Header | ir.Enum]]) -> None:
+        taken = self.class_names.get("ApiKey")
+        if taken is not None and any(h.key is not None for h in self.headers.values()):
+            self.findings.add(
+                "E206",
+                '"ApiKey" is the enum of request keys in the generated package',
+                taken,
+                "rename it",
+            )
+
+    def _check_module_names(self) -> None:
+        modules: dict[str, Path] = {}
+        for file in self.files:
+            module = names.module_name(file.path.name)
+            other = modules.setdefault(module, file.path)
+            if other != file.path:
+                self.findings.add(
+                    "E207",
+                    f"the module of this file, {module}.py, is already that of {other.name}",
+                    Position(file.path, 1, 1),
+                    "rename one of the files",
+                )
+
+    def _enum(self, node: EnumNode) -> ir.Enum:
+        type_ = ir.PRIMITIVES.get(node.type.text)
+        if type_ is None or not type_.is_integer:
+            integers = [p.name for p in ir.PRIMITIVES.values() if p.is_integer]
+            self._error(
+                "E403",
+                f'"{node.type.text}" cannot be the type of an enum',
+                node.type,
+                did_you_mean(node.type.text, integers) or "it is one of " + ", ".join(integers),
+            )
+            type_ = ir.PRIMITIVES["int32"]
+        values: dict[int, str] = {}
+        members: dict[str, ir.EnumMember] = {}
+        low, high = type_.bounds
+        for member in node.members:
+            value = int(member.value.text, 0)
+            name = member.name.text
+            if value in values:
+                self._error("E202", f"value {value} is already {values[value]}", member.value)
+            elif name in members:
+                self._error(
+                    "E202", f'"{name}" is already a member of {node.name.text}', member.name
+                )
+            elif not low <= value <= high:
+                self._error("E402", f"{value} does not fit into {type_.name}", member.value)
+            else:
+                values[value] = name
+                remarks = tuple(word.text for word in member.remarks)
+                members[name] = ir.EnumMember(
+                    value, name, remarks, member.doc, member.name.position
+                )
+        return ir.Enum(
+            node.name.text,
+            type_,
+            node.camelcase,
+            tuple(members.values()),
+            node.doc,
+            node.name.position,
+        )
+
+    # -- structs -----------------------------------------------------------------------------
+
+    def _struct(self, name: str) -> ir.Struct | None:
+        """The struct called ``name``, resolved on first use; None where it cannot be."""
+        if name in self.structs:
+            return self.structs[name]
+        header = self.headers[name]
+        node = header.node
+        if name in self.resolving:
+            circle = [*self.resolving[self.resolving.index(name) :], name]
+            for inside in set(circle):
+                self.structs[inside] = None
+            self._error("E504", f"{name} contains itself: {' → '.join(circle)}", node.name)
+            return None
+        self.resolving.append(name)
+        reserved = names.STRUCT_NAMES
+        if header.encoding:
+            reserved |= names.CODEC_NAMES
+        if header.key is not None or header.request is not None:
+            reserved |= names.MESSAGE_NAMES
+        fields = self._fields(node.fields, _Context(name, header, (), reserved))
+        self.resolving.pop()
+        max_version = header.max_version
+        version_field = None
+        if header.version_field:
+            version_field = self._check_version_field(node, fields)
+            if max_version is None:
+                max_version = _highest_mentioned(node, header)
+        struct = ir.Struct(
+            name,
+            fields,
+            node.doc,
+            node.name.position,
+            encoding=header.encoding,
+            version_field=version_field,
+            min_version=header.min_version,
+            max_version=max_version,
+            flexible_from=header.flexible_from,
+        )
+        return self.structs.setdefault(name, struct)
+
+    def _check_version_field(self, node: StructNode, fields: tuple[ir.Field, ...]) -> str | None:
+        if not node.fields:
+            self._error("E501", f"{node.name.text} has no version field", node.name, _VERSION_HINT)
+            return None
+        first = node.fields[0]
+        type_ = first.type
+        if first.name.text != "Version":
+            self._error("E501", "the first field is not the version", first.name, _VERSION_HINT)
+        elif not isinstance(type_, NamedNode) or type_.word.text != "int16" or first.annotations:
+            self._error("E501", "the version field is not a plain int16", first.name, _VERSION_HINT)
+        elif fields and fields[0].name == "Version":
+            return fields[0].python_name
+        return None
+
+    def _fields(self, nodes: Sequence[FieldNode], context: _Context) -> tuple[ir.Field, ...]:
+        fields: dict[str, ir.Field] = {}
+        seen: dict[str, Word] = {}
+        for node in nodes:
+            python_name = names.python_name(node.name.text, context.reserved)
+            other = seen.setdefault(python_name, node.name)
+            if other is not node.name:
+                same = (
+                    "" if other.text == node.name.text else f" (both are `{python_name}` in Python)"
+                )
+                self._error(
+                    "E202",
+                    f'"{node.name.text}" is already a field, at line {other.position.line}{same}',
+                    node.name,
+                )
+                continue
+            resolved = self._field(node, python_name, context)
+            if resolved is not None:
+                fields[python_name] = resolved
+        return tuple(fields.values())
+
+    def _field(self, node: FieldNode, python_name: str, context: _Context) -> ir.Field | None:
+        versions, tag, flexible = self._annotations(node)
+        if node.type is None:
+            return self._bare_field(node, python_name, versions, tag, flexible)
+        holders = (*context.holders, versions)
+        self._check_range(node, versions, context)
+        type_ = self._type(node, node.type, replace(context, holders=holders))
+        if type_ is None:
+            return None
+        self._check_nullable(node, type_, versions, context)
+        if node.fields and _anonymous_of(node.type) is None:
+            self._error(
+                "E505",
+                f'"{node.name.text}" has deeper fields, but its type is no anonymous struct',
+                node.name,
+                "write `=>` or `[=>]` as the type",
+            )
+        default = self._default(node, type_)
+        throttle = None
+        if isinstance(node.type, NamedNode) and node.type.word.text in _MILLIS:
+            default, throttle = self._millis(node.type.word.text, node.default, default)
+        return ir.Field(
+            node.name.text,
+            python_name,
+            type_,
+            versions,
+            tag,
+            flexible,
+            default,
+            node.doc,
+            node.name.position,
+            throttle,
+        )
+
+    def _bare_field(
+        self,
+        node: FieldNode,
+        python_name: str,
+        versions: ir.VersionRange,
+        tag: int | None,
+        flexible: bool,
+    ) -> ir.Field | None:
+        name = node.name.text
+        if name not in _MILLIS:
+            self._error(
+                "E401",
+                f'"{name}" has no type',
+                node.name,
+                did_you_mean(name, _MILLIS) or "write `Name: type`",
+            )
+            return None
+        type_ = ir.PRIMITIVES["int32"]
+        given = self._default(node, type_)
+        default, throttle = self._millis(name, node.default, given)
+        return ir.Field(
+            name,
+            python_name,
+            type_,
+            versions,
+            tag,
+            flexible,
+            default,
+            node.doc,
+            node.name.position,
+            throttle,
+        )
+
+    @staticmethod
+    def _millis(kind: str, word: Word | None, given: ir.Default) -> tuple[ir.Default, int | None]:
+        """Default and throttle version: the number is a default for a time-out, but the version from
+        which the broker throttles after the response for ThrottleMillis."""
+        if kind == "ThrottleMillis":
+            return 0, int(str(given or 0))
+        return (_MILLIS[kind] if word is None else given), None
+
+    def _annotations(self, node: FieldNode) -> tuple[ir.VersionRange, int | None, bool]:
+        versions, tag, flexible = ir.ALL_VERSIONS, None, True
+        seen: set[str] = set()
+        for kind, word in node.annotations:
+            if kind in seen:
+                self._error("E304", f"two annotations of one kind: {word.text or kind}", word)
+            seen.add(kind)
+            match kind:
+                case "versions":
+                    low, _, high = word.text.partition("-")
+                    first = int(low.strip("v+"))
+                    last = int(high[1:]) if high else None
+                    if last is not None and first > last:
+                        self._error("E302", f"v{first} is above v{last}", word)
+                        last = first
+                    versions = ir.VersionRange(first, last)
+                case "tag":
+                    tag = int(word.text, 0)
+                    if tag < 0:
+                        self._error("E305", f"a tag of {tag}: tags run from 0", word)
+                case _:
+                    flexible = False
+        return versions, tag, flexible
+
+    def _check_range(self, node: FieldNode, versions: ir.VersionRange, context: _Context) -> None:
+        """A field must exist in some version of its struct, and end no later than it."""
+        if versions == ir.ALL_VERSIONS:
+            return
+        header = context.header
+        word = next(word for kind, word in node.annotations if kind == "versions")
+        highest = header.max_version
+        if highest is not None and (versions.min > highest or (versions.max or 0) > highest):
+            self._error(
+                "E306",
+                f"{versions} is beyond {header.node.name.text}, whose highest version is {highest}",
+                word,
+                "raise `max version`, or end the field's versions there",
+            )
+            return
+        for holder in context.holders:
+            if versions.intersect(holder) is None:
+                self._error(
+                    "E306",
+                    f"{versions} has no version in common with {holder} of the field that holds it",
+                    word,
+                )
+                return
+
+    def _check_nullable(
+        self, node: FieldNode, type_: ir.Type, versions: ir.VersionRange, context: _Context
+    ) -> None:
+        nullable = getattr(type_, "nullable", None)
+        if not isinstance(nullable, ir.VersionRange) or nullable == ir.ALL_VERSIONS:
+            return
+        highest = context.header.max_version
+        exists = (
+            versions if highest is None else ir.VersionRange(versions.min, versions.max or highest)
+        )
+        if exists.intersect(nullable) is None:
+            self._error(
+                "E307",
+                f"nullable from v{nullable.min}, but the field exists only in {exists}",
+                _type_word(node) or node.name,
+                "the nullable versions must be among the field's",
+            )
+
+    # -- types -------------------------------------------------------------------------------
+
+    def _type(self, node: FieldNode, type_: TypeNode, context: _Context) -> ir.Type | None:
+        match type_:
+            case NamedNode(word):
+                return self._named_type(word)
+            case LengthFieldMinusNode(length_field, minus):
+                return ir.LengthFieldMinus(
+                    names.python_name(length_field.text, context.reserved), int(minus.text, 0)
+                )
+            case AnonymousNode(prefix, arrow, hint):
+                if prefix is not None and prefix.text != "nullable":
+                    self._error(
+                        "E401",
+                        f'"{prefix.text}" cannot stand before `=>`',
+                        prefix,
+                        "only `nullable=>` exists",
+                    )
+                struct = self._anonymous(node, hint, arrow, context)
+                return None if struct is None else ir.StructType(struct, prefix is not None)
+            case ArrayNode(prefix, element, hint):
+                return self._array(node, prefix, element, hint, context)
+
+    def _named_type(self, word: Word) -> ir.Type | None:
+        text = word.text
+        if text in _MILLIS:
+            return ir.PRIMITIVES["int32"]
+        for table in (ir.PRIMITIVES, ir.VARINTS, _TEXT_TYPES):
+            if text in table:
+                return table[text]
+        match = _NULLABLE_FROM.fullmatch(text)
+        if match is not None and match[1]:
+            kind = "string" if match[1] == "string" else "bytes"
+            return ir.Text(kind, ir.VersionRange(int(match[2])))  # type: ignore[arg-type]
+        if text.startswith("enum-"):
+            return self._enum_type(word, text.removeprefix("enum-"))
+        if text in self.headers:
+            struct = self._struct(text)
+            return None if struct is None else ir.StructType(struct)
+        if text in self.unread:
+            return None
+        hint = f'did you mean "enum-{text}"?' if text in self.enums else ""
+        known = [*ir.PRIMITIVES, *ir.VARINTS, *_TEXT_TYPES, *_MILLIS, *self.headers]
+        known += [f"enum-{name}" for name in self.enums]
+        self._error("E204", f'unknown type "{text}"', word, hint or did_you_mean(text, known))
+        return None
+
+    def _enum_type(self, word: Word, name: str) -> ir.EnumType | None:
+        if name in self.enums:
+            return ir.EnumType(self.enums[name])
+        # Enums of files that are declared later are not there yet while names are declared, but
+        # types are resolved only after all declarations, so an absent one does not exist.
+        if name not in self.unread:
+            self._error("E204", f'unknown enum "{name}"', word, did_you_mean(name, self.enums))
+        return None
+
+    def _anonymous(
+        self, node: FieldNode, hint: Word | None, at: Word, context: _Context
+    ) -> ir.Struct | None:
+        suffix = hint.text if hint is not None else names.singular(node.name.text)
+        class_name = context.class_name + suffix[:1].upper() + suffix[1:]
+        other = self.class_names.get(class_name)
+        if other is not None:
+            self._error(
+                "E205",
+                f'the class "{class_name}" of this struct is already that of '
+                f"{other.path.name}:{other.line}",
+                node.name,
+                "give one of them a name of its own with a hint: `[=>]Hint`",
+            )
+            return None
+        self.class_names[class_name] = node.name.position
+        if not node.fields:
+            self._error("E505", f'the struct of "{node.name.text}" has no fields', at)
+        fields = self._fields(
+            node.fields, replace(context, class_name=class_name, reserved=names.STRUCT_NAMES)
+        )
+        return ir.Struct(
+            class_name, fields, node.doc, node.name.position, anonymous=True, encoding=False
+        )
+
+    def _array(
+        self,
+        node: FieldNode,
+        prefix: Word | None,
+        element: TypeNode,
+        hint: Word | None,
+        context: _Context,
+    ) -> ir.Array | None:
+        nullable: ir.VersionRange | None = None
+        varint = False
+        if prefix is not None:
+            match = _NULLABLE_FROM.fullmatch(prefix.text)
+            if prefix.text == "varint":
+                varint = True
+            elif prefix.text == "nullable":
+                nullable = ir.ALL_VERSIONS
+            elif match is not None and not match[1]:
+                nullable = ir.VersionRange(int(match[2]))
+            else:
+                forms = ("nullable", "nullable-v1+", "varint")
+                self._error(
+                    "E401",
+                    f'"{prefix.text}" cannot stand before `[`',
+                    prefix,
+                    did_you_mean(prefix.text, forms)
+                    or "`nullable`, `nullable-vN+` and `varint` can",
+                )
+        anonymous = _anonymous_of(element)
+        if anonymous is None and hint is not None:
+            self._error("E401", "a hint belongs to an array of anonymous structs", hint)
+        if hint is not None and isinstance(element, AnonymousNode):
+            element = AnonymousNode(None, element.arrow, hint)
+        inner = (
+            self._array(node, None, element.element, hint, context)
+            if isinstance(element, ArrayNode)
+            else self._type(node, element, context)
+        )
+        return None if inner is None else ir.Array(inner, nullable, varint)
+
+    # -- defaults ----------------------------------------------------------------------------
+
+    def _default(self, node: FieldNode, type_: ir.Type) -> ir.Default:
+        word = node.default
+        if word is None:
+            return _zero(type_)
+        text = word.text[1:-1]
+        nullable = getattr(type_, "nullable", None)
+        if text == "null" and (nullable not in (None, False)):
+            return None
+        value = _read_default(type_, text)
+        if value is not None:
+            return value
+        hint = ""
+        if text == "null":
+            hint = "only a nullable type has null"
+        elif isinstance(type_, (ir.Primitive, ir.Varint)) and hasattr(type_, "bounds"):
+            if not isinstance(type_, ir.Primitive) or type_.is_integer:
+                hint = "it holds {} to {}".format(*type_.bounds)
+            elif type_.name == "bool":
+                hint = "it is true or false"
+        elif isinstance(type_, ir.Array):
+            hint = "an array's default is empty, or null"
+        self._error("E402", f'the default "{text}" does not fit {_describe(type_)}', word, hint)
+        return _zero(type_)
+
+    def _requests(self, ordered: Sequence[Sequence[_Header | ir.Enum]]) -> Iterator[ir.Request]:
+        responses = {id(h.request): h for h in self.headers.values() if h.request is not None}
+        found = []
+        for header in self.headers.values():
+            struct = self.structs.get(header.node.name.text)
+            if header.key is None or struct is None:
+                continue
+            response = responses.get(id(header))
+            found.append(
+                ir.Request(
+                    struct,
+                    header.key,
+                    header.routing,
+                    self.structs.get(response.node.name.text) if response is not None else None,
+                )
+            )
+        yield from sorted(found, key=lambda request: request.key)
+
+    def _error(self, code: str, message: str, word: Word, hint: str = "") -> None:
+        self.findings.add(code, message, word.position, hint)
+
+
+_VERSION_HINT = "its first field is `Version: int16`, in every version"
+
+
+def _anonymous_of(type_: TypeNode) -> AnonymousNode | None:
+    while isinstance(type_, ArrayNode):
+        type_ = type_.element
+    return type_ if isinstance(type_, AnonymousNode) else None
+
+
+def _type_word(node: FieldNode) -> Word | None:
+    match node.type:
+        case NamedNode(word):
+            return word
+        case ArrayNode(prefix, _, _):
+            return prefix
+        case _:
+            return None
+
+
+def _highest_mentioned(node: StructNode, header: _Header) -> int | None:
+    """The highest version that an annotation or `flexible` names; None where none does."""
+    found: list[int] = [] if header.flexible_from is None else [header.flexible_from]
+
+    def visit(fields: Sequence[FieldNode]) -> None:
+        for child in fields:
+            for kind, word in child.annotations:
+                if kind == "versions":
+                    found.extend(int(number) for number in re.findall(r"\d+", word.text))
+            for part in (_type_word(child),):
+                match = _NULLABLE_FROM.fullmatch(part.text) if part is not None else None
+                if match is not None:
+                    found.append(int(match[2]))
+            visit(child.fields)
+
+    visit(node.fields)
+    return max(found, default=None)
+
+
+def _zero(type_: ir.Type) -> ir.Default:
+    match type_:
+        case ir.Primitive(name="bool"):
+            return False
+        case ir.Primitive(name="float64"):
+            return 0.0
+        case ir.Primitive(name="uuid"):
+            return _NULL_UUID
+        case ir.Text(kind="string"):
+            return ""
+        case ir.Text() | ir.LengthFieldMinus():
+            return b""
+        case ir.Array():
+            return ()
+        case ir.StructType():
+            return None
+        case _:
+            return 0
+
+
+def _read_default(type_: ir.Type, text: str) -> ir.Default:
+    """The value that ``text`` says, or None where it does not fit the type."""
+    match type_:
+        case ir.Primitive(name="bool"):
+            return {"true": True, "false": False}.get(text)
+        case ir.Primitive(name="float64"):
+            try:
+                value = float(text)
+            except ValueError:
+                return None
+            return value if math.isfinite(value) else None
+        case ir.Primitive(name="uuid"):
+            try:
+                return uuid.UUID(text)
+            except ValueError:
+                return None
+        case ir.Primitive() | ir.Varint() | ir.EnumType():
+            bounds = type_.enum.type.bounds if isinstance(type_, ir.EnumType) else type_.bounds
+            if not re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)", text):
+                return None
+            number = int(text, 0) if "x" in text else int(text)
+            return number if bounds[0] <= number <= bounds[1] else None
+        case ir.Text(kind="string"):
+            return None if text == "null" else text
+        case ir.Text():
+            return b"" if text == "" else None
+        case ir.Array():
+            return () if text == "" else None
+        case _:
+            return None
+
+
+def _describe(type_: ir.Type) -> str:
+    match type_:
+        case ir.Primitive(name=name) | ir.Varint(name=name):
+            return name
+        case ir.EnumType(enum):
+            return f"enum-{enum.name} ({enum.type.name})"
+        case ir.Text(kind=kind):
+            return kind
+        case ir.Array():
+            return "an array"
+        case ir.StructType(struct):
+            return f"the struct {struct.name}"
+        case _:
+            return "a length-field-minus field"

@@ -1,0 +1,841 @@
+"""Layouts at run time: what Kafka's own ``Schema`` and ``Struct`` give, and where errors are found.
+
+A layout says for one struct at one version which fields it has and how each is written. Generated
+packages hold theirs in modules of their own, loaded on first use: by ``kafka_wire.layout(cls, version)``,
+by ``krammar inspect``, and after a codec has failed, to find out where and why.
+
+Nothing is decided here: which fields exist, how lengths are written and what is nullable stands in
+the layouts that the compiler emitted.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from uuid import UUID
+
+from krammar.wire.errors import DecodeError, EncodeError, UnsupportedVersionError, WireError
+from krammar.wire.primitives import (
+    MAX_ZERO_WIDTH,
+    UVARINT,
+    Malformed,
+    encode_varint,
+    encode_varlong,
+)
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A value of fixed width. ``enum`` is the name of the enum that its values belong to."""
+
+    name: str
+    code: str
+    width: int
+    enum: str = ""
+
+    def __str__(self) -> str:
+        return self.name.upper()
+
+    @property
+    def min_size(self) -> int:
+        return self.width
+
+    def read(self, reader: Reader) -> Any:
+        data = reader.take(self.width)
+        if self.code == "16s":
+            return UUID(bytes=data)
+        return struct.unpack(">" + self.code, data)[0]
+
+    def write(self, value: Any, writer: Writer) -> None:
+        if self.code == "16s":
+            if not isinstance(value, UUID):
+                raise writer.error(f"needs a uuid.UUID, not {_what(value)}")
+            writer.out += value.bytes
+        elif self.code == "?":
+            if not isinstance(value, (bool, int)) or value not in (0, 1):
+                raise writer.error(f"needs a bool, not {_what(value)}")
+            writer.out += b"\x01" if value else b"\x00"
+        elif self.code == "d":
+            try:
+                writer.out += struct.pack(">d", value)
+            except (struct.error, TypeError, OverflowError):
+                raise writer.error(f"needs a float, not {_what(value)}") from None
+        else:
+            bits = self.width * 8
+            low, high = (
+                (0, 2**bits - 1)
+                if self.code.isupper()
+                else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+            )
+            writer.integer(value, low, high)
+            writer.out += struct.pack(">" + self.code, value)
+
+
+BOOL = Scalar("bool", "?", 1)
+INT8 = Scalar("int8", "b", 1)
+INT16 = Scalar("int16", "h", 2)
+INT32 = Scalar("int32", "i", 4)
+INT64 = Scalar("int64", "q", 8)
+UINT16 = Scalar("uint16", "H", 2)
+UINT32 = Scalar("uint32", "I", 4)
+FLOAT64 = Scalar("float64", "d", 8)
+UUID_ = Scalar("uuid", "16s", 16)
+
+
+@dataclass(frozen=True, slots=True)
+class VarInteger:
+    """A zig-zag varint of 32 (``varint``) or 64 (``varlong``) bits."""
+
+    name: str
+    min_size: ClassVar[int] = 1
+
+    def __str__(self) -> str:
+        return self.name.upper()
+
+    def read(self, reader: Reader) -> int:
+        return reader.zigzag(32 if self.name == "varint" else 64)
+
+    def write(self, value: Any, writer: Writer) -> None:
+        bits = 32 if self.name == "varint" else 64
+        writer.integer(value, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        writer.out += encode_varint(value) if bits == 32 else encode_varlong(value)
+
+
+VARINT = VarInteger("varint")
+VARLONG = VarInteger("varlong")
+
+_WIDTHS = {"int16": 2, "int32": 4, "uvarint": 1, "varint": 1}
+_LIMITS = {
+    "int16": 0x7FFF,
+    "int32": 0x7FFFFFFF,
+    "uvarint": 0xFFFFFFFE,
+    "varint": 0x7FFFFFFF,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string or bytes; ``prefix`` is how its length in bytes is written: int16, int32, uvarint
+    (length plus one) or varint (zig-zag)."""
+
+    kind: str
+    prefix: str
+    nullable: bool
+
+    def __str__(self) -> str:
+        name = f"{'NULLABLE_' if self.nullable else ''}{self.kind.upper()}"
+        return {"uvarint": "COMPACT_", "varint": "VARINT_"}.get(self.prefix, "") + name
+
+    @property
+    def min_size(self) -> int:
+        return _WIDTHS[self.prefix]
+
+    def read(self, reader: Reader) -> str | bytes | None:
+        length = reader.length(self.prefix, self.nullable)
+        if length is None:
+            return None
+        begin = reader.pos
+        data = reader.take(length)
+        if self.kind == "bytes":
+            return data
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            at = begin + error.start
+            raise reader.error(
+                f"byte 0x{data[error.start]:02x} at offset {at} is not UTF-8", at
+            ) from None
+
+    def write(self, value: Any, writer: Writer) -> None:
+        if value is None:
+            writer.null(self.prefix, self.nullable)
+            return
+        if self.kind == "string":
+            if not isinstance(value, str):
+                raise writer.error(f"needs a str, not {_what(value)}")
+            try:
+                data = value.encode()
+            except UnicodeEncodeError as error:
+                raise writer.error(
+                    f"character {error.start} is a lone surrogate, which UTF-8 cannot carry"
+                ) from None
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            data = bytes(value)
+        else:
+            raise writer.error(f"needs bytes, not {_what(value)}")
+        writer.length(self.prefix, len(data), f"{self.kind} of {len(data)} bytes")
+        writer.out += data
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Elements behind their number, written as ``prefix`` says."""
+
+    element: Type
+    prefix: str
+    nullable: bool
+
+    def __str__(self) -> str:
+        mark = {"uvarint": "COMPACT_", "varint": "VARINT_"}.get(self.prefix, "")
+        mark += "NULLABLE_" if self.nullable else ""
+        return f"{mark}[{self.element}]"
+
+    @property
+    def min_size(self) -> int:
+        return _WIDTHS[self.prefix]
+
+    def read(self, reader: Reader) -> list[Any] | None:
+        begin = reader.pos
+        number = reader.length(self.prefix, self.nullable)
+        if number is None:
+            return None
+        least = self.element.min_size
+        if least and number * least > reader.left:
+            raise reader.error(
+                f"{number} elements need at least {number * least} bytes at offset {reader.pos}, "
+                f"{reader.left} left",
+                begin,
+            )
+        if not least and number > MAX_ZERO_WIDTH:
+            raise reader.error(
+                f"{number} elements that take no bytes; {MAX_ZERO_WIDTH} at most", begin
+            )
+        values = []
+        for index in range(number):
+            with reader.at(f"[{index}]", self.element):
+                value = self.element.read(reader)
+                reader.note(value)
+            if reader.keep:
+                values.append(value)
+        return values
+
+    def write(self, value: Any, writer: Writer) -> None:
+        if value is None:
+            writer.null(self.prefix, self.nullable)
+            return
+        if not isinstance(value, (list, tuple)):
+            raise writer.error(f"needs a list, not {_what(value)}")
+        if not self.element.min_size and len(value) > MAX_ZERO_WIDTH:
+            raise writer.error(
+                f"{len(value)} elements that take no bytes; {MAX_ZERO_WIDTH} at most"
+            )
+        writer.length(self.prefix, len(value), f"array of {len(value)} elements")
+        for index, element in enumerate(value):
+            with writer.at(f"[{index}]"):
+                self.element.write(element, writer)
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A struct in place; a nullable one stands behind an int8 that is -1 for null and 1 otherwise."""
+
+    layout: Layout
+    nullable: bool
+
+    def __str__(self) -> str:
+        return f"{'NULLABLE ' if self.nullable else ''}{self.layout.name}"
+
+    @property
+    def min_size(self) -> int:
+        return 1 if self.nullable else self.layout.min_size
+
+    def read(self, reader: Reader) -> dict[str, Any] | None:
+        if self.nullable:
+            begin = reader.pos
+            presence = reader.take(1)[0]
+            if presence == 0xFF:
+                return None
+            if presence != 1:
+                raise reader.error(
+                    f"presence byte 0x{presence:02x} at offset {begin} is neither 0xff (null) nor 0x01",
+                    begin,
+                )
+        return self.layout._read(reader)
+
+    def write(self, value: Any, writer: Writer) -> None:
+        if self.nullable:
+            if value is None:
+                writer.out += b"\xff"
+                return
+            writer.out += b"\x01"
+        self.layout._write(value, writer)
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A struct of this package whose own version field chooses its layout."""
+
+    name: str
+    module: str
+    min_size: ClassVar[int] = 2
+
+    def __str__(self) -> str:
+        return self.name
+
+    def _class(self) -> Any:
+        package = self.module.rpartition(".layouts.")[0]
+        return getattr(sys.modules[package], self.name)
+
+    def read(self, reader: Reader) -> dict[str, Any]:
+        cls = self._class()
+        version = int.from_bytes(reader.peek(2), "big", signed=True)
+        try:
+            layout: Layout = cls._layout(version)
+        except UnsupportedVersionError as error:
+            raise reader.error(str(error)) from None
+        return layout._read(reader)
+
+    def write(self, value: Any, writer: Writer) -> None:
+        cls = self._class()
+        name = cls._version_field
+        if isinstance(value, Mapping):
+            version = value.get(name, 0)
+        elif isinstance(value, cls):
+            version = getattr(value, name)
+        else:
+            raise writer.error(f"needs {self.name}, not {_what(value)}")
+        with writer.at(f".{name}"):
+            writer.integer(version, -32768, 32767)
+        try:
+            layout: Layout = cls._layout(version)
+        except UnsupportedVersionError as error:
+            raise writer.error(str(error)) from None
+        layout._write(value, writer)
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """Raw bytes, as many as the field ``length_field`` says, minus ``minus``."""
+
+    length_field: str
+    minus: int
+    min_size: ClassVar[int] = 0
+
+    def __str__(self) -> str:
+        return f"BYTES[{self.length_field} - {self.minus}]"
+
+    def read(self, reader: Reader) -> bytes:
+        raise NotImplementedError  # a layout reads it, since it needs the field that holds the length
+
+    def write(self, value: Any, writer: Writer) -> None:
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise writer.error(f"needs bytes, not {_what(value)}")
+        writer.out += bytes(value)
+
+
+Type = Scalar | VarInteger | Text | Array | Nested | Versioned | Sized
+
+# The default of a field that is a struct of defaults.
+DEFAULTS = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a layout: its attribute, type, and the versions that its definition gives it.
+
+    ``tag`` is its number where it is a tagged field; a tagged field that has its ``default`` is not
+    written. ``length_of`` names the field whose length in bytes, plus ``plus``, this one says.
+    """
+
+    name: str
+    type: Type
+    versions: str
+    default: Any = None
+    tag: int | None = None
+    length_of: str = ""
+    plus: int = 0
+
+
+@dataclass(slots=True)
+class Node:
+    """A value and the bytes it was read from: [``offset``, ``end``) of the data."""
+
+    name: str
+    type: str
+    offset: int
+    end: int
+    value: Any = None
+    enum: str = ""
+    children: list[Node] = field(default_factory=list)
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, Node]]:
+        """This node and all below it, with their depths."""
+        yield depth, self
+        for child in self.children:
+            yield from child.walk(depth + 1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The bytes of one struct at one version: its fields in order, then its tagged fields.
+
+    ``flexible`` says that tagged fields follow at all (KIP-482).
+    """
+
+    name: str
+    version: int
+    flexible: bool
+    fields: tuple[Field, ...]
+    tags: tuple[Field, ...] = ()
+
+    @property
+    def min_size(self) -> int:
+        """The least number of bytes that a value takes."""
+        return sum(f.type.min_size for f in self.fields) + (1 if self.flexible else 0)
+
+    def __str__(self) -> str:
+        """The layout as Kafka's protocol guide writes it."""
+        shown = [f"{f.name}: {f.type}" for f in self.fields]
+        shown += [f"{f.name}: {f.type} (tag {f.tag})" for f in self.tags]
+        if self.flexible:
+            shown.append("TAG_BUFFER")
+        return f"{self.name} (Version: {self.version}) => {', '.join(shown)}"
+
+    def read(self, data: Buffer) -> dict[str, Any]:
+        """Read the whole of ``data`` into plain dictionaries, keyed by attribute.
+
+        Unknown tagged fields are under ``"unknown_tags"``. Raises DecodeError.
+        """
+        value, end = self.read_from(data, 0)
+        if end != len(data):
+            raise DecodeError(_trailing(self, len(data), end), offset=end)
+        return value
+
+    def read_from(self, data: Buffer, offset: int) -> tuple[dict[str, Any], int]:
+        """Read one value that begins at ``offset``; returns it and the offset behind it, in bytes."""
+        reader = Reader(self, bytes(data), offset)
+        return self._read(reader), reader.pos
+
+    def write(self, values: Mapping[str, Any]) -> bytes:
+        """The bytes of a dictionary such as ``read`` returns; an absent key has its field's default.
+
+        Raises EncodeError with the path of what does not fit.
+        """
+        writer = Writer(self)
+        self._write(values, writer)
+        return bytes(writer.out)
+
+    def trace(self, data: Buffer) -> Node:
+        """Read ``data`` into a tree of nodes that say which bytes each value came from.
+
+        Where the bytes end or go wrong too early, the DecodeError has what was read so far as its
+        attribute ``node``.
+        """
+        reader = Reader(self, bytes(data), 0)
+        root = Node(self.name, str(self), 0, 0)
+        reader.nodes = [root]
+        try:
+            root.value = self._read(reader)
+            if reader.pos != len(data):
+                raise DecodeError(_trailing(self, len(data), reader.pos), offset=reader.pos)
+        except DecodeError as error:
+            error.node = root  # type: ignore[attr-defined]
+            raise
+        finally:
+            root.end = reader.pos
+        return root
+
+    def _read(self, reader: Reader) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for item in self.fields:
+            with reader.at(f".{item.name}", item.type):
+                if isinstance(item.type, Sized):
+                    length = values[item.type.length_field] - item.type.minus
+                    if length < 0:
+                        raise reader.error(
+                            f"{item.type.length_field} is {values[item.type.length_field]}, "
+                            f"less than {item.type.minus}"
+                        )
+                    value: Any = reader.take(length)
+                else:
+                    value = item.type.read(reader)
+                reader.note(value)
+            values[item.name] = value
+        if self.flexible:
+            for item in self.tags:
+                values[item.name] = default_of(item)
+            self._read_tags(reader, values)
+        return values
+
+    def _read_tags(self, reader: Reader, values: dict[str, Any]) -> None:
+        with reader.at(".unknown_tags", None):
+            number = reader.unsigned()
+            if number * 2 > reader.left:
+                raise reader.error(
+                    f"{number} tagged fields need at least {number * 2} bytes at offset "
+                    f"{reader.pos}, {reader.left} left"
+                )
+            reader.note(number)
+        known = {item.tag: item for item in self.tags}
+        unknown: dict[int, bytes] = {}
+        before = -1
+        for _ in range(number):
+            begin = reader.pos
+            with reader.at(".unknown_tags", None):
+                tag = reader.unsigned()
+                size = reader.unsigned()
+                if tag <= before:
+                    raise reader.error(
+                        f"tag {tag} at offset {begin} does not ascend: {before} stood before it",
+                        begin,
+                    )
+                if size > reader.left:
+                    raise reader.error(
+                        f"tag {tag} needs {size} bytes at offset {reader.pos}, {reader.left} left"
+                    )
+                reader.note(f"tag {tag}, {size} bytes")
+            before = tag
+            end = reader.pos + size
+            item = known.get(tag)
+            if item is None:
+                with reader.at(f".unknown_tags[{tag}]", None):
+                    unknown[tag] = reader.take(size)
+                    reader.note(unknown[tag])
+                continue
+            with reader.at(f".{item.name}", item.type):
+                values[item.name] = item.type.read(reader)
+                reader.note(values[item.name])
+                if reader.pos != end:
+                    raise reader.error(
+                        f"tag {tag} takes {reader.pos - end + size} bytes, but its size says {size}",
+                        reader.pos,
+                    )
+        if unknown:
+            values["unknown_tags"] = unknown
+
+    def _write(self, value: Any, writer: Writer) -> None:
+        mapping = isinstance(value, Mapping)
+        if not mapping and not hasattr(value, "_fields"):
+            raise writer.error(f"needs {self.name}, not {_what(value)}")
+        if mapping:
+            strange = (
+                set(value) - {item.name for item in (*self.fields, *self.tags)} - {"unknown_tags"}
+            )
+            if strange:
+                with writer.at(f".{min(map(str, strange))}"):
+                    raise writer.error(f"{self.name} v{self.version} has no such field")
+
+        def get(item: Field) -> Any:
+            if mapping:
+                return value[item.name] if item.name in value else default_of(item)
+            try:
+                return getattr(value, item.name)
+            except AttributeError:
+                with writer.at(f".{item.name}"):
+                    raise writer.error(f"{_what(value)} has no such field") from None
+
+        for item in self.fields:
+            with writer.at(f".{item.name}"):
+                if item.length_of:
+                    data = get(next(f for f in self.fields if f.name == item.length_of))
+                    try:
+                        item.type.write(len(data) + item.plus, writer)
+                    except TypeError:
+                        raise writer.error(
+                            f"{item.length_of} needs bytes, not {_what(data)}"
+                        ) from None
+                else:
+                    item.type.write(get(item), writer)
+        if not self.flexible:
+            return
+        fields: dict[int, bytes] = {}
+        for item in self.tags:
+            found = get(item)
+            if _is_default(item, found):
+                continue
+            with writer.at(f".{item.name}"):
+                inner = writer.inner()
+                item.type.write(found, inner)
+                assert item.tag is not None
+                fields[item.tag] = bytes(inner.out)
+        unknown = value.get("unknown_tags") if mapping else value._unknown_tags
+        with writer.at(".unknown_tags"):
+            self._add_unknown(fields, unknown, writer)
+        writer.out += UVARINT[len(fields)]
+        for tag, data in sorted(fields.items()):
+            writer.out += UVARINT[tag] + UVARINT[len(data)] + data
+
+    def _add_unknown(self, fields: dict[int, bytes], unknown: Any, writer: Writer) -> None:
+        if not unknown:
+            return
+        if not isinstance(unknown, Mapping):
+            raise writer.error(f"needs a dict of tags to bytes, not {_what(unknown)}")
+        for tag, data in unknown.items():
+            writer.integer(tag, 0, 0xFFFFFFFF)
+            with writer.at(f"[{tag}]"):
+                named = next((item for item in self.tags if item.tag == tag), None)
+                if named is not None:
+                    raise writer.error(f"tag {tag} is the field {named.name}")
+                if not isinstance(data, (bytes, bytearray, memoryview)):
+                    raise writer.error(f"needs bytes, not {_what(data)}")
+            fields[tag] = bytes(data)
+
+
+def default_of(item: Field) -> Any:
+    """The default of a field, as plain values: a list of its own, a dictionary of defaults."""
+    if item.default is DEFAULTS:
+        return _struct_defaults(item.type)
+    return [] if item.default == () else item.default
+
+
+def _struct_defaults(type_: Type) -> dict[str, Any]:
+    if isinstance(type_, Versioned):
+        return {}
+    assert isinstance(type_, Nested)
+    return {f.name: default_of(f) for f in (*type_.layout.fields, *type_.layout.tags)}
+
+
+def _is_default(item: Field, value: Any) -> bool:
+    default = item.default
+    if default is DEFAULTS:
+        if not isinstance(item.type, Nested):
+            return False
+        fields = (*item.type.layout.fields, *item.type.layout.tags)
+        if isinstance(value, Mapping):
+            return not value.get("unknown_tags") and all(
+                f.name not in value or _is_default(f, value[f.name]) for f in fields
+            )
+        if not hasattr(value, "_fields"):
+            return False
+        return not value._unknown_tags and all(
+            _is_default(f, getattr(value, f.name, None)) for f in fields
+        )
+    if default == () and default is not None:
+        return isinstance(value, (list, tuple)) and not value
+    if default is None or value is None:
+        return default is value
+    return bool(value == default)
+
+
+class Reader:
+    """A position in bytes, and the path of the field that is being read."""
+
+    def __init__(self, layout: Layout, data: bytes, offset: int) -> None:
+        self.title = f"{layout.name} v{layout.version}"
+        self.data = data
+        self.pos = offset
+        self.path: list[str] = []
+        self.keep = True
+        self.nodes: list[Node] | None = None
+
+    @property
+    def left(self) -> int:
+        return len(self.data) - self.pos
+
+    def at(self, step: str, type_: Type | None) -> _Step:
+        return _Step(self, step, type_)
+
+    def note(self, value: Any) -> None:
+        """Put the value that was just read into the tree, where there is one."""
+        if self.nodes is not None:
+            self.nodes[-1].value = value
+
+    def error(self, message: str, offset: int | None = None) -> DecodeError:
+        path = _join(self.path)
+        place = f"{path}: " if path else ""
+        return DecodeError(
+            f"{self.title}: {place}{message}",
+            path=path,
+            offset=self.pos if offset is None else offset,
+        )
+
+    def peek(self, size: int) -> bytes:
+        if size > self.left:
+            unit = "byte" if size == 1 else "bytes"
+            raise self.error(f"needs {size} {unit} at offset {self.pos}, {max(0, self.left)} left")
+        return self.data[self.pos : self.pos + size]
+
+    def take(self, size: int) -> bytes:
+        data = self.peek(size)
+        self.pos += size
+        return data
+
+    def unsigned(self, bits: int = 32) -> int:
+        begin = self.pos
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+            if shift >= (35 if bits == 32 else 70):
+                break
+        if byte > 127 or value >= 1 << bits:
+            raise self.error(f"the varint at offset {begin} does not fit into {bits} bits", begin)
+        return value
+
+    def zigzag(self, bits: int) -> int:
+        value = self.unsigned(bits)
+        return (value >> 1) ^ -(value & 1)
+
+    def length(self, prefix: str, nullable: bool) -> int | None:
+        """A length or count, None for null."""
+        begin = self.pos
+        if prefix == "uvarint":
+            length = self.unsigned() - 1
+        elif prefix == "varint":
+            length = self.zigzag(32)
+        else:
+            length = int.from_bytes(self.take(_WIDTHS[prefix]), "big", signed=True)
+        if length >= 0:
+            return length
+        if nullable:
+            return None
+        if length == -1:
+            raise self.error(f"null at offset {begin}, which this version does not allow", begin)
+        raise self.error(f"a negative length of {length} at offset {begin}", begin)
+
+
+class _Step:
+    """One step of a reader's path. A class of its own: a generator would be twice as slow."""
+
+    __slots__ = ("node", "reader", "step", "type")
+
+    def __init__(self, reader: Reader, step: str, type_: Type | None) -> None:
+        self.reader = reader
+        self.step = step
+        self.type = type_
+
+    def __enter__(self) -> None:
+        reader = self.reader
+        reader.path.append(self.step)
+        if reader.nodes is not None:
+            name = self.step.lstrip(".")
+            type_ = self.type
+            self.node = Node(
+                name,
+                "" if type_ is None else str(type_),
+                reader.pos,
+                reader.pos,
+                None,
+                getattr(type_, "enum", ""),
+            )
+            reader.nodes[-1].children.append(self.node)
+            reader.nodes.append(self.node)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        reader = self.reader
+        reader.path.pop()
+        if reader.nodes is not None:
+            reader.nodes.pop()
+            self.node.end = reader.pos
+
+
+class Writer:
+    """Bytes written so far, and the path of the field that is being written."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.title = f"{layout.name} v{layout.version}"
+        self.out = bytearray()
+        self.path: list[str] = []
+
+    def inner(self) -> Writer:
+        """A writer for bytes whose size must be known first, at the same path."""
+        inner = object.__new__(Writer)
+        inner.title, inner.out, inner.path = self.title, bytearray(), self.path
+        return inner
+
+    def at(self, step: str) -> _WriteStep:
+        return _WriteStep(self.path, step)
+
+    def error(self, message: str) -> EncodeError:
+        path = _join(self.path)
+        place = f"{path}: " if path else ""
+        return EncodeError(f"{self.title}: {place}{message}", path=path)
+
+    def integer(self, value: Any, low: int, high: int) -> None:
+        if not hasattr(value, "__index__"):
+            raise self.error(f"needs an integer, not {_what(value)}")
+        if not low <= value <= high:
+            raise self.error(f"{value} is outside of {low} to {high}")
+
+    def null(self, prefix: str, nullable: bool) -> None:
+        if not nullable:
+            raise self.error("must not be null in this version")
+        self.out += {
+            "int16": b"\xff\xff",
+            "int32": b"\xff\xff\xff\xff",
+            "uvarint": b"\x00",
+            "varint": b"\x01",
+        }[prefix]
+
+    def length(self, prefix: str, length: int, what: str) -> None:
+        if length > _LIMITS[prefix]:
+            raise self.error(f"a {what} is too long: {_LIMITS[prefix]} at most")
+        if prefix == "uvarint":
+            self.out += UVARINT[length + 1]
+        elif prefix == "varint":
+            self.out += encode_varint(length)
+        else:
+            self.out += length.to_bytes(_WIDTHS[prefix], "big")
+
+
+class _WriteStep:
+    __slots__ = ("path", "step")
+
+    def __init__(self, path: list[str], step: str) -> None:
+        self.path = path
+        self.step = step
+
+    def __enter__(self) -> None:
+        self.path.append(self.step)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.path.pop()
+
+
+def _join(path: list[str]) -> str:
+    return "".join(path).removeprefix(".")
+
+
+def _what(value: Any) -> str:
+    if value is None:
+        return "None"
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
+
+
+def _trailing(layout: Layout, size: int, end: int) -> str:
+    return f"{layout.name} v{layout.version}: {size - end} bytes left over at offset {end}"
+
+
+def explain_decode(
+    layout: Layout, data: bytes, version: int, offset: int, whole: bool, shift: int = 0
+) -> DecodeError:
+    """Why ``data`` could not be decoded: reads it again, slowly, up to the spot."""
+    reader = Reader(layout, data, offset)
+    reader.title = f"{layout.name} v{version}"
+    reader.keep = False
+    try:
+        layout._read(reader)
+    except DecodeError as error:
+        if shift and error.offset >= 0:
+            error.offset += shift
+        return error
+    except (Malformed, ValueError) as error:
+        return DecodeError(f"{reader.title}: {error}", offset=reader.pos + shift)
+    if whole and reader.pos != len(data):
+        return DecodeError(
+            f"{reader.title}: {len(data) - reader.pos} bytes left over at offset {reader.pos}",
+            offset=reader.pos,
+        )
+    return DecodeError(f"{reader.title}: the bytes do not follow the layout", offset=offset + shift)
+
+
+def explain_encode(value: Any, layout: Layout, version: int, cause: BaseException) -> EncodeError:
+    """Why ``value`` could not be encoded: writes it again, slowly, up to the spot."""
+    writer = Writer(layout)
+    writer.title = f"{layout.name} v{version}"
+    try:
+        layout._write(value, writer)
+    except EncodeError as error:
+        return error
+    except (Malformed, WireError, TypeError, ValueError, AttributeError) as error:
+        return writer.error(f"cannot be encoded: {error}")
+    return EncodeError(f"{writer.title}: cannot be encoded: {cause!r}")

@@ -1,0 +1,389 @@
+"""Base classes of generated structs and messages.
+
+A generated module gives each class its slots, its constructor and, for what can be encoded alone, a
+table of codecs by version. All that is the same for every class is here.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from importlib import import_module
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from uuid import UUID
+
+from krammar.wire.errors import DecodeError, EncodeError, UnsupportedVersionError
+from krammar.wire.primitives import FAILURES
+
+if TYPE_CHECKING:
+    from krammar.wire.layout import Layout
+
+Decoder = Callable[[bytes, int], tuple[Any, int]]
+Encoder = Callable[[Any, list[bytes]], None]
+Buffer = bytes | bytearray | memoryview
+S = TypeVar("S", bound="Struct")
+C = TypeVar("C", bound="Codec")
+V = TypeVar("V", bound="VersionedCodec")
+
+
+class Struct:
+    """A generated struct: attributes in slots, equality by value, JSON-able dictionaries.
+
+    ``_fields`` are the attributes in the order of the definition. ``_kinds`` names what a plain JSON
+    value does not show: ``"uuid"``, ``"bytes"``, ``"float"``, the class of a nested struct, or the
+    enum of an integer.
+    """
+
+    __slots__ = ("_unknown_tags",)
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _kinds: ClassVar[dict[str, str]] = {}
+    _unknown_tags: dict[int, bytes] | None
+
+    @property
+    def unknown_tags(self) -> dict[int, bytes]:
+        """Tagged fields that the definition does not know, by tag; written back when encoded."""
+        tags = self._unknown_tags
+        if tags is None:
+            tags = self._unknown_tags = {}
+        return tags
+
+    @unknown_tags.setter
+    def unknown_tags(self, tags: dict[int, bytes]) -> None:
+        self._unknown_tags = tags
+
+    def __eq__(self, other: object) -> bool:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        assert isinstance(other, Struct)
+        if (self._unknown_tags or None) != (other._unknown_tags or None):
+            return False
+        fields = self._fields
+        if not fields:
+            return True
+        values = attrgetter(*fields)
+        return bool(values(self) == values(other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        parts = []
+        for name in self._fields:
+            value = getattr(self, name)
+            kind = self._kinds.get(name)
+            parts.append(f"{name}={_show(value, kind, type(self))}")
+        if self._unknown_tags:
+            parts.append(f"unknown_tags={self._unknown_tags!r}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """A dictionary for JSON: bytes as base64, uuids in their usual form, structs as dictionaries."""
+        result = {name: _to_plain(getattr(self, name)) for name in self._fields}
+        if self._unknown_tags:
+            result["unknown_tags"] = {
+                str(tag): base64.b64encode(data).decode()
+                for tag, data in self._unknown_tags.items()
+            }
+        return result
+
+    @classmethod
+    def from_dict(cls: type[S], values: dict[str, Any]) -> S:
+        """The inverse of ``to_dict``. A field that is not there has its default.
+
+        Raises EncodeError for a key that is no field and for a value of the wrong kind.
+        """
+        if not isinstance(values, dict):
+            raise EncodeError(
+                f"{cls.__name__} is read from a dictionary, not {type(values).__name__}"
+            )
+        arguments = {}
+        tags = None
+        for name, value in values.items():
+            if name == "unknown_tags":
+                tags = {int(tag): base64.b64decode(data) for tag, data in value.items()}
+                continue
+            if name not in cls._fields:
+                raise EncodeError(f"{cls.__name__} has no field {name!r}", path=name)
+            arguments[name] = _from_plain(value, cls._kinds.get(name), cls, name)
+        result = cls(**arguments)
+        result._unknown_tags = tags
+        return result
+
+
+class Codec(Struct):
+    """A struct that can be encoded alone, at a version that the caller gives."""
+
+    __slots__ = ()
+
+    min_version: ClassVar[int] = 0
+    max_version: ClassVar[int] = 0
+    flexible_from: ClassVar[int | None] = None
+    _decoders: ClassVar[dict[int, Decoder]] = {}
+    _encoders: ClassVar[dict[int, Encoder]] = {}
+    # Whether versions above max_version exist and are laid out like it: true for a struct whose
+    # versions nothing bounds.
+    _open_ended: ClassVar[bool] = False
+
+    def encode(self, version: int) -> bytes:
+        """The bytes at ``version``. Raises EncodeError, with the field's path, for a value that they
+        cannot carry, and UnsupportedVersionError."""
+        parts: list[bytes] = []
+        self._encode_parts(version, parts)
+        return b"".join(parts)
+
+    def encode_into(self, out: bytearray, version: int) -> None:
+        """Append the bytes at ``version`` to ``out``; on an error ``out`` stays as it was."""
+        parts: list[bytes] = []
+        self._encode_parts(version, parts)
+        out += b"".join(parts)
+
+    def _encode_parts(self, version: int, parts: list[bytes]) -> None:
+        encoder = self._encoders.get(version)
+        if encoder is None:
+            encoder = self._encoders[self._known_version(version)]
+        began = len(parts)
+        try:
+            encoder(self, parts)
+        except FAILURES as cause:
+            del parts[began:]
+            raise self._explain_encode(version, cause) from None
+
+    def _explain_encode(self, version: int, cause: BaseException) -> EncodeError:
+        from krammar.wire.layout import explain_encode
+
+        return explain_encode(self, self._layout(version), version, cause)
+
+    @classmethod
+    def decode(cls: type[C], data: Buffer, version: int) -> C:
+        """Read the whole of ``data`` at ``version``; bytes left over are an error.
+
+        Raises DecodeError, with path and offset, and UnsupportedVersionError.
+        """
+        if data.__class__ is not bytes:
+            data = bytes(memoryview(data))
+        decoder = cls._decoders.get(version)
+        if decoder is None:
+            decoder = cls._decoders[cls._known_version(version)]
+        try:
+            value, end = decoder(data, 0)
+            if end == len(data):
+                return value  # type: ignore[no-any-return]
+        except FAILURES:
+            pass
+        raise cls._explain_decode(data, version, 0, whole=True) from None
+
+    @classmethod
+    def decode_from(cls: type[C], data: Buffer, offset: int, version: int) -> tuple[C, int]:
+        """Read one value that begins at ``offset``, in bytes; returns it and the offset behind it.
+
+        ``bytes`` are read in place; of other buffers what follows ``offset`` is copied first.
+        """
+        if not 0 <= offset <= len(data):
+            raise DecodeError(f"offset {offset} is outside of {len(data)} bytes", offset=offset)
+        shift = 0
+        if data.__class__ is not bytes:
+            shift = offset
+            data = bytes(memoryview(data)[offset:])
+            offset = 0
+        decoder = cls._decoders.get(version)
+        if decoder is None:
+            decoder = cls._decoders[cls._known_version(version)]
+        try:
+            value, end = decoder(data, offset)
+            if end <= len(data):
+                return value, end + shift
+        except FAILURES:
+            pass
+        raise cls._explain_decode(data, version, offset, whole=False, shift=shift) from None
+
+    @classmethod
+    def _explain_decode(
+        cls, data: bytes, version: int, offset: int, *, whole: bool, shift: int = 0
+    ) -> DecodeError:
+        from krammar.wire.layout import explain_decode
+
+        return explain_decode(cls._layout(version), data, version, offset, whole, shift)
+
+    @classmethod
+    def _known_version(cls, version: int) -> int:
+        """The version whose codecs serve ``version``; raises UnsupportedVersionError if none do."""
+        if version in cls._decoders:
+            return version
+        if cls._open_ended and isinstance(version, int) and version > cls.max_version:
+            return cls.max_version
+        raise UnsupportedVersionError(
+            cls.__name__,
+            version,
+            cls.min_version,
+            cls.max_version,
+            api_key=getattr(cls, "api_key", None),
+        )
+
+    @classmethod
+    def _layout(cls, version: int) -> Layout:
+        """The layout at ``version``; the module of layouts is loaded on first use."""
+        package, _, module = cls.__module__.rpartition(".")
+        layouts = import_module(f"{package}.layouts.{module}")
+        layout: Layout = layouts.LAYOUTS[cls.__name__][cls._known_version(version)]
+        return layout
+
+
+class VersionedCodec(Codec):
+    """A struct whose first field is its version, which chooses the layout of all that follows."""
+
+    __slots__ = ()
+
+    _version_field: ClassVar[str] = "version"
+
+    def encode(self, version: int | None = None) -> bytes:
+        """The bytes, at the version that the value's own version field says.
+
+        ``version`` may repeat it; another one is an EncodeError."""
+        return super().encode(self._own_version(version))
+
+    def encode_into(self, out: bytearray, version: int | None = None) -> None:
+        """Append the bytes to ``out``."""
+        super().encode_into(out, self._own_version(version))
+
+    def _own_version(self, version: int | None) -> int:
+        own = getattr(self, self._version_field)
+        if not isinstance(own, int) or not -32768 <= own <= 32767:
+            raise EncodeError(
+                f"{type(self).__name__}: {self._version_field}: {own!r} is not an int16",
+                path=self._version_field,
+            )
+        if version is not None and version != own:
+            raise EncodeError(
+                f"{type(self).__name__}: the version field says {own}, not {version}",
+                path=self._version_field,
+            )
+        return own
+
+    @classmethod
+    def decode(cls: type[V], data: Buffer, version: int | None = None) -> V:
+        """Read the whole of ``data``, at the version that its first two bytes say.
+
+        ``version`` may repeat it; another one is a DecodeError."""
+        return super().decode(data, cls._peek_version(data, 0, version))
+
+    @classmethod
+    def decode_from(
+        cls: type[V], data: Buffer, offset: int = 0, version: int | None = None
+    ) -> tuple[V, int]:
+        """Read one value that begins at ``offset``; returns it and the offset behind it."""
+        return super().decode_from(data, offset, cls._peek_version(data, offset, version))
+
+    @classmethod
+    def _peek_version(cls, data: Buffer, offset: int, expected: int | None) -> int:
+        left = len(data) - offset
+        if offset < 0 or left < 2:
+            raise DecodeError(
+                f"{cls.__name__}: {cls._version_field}: needs 2 bytes at offset {offset}, "
+                f"{max(0, left)} left",
+                path=cls._version_field,
+                offset=offset,
+            )
+        version = int.from_bytes(data[offset : offset + 2], "big", signed=True)
+        if expected is not None and version != expected:
+            raise DecodeError(
+                f"{cls.__name__}: the version field says {version}, not {expected}",
+                path=cls._version_field,
+                offset=offset,
+            )
+        return version
+
+    @classmethod
+    def _known_version(cls, version: int) -> int:
+        if cls._open_ended and isinstance(version, int) and cls.max_version == 0:
+            return 0  # no annotation names a version: one layout, whatever the field says
+        return super()._known_version(version)
+
+    @classmethod
+    def _decode_inside(cls: type[V], buf: bytes, pos: int) -> tuple[V, int]:
+        """Read a value inside of another struct's codec."""
+        version = int.from_bytes(buf[pos : pos + 2], "big", signed=True)
+        decoder = cls._decoders.get(version) or cls._decoders[cls._known_version(version)]
+        return decoder(buf, pos)
+
+    def _encode_inside(self, parts: list[bytes]) -> None:
+        """Append the value inside of another struct's codec."""
+        self._encoders[self._known_version(self._own_version(None))](self, parts)
+
+
+class Request(Codec):
+    """A request. ``routing`` says where it goes: "" (any broker), "admin" (the controller),
+    "group coordinator", "txn coordinator" or "share coordinator"."""
+
+    __slots__ = ()
+
+    api_key: ClassVar[int] = -1
+    routing: ClassVar[str] = ""
+    response_class: ClassVar[Any] = None
+
+
+class Response(Codec):
+    """A response. ``throttle_from`` is the version from which the broker throttles after it has
+    sent the response (KIP-219), where the definition says so."""
+
+    __slots__ = ()
+
+    api_key: ClassVar[int] = -1
+    request_class: ClassVar[Any] = None
+    throttle_from: ClassVar[int | None] = None
+
+
+def named(cls: type[Struct], name: str) -> Any:
+    """The class called ``name`` in the package that ``cls`` was generated into."""
+    package = cls.__module__.rpartition(".")[0]
+    return getattr(sys.modules[package], name)
+
+
+def _show(value: Any, kind: str | None, cls: type[Struct]) -> str:
+    if kind is None or kind[0].islower() or value is None:
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(_show(element, kind, cls) for element in value)}]"
+    if isinstance(value, int):
+        enum = named(cls, kind)
+        if issubclass(enum, IntEnum) and value in enum._value2member_map_:
+            return f"{int(value)} ({enum(value).name})"
+    return repr(value)
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return value.to_dict()
+    if isinstance(value, (list, tuple)):
+        return [_to_plain(element) for element in value]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    return int(value)
+
+
+def _from_plain(value: Any, kind: str | None, cls: type[Struct], path: str) -> Any:
+    if value is None or kind is None:
+        return list(value) if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [_from_plain(v, kind, cls, f"{path}[{i}]") for i, v in enumerate(value)]
+    try:
+        if kind == "bytes":
+            return base64.b64decode(value, validate=True)
+        if kind == "uuid":
+            return UUID(value)
+        if kind[0].isupper() and not isinstance(value, int):
+            return named(cls, kind).from_dict(value)
+    except EncodeError as error:
+        inner = f"{path}.{error.path}" if error.path else path
+        raise EncodeError(f"{cls.__name__}: {inner}: {error}", path=inner) from None
+    except (ValueError, TypeError, AttributeError):
+        raise EncodeError(
+            f"{cls.__name__}: {path}: {value!r} is not the plain form of {kind}", path=path
+        ) from None
+    return value

@@ -1,0 +1,272 @@
+"""What the hot path of generated code calls: varints, tables of array codecs, uuids, tags.
+
+Functions here raise ``Malformed`` (or what ``struct``, ``bytes`` and ``list`` raise) without a word on
+where: on any failure the same bytes, or the same value, are walked again by ``krammar.wire.layout``,
+which says exactly what is wrong. So precise errors cost the hot path nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct, error
+from typing import Any
+from uuid import UUID, SafeUUID
+
+NULL_UUID = UUID(int=0)
+
+# Elements that take no bytes on the wire can be claimed without end by a few bytes of input.
+# No more of them than this are read or written in one array.
+MAX_ZERO_WIDTH = 1024
+
+
+class Malformed(Exception):
+    """Raised inside codecs only; never leaves a public function."""
+
+
+# All that a codec can raise on bytes or values that its layout does not allow.
+FAILURES = (
+    Malformed,
+    error,
+    IndexError,
+    ValueError,  # UnicodeError is one of them
+    TypeError,
+    AttributeError,
+    KeyError,
+    OverflowError,
+)
+
+
+class _UnpackTable(dict[int, Callable[..., tuple[Any, ...]]]):
+    """``table[n](buffer, offset)`` reads n big-endian values of one type.
+
+    Compiled formats of short arrays are kept: 60 ns for an array of three against 240 ns by a
+    format string built at each call.
+    """
+
+    __slots__ = ("code",)
+
+    def __init__(self, code: str) -> None:
+        super().__init__()
+        self.code = code
+
+    def __missing__(self, n: int) -> Callable[..., tuple[Any, ...]]:
+        if n < 0:
+            raise Malformed
+        unpack = Struct(f">{n}{self.code}").unpack_from
+        if n <= 256:
+            self[n] = unpack
+        return unpack
+
+
+class _PackTable(dict[int, Callable[..., bytes]]):
+    """``table[n](*values)`` writes n big-endian values of one type."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, code: str) -> None:
+        super().__init__()
+        self.code = code
+
+    def __missing__(self, n: int) -> Callable[..., bytes]:
+        pack = Struct(f">{n}{self.code}").pack
+        if n <= 256:
+            self[n] = pack
+        return pack
+
+
+UNPACK = {code: _UnpackTable(code) for code in "?bhiqHId"}
+PACK = {code: _PackTable(code) for code in "?bhiqHId"}
+
+# bool fields: `struct` would take any object for a truth value.
+BOOL = {True: True, False: False}
+
+
+def encode_uvarint(value: int) -> bytes:
+    """Unsigned base-128 of 0 to 2**32 - 1."""
+    if not 0 <= value <= 0xFFFFFFFF:
+        raise Malformed
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class _UvarintTable(dict[int, bytes]):
+    """``UVARINT[n]`` is the encoding of n; those of one byte, and recent two-byte ones, are kept."""
+
+    __slots__ = ()
+
+    def __missing__(self, value: int) -> bytes:
+        encoded = encode_uvarint(value)
+        if value < 2048:
+            self[value] = encoded
+        return encoded
+
+
+UVARINT = _UvarintTable((n, bytes((n,))) for n in range(128))
+
+
+def uvarint(buf: bytes, pos: int, first: int) -> tuple[int, int]:
+    """Go on reading an unsigned varint whose first byte, before ``pos``, was ``first``.
+
+    Returns the value and the position behind it; five bytes at most.
+    """
+    value = first & 127
+    shift = 7
+    while first > 127:
+        if shift > 28:
+            raise Malformed
+        first = buf[pos]
+        pos += 1
+        value |= (first & 127) << shift
+        shift += 7
+    if value > 0xFFFFFFFF:
+        raise Malformed
+    return value, pos
+
+
+def count(buf: bytes, pos: int, first: int) -> tuple[int, int]:
+    """The same for a length or count plus one that must not be null."""
+    if first == 0:
+        raise Malformed
+    return uvarint(buf, pos, first)
+
+
+def varint(buf: bytes, pos: int) -> tuple[int, int]:
+    """A zig-zag varint of 32 bits: value and position behind it."""
+    first = buf[pos]
+    if first < 128:
+        return (first >> 1) ^ -(first & 1), pos + 1
+    value, pos = uvarint(buf, pos + 1, first)
+    return (value >> 1) ^ -(value & 1), pos
+
+
+def varlong(buf: bytes, pos: int) -> tuple[int, int]:
+    """A zig-zag varint of 64 bits: value and position behind it; ten bytes at most."""
+    value = shift = 0
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+        if shift > 63:
+            raise Malformed
+    if value > 0xFFFFFFFFFFFFFFFF:
+        raise Malformed
+    return (value >> 1) ^ -(value & 1), pos
+
+
+def encode_varint(value: int) -> bytes:
+    """The zig-zag encoding of a 32-bit integer."""
+    if not -0x80000000 <= value <= 0x7FFFFFFF:
+        raise Malformed
+    return UVARINT[(value << 1) ^ (value >> 31)]
+
+
+def encode_varlong(value: int) -> bytes:
+    """The zig-zag encoding of a 64-bit integer."""
+    if not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
+        raise Malformed
+    zigzag = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while zigzag > 127:
+        out.append(zigzag & 127 | 128)
+        zigzag >>= 7
+    out.append(zigzag)
+    return bytes(out)
+
+
+# UUID() checks and converts its many kinds of arguments, about 1.2 µs; setting its two slots takes
+# 0.3 µs. Its own __setattr__ forbids assignment, so the slots' descriptors are called.
+_set_int = UUID.int.__set__  # type: ignore[attr-defined,misc]
+_set_is_safe = UUID.is_safe.__set__  # type: ignore[attr-defined,misc]
+_new = object.__new__
+
+
+def decode_uuid(raw: bytes) -> UUID:
+    """The uuid of 16 bytes."""
+    if len(raw) != 16:
+        raise Malformed
+    number = int.from_bytes(raw, "big")
+    if number == 0:
+        return NULL_UUID
+    value = _new(UUID)
+    _set_int(value, number)
+    _set_is_safe(value, SafeUUID.unknown)
+    return value
+
+
+def as_list(value: Any) -> list[Any] | tuple[Any, ...]:
+    """Arrays are lists or tuples: a string or a mapping of fitting elements is a mistake."""
+    if isinstance(value, (list, tuple)):
+        return value
+    raise Malformed
+
+
+def as_bytes(value: Any) -> bytes | bytearray | memoryview:
+    """``bytes`` fields take any buffer; ``len`` of the result is its size in bytes."""
+    if isinstance(value, (bytes, bytearray)):
+        return value
+    if isinstance(value, memoryview):
+        return value if value.nbytes == len(value) and value.contiguous else value.tobytes()
+    raise Malformed
+
+
+def read_unknown_tags(value: Any, buf: bytes, pos: int, n: int) -> int:
+    """Keep the ``n`` tagged fields at ``pos`` (``n`` may be the first byte of a longer count) of a
+    struct that knows none. Returns the position behind them."""
+    if n > 127:
+        n, pos = uvarint(buf, pos, n)
+    tags: dict[int, bytes] = {}
+    before = -1
+    for _ in range(n):
+        tag, size, pos = read_tag(buf, pos, before)
+        tags[tag] = buf[pos : pos + size]
+        pos += size
+        before = tag
+    value._unknown_tags = tags
+    return pos
+
+
+def read_tag(buf: bytes, pos: int, before: int) -> tuple[int, int, int]:
+    """Tag, size in bytes, and the position of a tagged field's bytes. Tags ascend (KIP-482)."""
+    tag = buf[pos]
+    pos += 1
+    if tag > 127:
+        tag, pos = uvarint(buf, pos, tag)
+    size = buf[pos]
+    pos += 1
+    if size > 127:
+        size, pos = uvarint(buf, pos, size)
+    if tag <= before or size > len(buf) - pos:
+        raise Malformed
+    return tag, size, pos
+
+
+def write_tags(
+    parts: list[bytes],
+    known: list[tuple[int, list[bytes]]],
+    unknown: dict[int, bytes] | None,
+    numbers: tuple[int, ...] = (),
+) -> None:
+    """Append count, then tag, size and bytes of each tagged field in ascending order of tags.
+
+    ``known`` are those to write of the layout's own tags, which are ``numbers``; no unknown tag may
+    be one of them.
+    """
+    fields = [(tag, b"".join(pieces)) for tag, pieces in known]
+    if unknown:
+        for tag, data in unknown.items():
+            if tag in numbers:
+                raise Malformed
+            fields.append((tag, bytes(as_bytes(data))))
+        fields.sort()
+    parts.append(UVARINT[len(fields)])
+    for tag, data in fields:
+        parts.append(UVARINT[tag])
+        parts.append(UVARINT[len(data)])
+        parts.append(data)
