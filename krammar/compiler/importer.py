@@ -18,7 +18,7 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,15 @@ ROUTING = {
 # Schemas of type `data` that Kafka writes behind an int16 version which their JSON leaves out. The
 # last three tolerate any version: a reader takes what it knows and skips the rest.
 VERSION_PREFIXED = frozenset(
-    "ConsumerProtocolAssignment ConsumerProtocolSubscription DefaultPrincipalData ProducerSnapshot "
-    "AbortedTxn ControlRecordTypeSchema EndTxnMarker".split()
+    {
+        "ConsumerProtocolAssignment",
+        "ConsumerProtocolSubscription",
+        "DefaultPrincipalData",
+        "ProducerSnapshot",
+        "AbortedTxn",
+        "ControlRecordTypeSchema",
+        "EndTxnMarker",
+    }
 )
 
 # The file for schemas of type `data` that belong together; any other gets a file of its own.
@@ -87,6 +94,48 @@ MODULE_FILES = {
 # The first pattern that fits wins.
 KAFKA_ENUMS = {
     "*ErrorCode": "ErrorCode int16",
+    "*Acls*.ResourceType*": "AclResourceType int8",
+    "*Acls*.*PatternType*": "AclPatternType int8",
+    "*Acls*.Operation": "AclOperation int8",
+    "*Acls*.PermissionType": "AclPermissionType int8",
+    "AccessControlEntryRecord.ResourceType": "AclResourceType int8",
+    "AccessControlEntryRecord.PatternType": "AclPatternType int8",
+    "AccessControlEntryRecord.Operation": "AclOperation int8",
+    "AccessControlEntryRecord.PermissionType": "AclPermissionType int8",
+    "*Config*.ResourceType*": "ConfigResourceType int8",
+    "*.ConfigSource": "ConfigSource int8",
+    "DescribeConfigs*.Source": "ConfigSource int8",
+    "*.ConfigType": "ConfigType int8",
+    "*.ConfigOperation": "AlterConfigOp int8",
+    "*.Mechanism": "ScramMechanism int8",
+    "*.MatchType": "QuotaMatchType int8",
+    "*.EndpointType": "EndpointType int8",
+    "*.ElectionType": "ElectionType int8",
+    "*.IsolationLevel": "IsolationLevel int8",
+    "FindCoordinator*.KeyType": "CoordinatorType int8",
+    "*.AcceptedCompressionTypes": "CompressionType int8",
+    "*.CompressionType": "CompressionType int8",
+    "*.DeliveryState": "ShareRecordState int8",
+    "*.AcknowledgeTypes": "ShareAcknowledgeType int8",
+    "*.ShareAcquireMode": "ShareAcquireMode int8",
+    "*.UpgradeType": "FeatureUpdateType int8",
+    "*.SecurityProtocol": "SecurityProtocol int16",
+    "*.LeaderRecoveryState": "LeaderRecoveryState int8",
+    "BrokerRegistrationChangeRecord.Fenced": "BrokerFencingChange int8",
+    "BrokerRegistrationChangeRecord.InControlledShutdown": "BrokerControlledShutdownChange int8",
+    "*.RemoteLogSegmentState": "RemoteLogSegmentState int8",
+    "*.RemotePartitionDeleteState": "RemotePartitionDeleteState int8",
+    "TransactionLogValue.TransactionStatus": "TransactionState int8",
+    "ControlRecordTypeSchema.Type": "ControlRecordType int16",
+    "*.ZkMigrationState": "ZkMigrationState int8",
+    "LeaderAndIsrRequest.Type": "ControlRequestType int8",
+    "UpdateMetadataRequest.Type": "ControlRequestType int8",
+    "*.MemberType": "GroupMemberType int8",
+    "Streams*AssignmentValue.State": "StreamsGroupMemberState int8",
+    "*AssignmentValue.State": "GroupMemberState int8",
+    "StreamsGroupHeartbeatResponseStatus.StatusCode": "StreamsGroupStatus int8",
+    "*.TopologyDescriptionStatus": "StreamsTopologyDescriptionStatus int8",
+    "*TopologyDescriptionNode.NodeType": "StreamsTopologyNodeType int8",
 }
 
 _INTEGERS = {
@@ -758,12 +807,14 @@ class _Writer:
             if own or schema.name in VERSION_PREFIXED or schema.kind.startswith("coordinator-"):
                 if own:
                     fields = fields[1:]
+                else:
+                    fields = [self._not_version(schema, item) for item in fields]
                 modifiers.append("with version field")
                 first = schema.key if schema.kind == "coordinator-key" else low
                 lines.append(f"  Version: int16({first})" if first else "  Version: int16")
             # A record key's version is its type; a lone version of a plain prefix names nothing.
             lone = schema.name in VERSION_PREFIXED and (low, high) == (0, 0)
-            if schema.kind != "coordinator-key" and not lone or schema.flexible_from is not None:
+            if schema.flexible_from is not None or not (lone or schema.kind == "coordinator-key"):
                 modifiers.append(f"max version {high}")
         if schema.kind != "response":
             if low and schema.kind != "coordinator-key":
@@ -775,6 +826,13 @@ class _Writer:
         header = f"{schema.name} =>" + (f" {', '.join(modifiers)}" if modifiers else "")
         body = self._fields(schema, fields, schema.span, schema.name, schema.name, 1)
         return [header, *lines, *body]
+
+    def _not_version(self, schema: Schema, item: Field) -> Field:
+        """The name `Version` is taken by the field that the JSON leaves out."""
+        if item.name != "Version":
+            return item
+        self.warnings.append(f"{schema.name}.Version is called BodyVersion here")
+        return replace(item, name="BodyVersion")
 
     def _fields(
         self,
