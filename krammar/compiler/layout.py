@@ -28,8 +28,8 @@ class Prefix(Enum):
     UVARINT = ("uvarint", "B", 1)
     # Zig-zag varint; negative is null.
     VARINT = ("varint", "B", 1)
-    # Null (-1) or present (1), before a nullable struct.
-    PRESENCE = ("presence", "b", 1)
+    # Null (255, an int8 of -1) or present (1), before a nullable struct.
+    PRESENCE = ("presence", "B", 1)
     # The number of tagged fields.
     TAGS = ("tags", "B", 1)
 
@@ -124,6 +124,12 @@ class Array:
         """Whether elements may take no bytes, so that no count can be checked against what is left."""
         return min_size(self.element) == 0
 
+    @property
+    def lead(self) -> Run | None:
+        """What reads an element's prefix, where it has one."""
+        prefix = _prefix_of(self.element)
+        return None if prefix is None else Run((), prefix)
+
 
 @dataclass(frozen=True, slots=True)
 class Nested:
@@ -177,6 +183,11 @@ class Step:
     field: ir.Field
     wire: Wire
 
+    @property
+    def alone(self) -> tuple[Run | Step | Tags, ...]:
+        """The steps of this field by itself: how a tagged field is laid out inside its size."""
+        return tuple(_fuse([self], None))
+
 
 @dataclass(frozen=True, slots=True)
 class Tags:
@@ -204,6 +215,7 @@ class Layout:
     fields: tuple[Step, ...]
     tags: Tags | None
     absent: tuple[ir.Field, ...]
+    version: int
     key: str = field(default="", compare=False)
 
     @property
@@ -231,7 +243,7 @@ def build(struct: ir.Struct, version: int, flexible: bool | None = None) -> Layo
     if flexible:
         tags = Tags(tuple(sorted(tagged, key=lambda step: step.field.tag or 0)))
     steps = tuple(_fuse(present, tags))
-    layout = Layout(struct, flexible, steps, tuple(present), tags, tuple(absent))
+    layout = Layout(struct, flexible, steps, tuple(present), tags, tuple(absent), version)
     return replace(layout, key=_key(layout))
 
 
@@ -298,6 +310,7 @@ def _fuse(present: list[Step], tags: Tags | None) -> Iterator[Run | Step | Tags]
             run = []
         yield step
     if run or tags is not None:
+        # The count of tagged fields; what follows it is read apart, since there rarely is any.
         yield Run(tuple(run), Prefix.TAGS if tags is not None else None)
     if tags is not None:
         yield tags

@@ -17,8 +17,11 @@ class DecodeError(WireError):
     """Bytes that do not follow the layout.
 
     ``path`` is the field (``topics[3].name``; empty for the message itself) and ``offset`` the
-    position in bytes at which reading failed, counted from where the message began; -1 if unknown.
+    position in bytes at which reading failed, counted from where the data began; -1 if unknown.
+    ``header`` is the request's header where the body of a request could not be read, else None.
     """
+
+    header: Any = None
 
     def __init__(self, message: str, *, path: str = "", offset: int = -1) -> None:
         super().__init__(message)
@@ -27,6 +30,10 @@ class DecodeError(WireError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))
+
+
+class CorruptRecordError(DecodeError):
+    """Records whose checksum is not the one they came with: Kafka's error CORRUPT_MESSAGE."""
 
 
 class EncodeError(WireError):

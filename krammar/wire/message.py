@@ -33,8 +33,8 @@ class Struct:
     """A generated struct: attributes in slots, equality by value, JSON-able dictionaries.
 
     ``_fields`` are the attributes in the order of the definition. ``_kinds`` names what a plain JSON
-    value does not show: ``"uuid"``, ``"bytes"``, ``"float"``, the class of a nested struct, or the
-    enum of an integer.
+    value does not show: ``":uuid"``, ``":bytes"``, the class of a nested struct, or the enum of an
+    integer.
     """
 
     __slots__ = ("_unknown_tags",)
@@ -342,7 +342,7 @@ def named(cls: type[Struct], name: str) -> Any:
 
 
 def _show(value: Any, kind: str | None, cls: type[Struct]) -> str:
-    if kind is None or kind[0].islower() or value is None:
+    if kind is None or kind[0] == ":" or value is None:
         return repr(value)
     if isinstance(value, list):
         return f"[{', '.join(_show(element, kind, cls) for element in value)}]"
@@ -373,17 +373,17 @@ def _from_plain(value: Any, kind: str | None, cls: type[Struct], path: str) -> A
     if isinstance(value, (list, tuple)):
         return [_from_plain(v, kind, cls, f"{path}[{i}]") for i, v in enumerate(value)]
     try:
-        if kind == "bytes":
+        if kind == ":bytes":
             return base64.b64decode(value, validate=True)
-        if kind == "uuid":
+        if kind == ":uuid":
             return UUID(value)
-        if kind[0].isupper() and not isinstance(value, int):
+        if not isinstance(value, int):
             return named(cls, kind).from_dict(value)
     except EncodeError as error:
         inner = f"{path}.{error.path}" if error.path else path
         raise EncodeError(f"{cls.__name__}: {inner}: {error}", path=inner) from None
     except (ValueError, TypeError, AttributeError):
         raise EncodeError(
-            f"{cls.__name__}: {path}: {value!r} is not the plain form of {kind}", path=path
+            f"{cls.__name__}: {path}: {value!r} is not the plain form of {kind.lstrip(':')}", path=path
         ) from None
     return value

@@ -270,3 +270,9 @@ def write_tags(
         parts.append(UVARINT[tag])
         parts.append(UVARINT[len(data)])
         parts.append(data)
+
+
+def zigzag(buf: bytes, pos: int, first: int) -> tuple[int, int]:
+    """Go on reading a zig-zag varint of 32 bits whose first byte, before ``pos``, was ``first``."""
+    value, pos = uvarint(buf, pos, first)
+    return (value >> 1) ^ -(value & 1), pos
