@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -229,7 +230,9 @@ class Emitter:
             progress(len(rendered) - len(pending))
         final: list[tuple[Path, str]] = []
         for (path, _, digest), text in zip(
-            pending, _formatted([(str(path), text) for path, text, _ in pending], progress), strict=True
+            pending,
+            _formatted([(str(path), text) for path, text, _ in pending], progress),
+            strict=True,
         ):
             target = self.out / path
             stamped = _stamped(text, digest)
@@ -521,11 +524,9 @@ def _field_doc(member: ir.Field) -> str:
         facts.append(str(member.versions))
     if member.tag is not None:
         facts.append(f"tag {member.tag}")
-    if member.default not in (0, "", b"", (), False) or member.default is None:
-        if not isinstance(member.type, ir.StructType) and not (
-            isinstance(member.type, ir.Primitive) and member.type.name == "uuid"
-        ):
-            facts.append(f"default {member.default!r}")
+    plain = not isinstance(member.type, ir.StructType) and not isinstance(member.default, uuid.UUID)
+    if plain and (member.default is None or member.default not in (0, "", b"", (), False)):
+        facts.append(f"default {member.default!r}")
     shown = f" ({', '.join(facts)})" if facts else ""
     doc = member.doc.replace("\n\n", "\n").replace("\n", "\n        ")
     return f"    {member.python_name}{shown}:{' ' + doc if doc else ''}".rstrip()
@@ -576,15 +577,17 @@ def _format(named: tuple[str, str]) -> str:
     if not path.endswith(".py") or not text:
         return text
     import black
+    from black.mode import TargetVersion
+    from black.parsing import InvalidInput
 
     mode = black.Mode(
         line_length=_BLACK_LINE_LENGTH,
-        target_versions={black.TargetVersion.PY311},
+        target_versions={TargetVersion.PY311},
         magic_trailing_comma=False,
     )
     try:
         return black.format_str(text, mode=mode)
-    except (black.InvalidInput, ValueError) as error:
+    except (InvalidInput, ValueError) as error:
         raise SourceError(f"the template of {path} made no valid Python: {error}") from None
 
 
@@ -632,5 +635,3 @@ def _remove_empty(folder: Path, out: Path) -> None:
             cache.rmdir()
         folder.rmdir()
         folder = folder.parent
-
-

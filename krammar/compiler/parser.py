@@ -417,6 +417,8 @@ _MODIFIERS = (
 
 def _syntax_hint(line: str, rest: str) -> str:
     if " => " in line and not line.startswith(" "):
+        if rest.startswith("from "):
+            return "a response has no modifier: it directly follows its request"
         wanted = rest.strip(" ,").split(",")[0]
         return did_you_mean(wanted, _MODIFIERS) or "modifiers are " + ", ".join(_MODIFIERS)
     if line.startswith(" ") and (

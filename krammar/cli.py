@@ -1,0 +1,190 @@
+"""The command line. Each verb imports what it needs when it runs, so that ``krammar --help`` is quick.
+
+Exit codes: 0 fine, 1 findings (or drift), 2 misuse.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from krammar import __version__
+
+if TYPE_CHECKING:
+    from krammar.compiler.findings import Findings
+
+_SOURCE = click.Path(exists=True, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+def _examples(*lines: str) -> str:
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_examples(
+        "krammar gen definitions/ -o generated/",
+        "krammar check definitions/ --strict",
+        "krammar fmt definitions/",
+        "krammar tap --listen 127.0.0.1:9093 --upstream 127.0.0.1:9092",
+    ),
+)
+@click.version_option(__version__, prog_name="krammar")
+def main() -> None:
+    """Compile the DEFINITIONS grammar of Kafka-style wire protocols into typed Python."""
+
+
+def _format_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--format",
+        "format_",
+        type=click.Choice(["text", "json", "github"]),
+        default="text",
+        show_default=True,
+        help="How findings are printed.",
+    )(command)
+
+
+@main.command(
+    epilog=_examples(
+        "krammar gen definitions/ -o generated/",
+        "krammar gen protocol/ -o src/myapp/wire       # files at its root: OUT is the package",
+        "krammar gen definitions/ -o generated/ --check  # exit 1 if anything would change",
+    )
+)
+@click.argument("source", type=_SOURCE)
+@click.option("-o", "--out", type=_FOLDER, required=True, help="Where packages are written.")
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything would change.")
+@click.option("--templates", type=_SOURCE, help="Templates of a backend of your own.")
+@_format_option
+def gen(source: Path, out: Path, check: bool, templates: Path | None, format_: str) -> None:
+    """Generate Python packages from the definition files below SOURCE.
+
+    Every folder that holds definition files becomes a package at the same place in OUT. Files that
+    come out the same are not touched; files that krammar wrote and would not write any more are
+    removed, and nothing else is. With findings, nothing is written at all.
+    """
+    from krammar.compiler import source as sources
+    from krammar.compiler.emitter import Emitter
+    from krammar.compiler.findings import Findings
+
+    with _misuse():
+        folders = sources.folders(source)
+        emitter = Emitter(source, out, templates)
+        findings = Findings()
+        rendered: dict[Path, str] = {}
+        inputs: dict[Path, str] = {}
+        kept: list[Path] = []
+        for folder in folders:
+            digest = emitter.inputs(folder)
+            current = emitter.up_to_date(folder, digest)
+            if current is not None:
+                kept += current
+                continue
+            protocol = sources.compile_folder(folder, findings)
+            if not findings.has_errors:
+                rendered |= emitter.render(folder, protocol)
+                inputs[Path(folder.package) / "__init__.py"] = digest
+        if findings.has_errors:
+            _report(findings, format_)
+            click.echo("nothing was written", err=True)
+            sys.exit(1)
+        with _progress("generating", len(rendered)) as advance:
+            outcome = emitter.write(rendered, inputs, kept, check=check, progress=advance)
+    if check:
+        for path in outcome.written:
+            click.echo(f"would change {path}")
+        for path in outcome.removed:
+            click.echo(f"would remove {path}")
+        if outcome.drift:
+            click.echo(f"run `krammar gen {source} -o {out}`", err=True)
+            sys.exit(1)
+        click.echo(f"{out}: {len(outcome.unchanged)} files, all as they would be generated")
+        return
+    click.echo(
+        f"{out}: {len(outcome.written)} written, {len(outcome.unchanged)} unchanged, "
+        f"{len(outcome.removed)} removed"
+    )
+
+
+@main.command(
+    epilog=_examples(
+        "krammar check definitions/",
+        "krammar check definitions/ --strict --format github   # in CI: style is an error too",
+        "krammar check definitions/ --format json | jq .",
+    )
+)
+@click.argument("source", type=_SOURCE, nargs=-1, required=True)
+@click.option("--strict", is_flag=True, help="Style findings are errors.")
+@_format_option
+def check(source: tuple[Path, ...], strict: bool, format_: str) -> None:
+    """Check definition files: all findings of a run, with place, caret and hint.
+
+    Style findings (codes W9xx) are warnings, which `krammar fmt` mends.
+    """
+    from krammar.compiler.findings import Findings
+    from krammar.compiler.source import compile_source
+
+    findings = Findings()
+    files = 0
+    structs = 0
+    with _misuse():
+        for path in source:
+            for protocol in compile_source(path, findings):
+                files += len(protocol.files)
+                structs += sum(len(file.structs) for file in protocol.files)
+    _report(findings, format_, strict=strict)
+    if findings.has_errors or (strict and findings.has_style):
+        sys.exit(1)
+    if format_ == "text":
+        click.echo(f"{_number(files, 'file')}, {_number(structs, 'definition')}: no errors")
+
+
+def _report(findings: Findings, format_: str, *, strict: bool = False) -> None:
+    from krammar.compiler.findings import FORMATS
+
+    found = findings.sorted()
+    text = FORMATS[format_](found, strict=strict)
+    if text and (found or format_ == "json"):
+        click.echo(text)
+    if found and format_ == "text":
+        style = 0 if strict else sum(finding.is_style for finding in found)
+        counted = [_number(len(found) - style, "error")] if len(found) > style else []
+        counted += [_number(style, "warning")] if style else []
+        click.echo(f"\n{' and '.join(counted)}", err=True)
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+@contextmanager
+def _misuse() -> Iterator[None]:
+    """Turn what a user can mend into one line and exit code 2."""
+    from krammar.compiler.source import SourceError
+
+    try:
+        yield
+    except (SourceError, OSError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+@contextmanager
+def _progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, where that is a terminal and there is something to wait for."""
+    if length < 8 or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    empty: Iterable[int] = ()
+    with click.progressbar(empty, length=length, label=label, file=sys.stderr) as bar:
+        yield bar.update
+
+
+if __name__ == "__main__":
+    main()
