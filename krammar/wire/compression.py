@@ -1,0 +1,392 @@
+"""The compression codecs of record batches, bounded in what they may expand to.
+
+gzip is the standard library's, the others are ``cramjam``'s, which is loaded when a codec is first
+used (11 ms). cramjam grows its output without a limit but never past a buffer that it is given, so
+the frames of lz4 and zstd are walked first, header by header, for the most that they can expand to;
+snappy says it in front.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from krammar.wire.errors import DecodeError, EncodeError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Data: TypeAlias = bytes | bytearray | memoryview
+
+# The producer's max.request.size (1 MiB unless raised) counts records before they are compressed,
+# so this leaves a wide margin over what brokers and producers are set to in practice.
+DEFAULT_MAX_UNCOMPRESSED = 128 * 1024 * 1024
+
+
+class Compression(IntEnum):
+    """The codec in the three lowest bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4  # KIP-110: record batches v2 only
+
+
+# KIP-390: what `compression_level` can be. lz4's 1 stands for its fast compressor, which is what
+# Kafka uses unless told otherwise.
+_LEVELS = {
+    Compression.GZIP: (-1, 9, -1),
+    Compression.LZ4: (1, 17, 1),
+    Compression.ZSTD: (-131072, 22, 3),
+}
+
+
+def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
+    """The compressed form of ``data`` as Kafka's Java clients write it.
+
+    ``level`` (KIP-390) is -1 to 9 for gzip, 1 to 17 for lz4, -131072 to 22 for zstd; None is Kafka's
+    default. Raises EncodeError for an unknown codec or a level that it does not have.
+    """
+    if codec == Compression.NONE:
+        return data
+    try:
+        compressor = _COMPRESSORS[codec]
+    except (KeyError, TypeError):
+        raise EncodeError(f"unknown compression {codec!r}", path="compression") from None
+    lowest, highest, default = _LEVELS.get(Compression(codec), (0, 0, 0))
+    if level is None:
+        level = default
+    elif not isinstance(level, int) or not lowest <= level <= highest:
+        raise EncodeError(
+            f"{Compression(codec).name.lower()} has no level {level!r}", path="compression_level"
+        )
+    return compressor(data, level)
+
+
+def decompress(
+    data: Data,
+    codec: int,
+    *,
+    max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
+    broken_lz4_checksum: bool = False,
+) -> bytes:
+    """The bytes that ``data`` was compressed from, ``max_uncompressed`` of them at most.
+
+    ``broken_lz4_checksum`` accepts any checksum in the headers of lz4 frames: in message sets v0 it
+    is computed over the wrong bytes (KIP-57). Raises DecodeError for whatever cannot be expanded.
+    """
+    if codec == Compression.NONE:
+        return bytes(data)
+    decompressor = _DECOMPRESSORS.get(codec)
+    if decompressor is None:
+        raise DecodeError(f"unknown compression {codec}")
+    if broken_lz4_checksum and codec == Compression.LZ4:
+        data = _mend_lz4(data)
+    try:
+        return decompressor(data, max_uncompressed)
+    except DecodeError:
+        raise
+    except Exception as error:  # each codec has its own; cramjam's share no base but this
+        name = Compression(codec).name.lower()
+        raise DecodeError(f"{name}: {error}") from None
+
+
+def _too_big(max_uncompressed: int) -> DecodeError:
+    return DecodeError(f"expands to more than max_uncompressed, {max_uncompressed} bytes")
+
+
+def _fill(into: Callable[[Any, Any], int], data: Data, most: int, max_uncompressed: int) -> bytes:
+    """Expand ``data`` into a buffer of the ``most`` bytes that it can expand to."""
+    if most <= max_uncompressed:
+        out = bytearray(most)
+        return bytes(memoryview(out)[: into(data, out)])
+    # `most` only bounds the size from above, so it has to be tried.
+    out = bytearray(max_uncompressed)
+    try:
+        size = into(data, out)
+    except Exception as error:
+        if "whole buffer" in str(error):
+            raise _too_big(max_uncompressed) from None
+        raise
+    return bytes(memoryview(out)[:size])
+
+
+# gzip (RFC 1952). zlib expands as fast as cramjam does (2.5 ms for 1.1 MB of text both) and takes a
+# limit.
+
+# Input is fed by pieces: zlib copies what follows a member, and thousands of empty members would
+# have it copy the rest of the input each time.
+_PIECE = 16 * 1024
+
+
+def _gzip(data: bytes, level: int) -> bytes:
+    return zlib.compress(data, level, wbits=31)
+
+
+def _gunzip(data: Data, max_uncompressed: int) -> bytes:
+    view = memoryview(data)
+    pos = 0
+    out: list[bytes] = []
+    left = max_uncompressed
+    while True:
+        member = zlib.decompressobj(wbits=31)
+        while not member.eof:
+            piece = view[pos : pos + _PIECE]
+            if not piece:
+                raise DecodeError("gzip: truncated")
+            expanded = member.decompress(piece, left + 1)
+            left -= len(expanded)
+            if left < 0:
+                raise _too_big(max_uncompressed)
+            out.append(expanded)
+            pos += len(piece) - len(member.unconsumed_tail) - len(member.unused_data)
+        if pos == len(view):
+            return b"".join(out)
+
+
+# snappy: bare, or in the blocks of the xerial library: a header of eight magic bytes and two
+# versions, then blocks, each behind its size as int32. Kafka's Java clients write the blocks,
+# librdkafka bare snappy.
+
+_XERIAL_MAGIC = b"\x82SNAPPY\0"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
+_XERIAL_BLOCK = 32 * 1024
+_INT32 = Struct(">i")
+
+
+def _snappy(data: bytes, level: int) -> bytes:
+    from cramjam import snappy
+
+    view = memoryview(data)
+    out = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
+        out.append(_INT32.pack(len(block)))
+        out.append(block)
+    return b"".join(out)
+
+
+def _unsnappy(data: Data, max_uncompressed: int) -> bytes:
+    from cramjam import snappy
+
+    view = memoryview(data)
+    blocks: list[memoryview] = []
+    # The versions behind the magic are not read: some writers have them in the wrong byte order.
+    if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+        size = len(view)
+        pos = len(_XERIAL_HEADER)
+        while pos < size:
+            if view[pos : pos + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # streams put end to end
+                pos += len(_XERIAL_HEADER)
+                continue
+            (length,) = _INT32.unpack_from(view, pos)
+            pos += 4
+            if not 0 <= length <= size - pos:
+                raise DecodeError(f"snappy: block of {length} bytes, {size - pos} left")
+            blocks.append(view[pos : pos + length])
+            pos += length
+        if pos > size:
+            raise DecodeError("snappy: truncated")
+    else:
+        blocks.append(view)
+    sizes = [snappy.decompress_raw_len(block) for block in blocks]
+    if sum(sizes) > max_uncompressed:
+        raise _too_big(max_uncompressed)
+    for size, block in zip(sizes, blocks, strict=True):
+        # The densest element copies 64 bytes and takes three.
+        if size > 32 * len(block):
+            raise DecodeError(f"snappy: {len(block)} bytes cannot expand to {size}")
+    out = bytearray(sum(sizes))
+    rest = memoryview(out)
+    for size, block in zip(sizes, blocks, strict=True):
+        if snappy.decompress_raw_into(block, rest[:size]) != size:
+            raise DecodeError("snappy: a block expands to less than it says")
+        rest = rest[size:]
+    return bytes(out)
+
+
+# lz4 frames (LZ4 Frame Format 1.6): magic, flags, block size, optional content size and dictionary,
+# header checksum; then blocks behind their little-endian sizes, the highest bit of which marks a
+# block that is stored; then an empty block and the content's checksum.
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_HAS_DICTIONARY = 1
+_LZ4_HAS_CONTENT_CHECKSUM = 4
+_LZ4_HAS_CONTENT_SIZE = 8
+_LZ4_HAS_BLOCK_CHECKSUM = 16
+_LZ4_STORED = 0x80000000
+_LZ4_BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_UINT32_LITTLE = Struct("<I")
+
+
+def _lz4(data: bytes, level: int) -> bytes:
+    from cramjam import lz4
+
+    # Kafka reads no blocks that refer to earlier ones (KIP-57).
+    compressor = lz4.Compressor(level=level, content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
+def _unlz4(data: Data, max_uncompressed: int) -> bytes:
+    from cramjam import lz4
+
+    return _fill(lz4.decompress_into, data, _lz4_bound(memoryview(data)), max_uncompressed)
+
+
+def _lz4_header_end(view: memoryview, pos: int) -> int:
+    """Where the header of the frame at ``pos`` ends, behind its checksum byte."""
+    if view[pos : pos + 4] != _LZ4_MAGIC:
+        raise DecodeError("lz4: not a frame")
+    flags = view[pos + 4]
+    size = 7
+    if flags & _LZ4_HAS_CONTENT_SIZE:
+        size += 8
+    if flags & _LZ4_HAS_DICTIONARY:
+        size += 4
+    if pos + size > len(view):
+        raise DecodeError("lz4: truncated")
+    return pos + size
+
+
+def _lz4_bound(view: memoryview) -> int:
+    most = 0
+    pos = 0
+    size = len(view)
+    while pos < size:
+        flags = view[pos + 4]
+        largest = _LZ4_BLOCK_SIZES.get(view[pos + 5] >> 4 & 7, 0)
+        block_trailer = 4 if flags & _LZ4_HAS_BLOCK_CHECKSUM else 0
+        pos = _lz4_header_end(view, pos)
+        while True:
+            (length,) = _UINT32_LITTLE.unpack_from(view, pos)
+            pos += 4
+            if length == 0:
+                break
+            stored = length & _LZ4_STORED
+            length &= ~_LZ4_STORED
+            # No byte of a block adds more than 255 to its expanded size.
+            most += length if stored else min(largest, 255 * length)
+            pos += length + block_trailer
+            if pos > size:
+                raise DecodeError("lz4: truncated")
+        if flags & _LZ4_HAS_CONTENT_CHECKSUM:
+            pos += 4
+    return most
+
+
+def _mend_lz4(data: Data) -> bytes:
+    """Put the right checksum into the header of a frame. Old Kafka's covers the magic too (KIP-57)."""
+    view = memoryview(data)
+    if len(view) < 7:
+        raise DecodeError("lz4: truncated")
+    end = _lz4_header_end(view, 0)
+    checksum = _xxh32(bytes(view[4 : end - 1])) >> 8 & 255
+    return b"".join((view[: end - 1], bytes((checksum,)), view[end:]))
+
+
+def _xxh32(data: bytes) -> int:
+    """xxHash, 32 bits, seed 0, of fewer than 16 bytes, which need none of its striding."""
+    value = 0x165667B1 + len(data)
+    words = len(data) & ~3
+    for pos in range(0, words, 4):
+        value += int.from_bytes(data[pos : pos + 4], "little") * 0xC2B2AE3D
+        value = _rotate(value, 17) * 0x27D4EB2F
+    for byte in data[words:]:
+        value += byte * 0x165667B1
+        value = _rotate(value, 11) * 0x9E3779B1
+    value &= 0xFFFFFFFF
+    value = (value ^ value >> 15) * 0x85EBCA77 & 0xFFFFFFFF
+    value = (value ^ value >> 13) * 0xC2B2AE3D & 0xFFFFFFFF
+    return value ^ value >> 16
+
+
+def _rotate(value: int, bits: int) -> int:
+    value &= 0xFFFFFFFF
+    return value << bits | value >> 32 - bits
+
+
+# zstd frames (RFC 8878, section 3.1): magic, a descriptor byte that says how long the rest of the
+# header is, then blocks behind three little-endian bytes (last?, type, size), then a checksum.
+
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_SKIPPABLE_MAGIC = 0x184D2A50
+_ZSTD_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+_ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
+_ZSTD_LARGEST_BLOCK = 128 * 1024
+
+
+def _zstd(data: bytes, level: int) -> bytes:
+    from cramjam import zstd
+
+    return bytes(zstd.compress(data, level=level))
+
+
+def _unzstd(data: Data, max_uncompressed: int) -> bytes:
+    from cramjam import zstd
+
+    return _fill(zstd.decompress_into, data, _zstd_bound(memoryview(data)), max_uncompressed)
+
+
+def _zstd_bound(view: memoryview) -> int:
+    most = 0
+    pos = 0
+    size = len(view)
+    while pos < size:
+        (magic,) = _UINT32_LITTLE.unpack_from(view, pos)
+        pos += 4
+        if magic & ~15 == _ZSTD_SKIPPABLE_MAGIC:
+            (length,) = _UINT32_LITTLE.unpack_from(view, pos)
+            pos += 4 + length
+            continue
+        if magic != _ZSTD_MAGIC:
+            raise DecodeError("zstd: not a frame")
+        descriptor = view[pos]
+        single_segment = descriptor >> 5 & 1
+        content_size_bytes = _ZSTD_CONTENT_SIZE_BYTES[descriptor >> 6]
+        pos += 1
+        pos += 1 - single_segment  # the window's size
+        pos += _ZSTD_DICTIONARY_BYTES[descriptor & 3]
+        pos += content_size_bytes or single_segment
+        last = 0
+        while not last:
+            if pos + 3 > size:
+                raise DecodeError("zstd: truncated")
+            header = view[pos] | view[pos + 1] << 8 | view[pos + 2] << 16
+            pos += 3
+            last = header & 1
+            kind = header >> 1 & 3
+            length = header >> 3
+            if kind == 0:  # stored
+                most += length
+                pos += length
+            elif kind == 1:  # one byte, `length` times
+                most += length
+                pos += 1
+            else:
+                most += _ZSTD_LARGEST_BLOCK
+                pos += length
+        if descriptor & 4:
+            pos += 4
+    if pos > size:
+        raise DecodeError("zstd: truncated")
+    return most
+
+
+_COMPRESSORS: dict[int, Callable[[bytes, int], bytes]] = {
+    Compression.GZIP: _gzip,
+    Compression.SNAPPY: _snappy,
+    Compression.LZ4: _lz4,
+    Compression.ZSTD: _zstd,
+}
+
+_DECOMPRESSORS: dict[int, Callable[[Data, int], bytes]] = {
+    Compression.GZIP: _gunzip,
+    Compression.SNAPPY: _unsnappy,
+    Compression.LZ4: _unlz4,
+    Compression.ZSTD: _unzstd,
+}
