@@ -175,6 +175,10 @@ class SchemaError(Exception):
         self.message = message
         self.others = tuple(others)
 
+    def each(self) -> list[SchemaError]:
+        """This problem and the others, each by itself."""
+        return [SchemaError(self.path, self.line, self.message), *self.others]
+
     def __str__(self) -> str:
         place = f"{self.path}:{self.line}" if self.line else str(self.path)
         return "\n".join([f"{place}: {self.message}", *map(str, self.others)])
@@ -223,7 +227,7 @@ def import_schemas(
             try:
                 read.append(_Reader(path, release).read())
             except SchemaError as error:
-                problems += [error, *error.others]
+                problems += error.each()
         schemas += _pair_up_old_records(read)
     merged = []
     for group in _group(schemas):
@@ -251,7 +255,9 @@ def import_schemas(
 @dataclass(slots=True)
 class Field:
     """A field of a schema. A struct's type is ``fields`` (written in place) or ``common`` (the name
-    of one that the schema shares between fields); every other type is ``type``."""
+    of one that the schema shares between fields), and ``struct`` is what the schema calls it; every
+    other type is ``type``. ``versions`` are those within the message, ``declared`` those spelled out.
+    """
 
     name: str
     type: str
@@ -264,6 +270,7 @@ class Field:
     flexible: bool
     about: str
     line: int
+    struct: str
     fields: list[Field] | None = None
     common: str | None = None
 
@@ -368,6 +375,15 @@ class _Reader:
         self._problem(line, f'"{key}" {what}')
         return default or ""
 
+    def _number(self, data: dict[str, Any], key: str, line: int) -> int | None:
+        value = data.get(key)
+        # Some of Kafka's tags are strings.
+        number = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if number is None or (isinstance(number, int) and 0 <= number < _OPEN):
+            return number
+        self._problem(line, f'"{key}" is no number from 0 to {_OPEN - 1}: {json.dumps(value)}')
+        return None
+
     def _range(self, text: str, line: int) -> Range | None:
         try:
             return _parse_range(text)
@@ -383,14 +399,14 @@ class _Reader:
             self._problem(line, f'unknown type of schema "{kind}"')
         versions = self._range(self._text(data, "validVersions", line, "none"), line)
         flexible = self._range(self._text(data, "flexibleVersions", line, "none"), line)
-        key = data.get("apiKey")
+        key = self._number(data, "apiKey", line)
         if key is None and kind in {"request", "response", "coordinator-key"}:
             self._problem(line, f'"apiKey" is missing, which a {kind} needs')
         schema = Schema(
             path=self.path,
             kind=kind,
             name=name,
-            key=key if isinstance(key, int) else None,
+            key=key,
             versions=versions,
             flexible_from=None,
             unstable=data.get("latestVersionUnstable") is True,
@@ -403,27 +419,33 @@ class _Reader:
                 self._problem(line, "flexible versions that end before the last version")
             schema.flexible_from = max(flexible[0], versions[0])
         commons = {}
-        for struct in data.get("commonStructs", []):
+        for struct in self._objects(data, "commonStructs", line):
             struct_name = self._text(struct, "name", line)
             at = self._line(struct_name, line)
             span = _intersect(self._range(self._text(struct, "versions", at), at), versions)
             if span:
-                commons[struct_name] = (struct.get("fields", []), span, at)
+                commons[struct_name] = (struct, span, at)
         names = set(commons)
-        for struct_name, (fields, span, at) in commons.items():
-            schema.commons[struct_name] = self._fields(fields, span, names, at)
-        schema.fields = self._fields(data.get("fields", []), versions, names, line)
+        for struct_name, (struct, span, at) in commons.items():
+            schema.commons[struct_name] = self._fields(struct, span, names, at)
+        schema.fields = self._fields(data, versions, names, line)
         for struct_name in commons:
             if struct_name in _reachable(schema, schema.commons[struct_name]):
                 self._problem(self._line(struct_name), f'struct "{struct_name}" contains itself')
         return schema
 
-    def _fields(self, data: Any, span: Range, commons: set[str], line: int) -> list[Field]:
+    def _objects(self, data: dict[str, Any], key: str, line: int) -> list[dict[str, Any]]:
+        value = data.get(key, [])
+        if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+            return value
+        self._problem(line, f'"{key}" is no list of objects')
+        return []
+
+    def _fields(
+        self, data: dict[str, Any], span: Range, commons: set[str], line: int
+    ) -> list[Field]:
         result: list[Field] = []
-        if not isinstance(data, list):
-            self._problem(line, '"fields" is no list')
-            return result
-        for entry in data:
+        for entry in self._objects(data, "fields", line):
             name = self._text(entry, "name", line)
             line = self._line(name, line)
             read = self._field(entry, name, span, commons, line)
@@ -446,7 +468,7 @@ class _Reader:
         versions = _intersect(declared, span)
         if declared is None or versions is None:
             return None
-        tag = data.get("tag")
+        tag = self._number(data, "tag", line)
         if tagged and _intersect(tagged, versions) != versions:
             self._problem(
                 line, f'field "{name}" is tagged in part of its versions: not expressible'
@@ -469,12 +491,13 @@ class _Reader:
             tag=tag,
             default=None,
             flexible=flexible != "none",
-            about=data.get("about", ""),
+            about=self._text(data, "about", line, ""),
             line=line,
+            struct="" if element in _SCALARS else element,
         )
         if element not in _SCALARS:
             if "fields" in data:
-                result.fields = self._fields(data["fields"], versions, commons, line)
+                result.fields = self._fields(data, versions, commons, line)
             elif element in commons:
                 result.common = element
             else:
@@ -659,7 +682,7 @@ class _Merger:
             newer = rest.pop(0)
             self._merge_field(newer, older, f"{path}.{newer.name}")
             result.append(newer)
-        for newer in [*new]:
+        for newer in new:
             if newer.name not in shared and newer.declared[0] < newer.versions[0] == self.low:
                 self.warnings.append(
                     f"{path}.{newer.name}: its schema has it below version {self.low}, "
@@ -876,11 +899,12 @@ class _Writer:
             return name, ""
         if not item.array:
             raise SchemaError(schema.path, item.line, f"two structs would be called {name}")
-        number = 2
-        while f"{name}{number}" in self.names:
-            number += 1
-        self.names.add(f"{name}{number}")
-        return f"{name}{number}", f"{singular(item.name)}{number}"
+        # The schema's own word for the struct, or else a number.
+        hint, number = item.struct.removeprefix(schema.base), 2
+        while owner + hint in self.names or not hint[:1].isupper():
+            hint, number = f"{singular(item.name)}{number}", number + 1
+        self.names.add(owner + hint)
+        return owner + hint, hint
 
     def _annotation(self, item: Field, versions: Range, bound: Range, schema: Schema) -> str:
         parts = []
@@ -931,7 +955,7 @@ class _Writer:
         if null is None:
             return None
         if not item.array and item.type not in {"", "string", "bytes", "records"}:
-            raise SchemaError(schema.path, item.line, f"{path}: a {item.type} is never nullable")
+            raise SchemaError(schema.path, item.line, f"{path}: {item.type} is never nullable")
         if null == versions:
             return ""
         if not item.array and not item.type:
