@@ -146,6 +146,159 @@ def check(source: tuple[Path, ...], strict: bool, format_: str) -> None:
         click.echo(f"{_number(files, 'file')}, {_number(structs, 'definition')}: no errors")
 
 
+@main.command(
+    epilog=_examples(
+        "krammar fmt definitions/",
+        "krammar fmt definitions/kafka_wire/fetch.krm --diff",
+        "krammar fmt definitions/ --check             # in CI: exit 1 if a file would change",
+    )
+)
+@click.argument("path", type=_SOURCE, nargs=-1, required=True)
+@click.option("--check", is_flag=True, help="Change nothing; exit 1 if a file would change.")
+@click.option("--diff", is_flag=True, help="Change nothing; show what would change.")
+@_format_option
+def fmt(path: tuple[Path, ...], check: bool, diff: bool, format_: str) -> None:
+    """Bring definition files into their canonical layout.
+
+    Mends style: trailing spaces, blank lines, the end of the file, the indent of comments. It never
+    changes a meaning, and leaves a file with errors as it is.
+    """
+    import difflib
+
+    from krammar.compiler import source as sources
+    from krammar.compiler.findings import Findings
+    from krammar.compiler.formatter import format_source
+    from krammar.compiler.parser import parse_file
+
+    findings = Findings()
+    changed = 0
+    with _misuse():
+        files = [file for one in path for folder in sources.folders(one) for file in folder.files]
+        for file in files:
+            mine = Findings()
+            parse_file(file, data := file.read_bytes(), mine)
+            if mine.has_errors:
+                findings.merge(mine)
+                continue
+            before = data.decode("utf-8")
+            after = format_source(before)
+            if before == after:
+                continue
+            changed += 1
+            if diff:
+                lines = difflib.unified_diff(
+                    before.splitlines(keepends=True),
+                    after.splitlines(keepends=True),
+                    str(file),
+                    str(file),
+                )
+                click.echo("".join(lines), nl=False)
+            elif check:
+                click.echo(f"would format {file}")
+            else:
+                sources.replace_file(file, after.encode("utf-8"))
+                click.echo(f"formatted {file}")
+    if findings.has_errors:
+        findings.keep_errors()
+        _report(findings, format_)
+    verb = "would change" if check or diff else "changed"
+    click.echo(f"{_number(len(files), 'file')}, {changed} {verb}", err=True)
+    if findings.has_errors or (check and changed):
+        sys.exit(1)
+
+
+@main.command(
+    "import",
+    epilog=_examples(
+        "krammar import kafka/clients/src/main/resources/common/message -o definitions/kafka_wire",
+        "krammar import kafka-4.4/message kafka-3.9/message -o definitions/kafka_wire",
+        "krammar import schemas/ -o out/ --docs       # carry the schemas' prose along",
+    ),
+)
+@click.argument("source", type=_SOURCE, nargs=-1, required=True, metavar="KAFKA_JSON_DIR...")
+@click.option(
+    "-o", "--out", type=_FOLDER, required=True, help="Where definition files are written."
+)
+@click.option("--docs", is_flag=True, help="Carry the schemas' prose along, as comments.")
+@click.option(
+    "--enums",
+    is_flag=True,
+    help="Type error codes and the like by krammar's own enums.krm of Kafka.",
+)
+@click.option(
+    "--release", multiple=True, help="The Kafka release of each folder, named in the files' heads."
+)
+def import_(
+    source: tuple[Path, ...], out: Path, docs: bool, enums: bool, release: tuple[str, ...]
+) -> None:
+    """Turn Apache Kafka's JSON message schemas into definition files.
+
+    Several folders merge: for each message the schema with the highest version counts, and where it
+    has dropped old versions, the older ones supply them. Nothing is written if a schema is broken.
+    """
+    from krammar.compiler.importer import KAFKA_ENUMS, SchemaError, import_schemas
+    from krammar.compiler.source import replace_file
+
+    if release and len(release) != len(source):
+        raise click.UsageError("give --release once for each folder, in the same order")
+    with _misuse():
+        try:
+            result = import_schemas(
+                source, docs=docs, enums=KAFKA_ENUMS if enums else None, releases=release
+            )
+        except SchemaError as error:
+            click.echo(str(error), err=True)
+            sys.exit(1)
+        for warning in result.warnings:
+            click.echo(f"warning: {warning}", err=True)
+        for name, text in result.files.items():
+            replace_file(out / name, text.encode("utf-8"))
+    click.echo(f"{out}: {_number(len(result.files), 'file')} written")
+
+
+@main.command(
+    epilog=_examples(
+        "krammar inspect kafka_wire MetadataRequest 12 request.bin",
+        "krammar inspect kafka_wire OffsetCommitValue --hex 000300000000000000070000000100000000...",
+        "krammar inspect kafka_wire request frame.bin      # a frame: header, then its body",
+        "krammar inspect kafka_wire FetchRequest 16        # no data: shows the layout",
+    )
+)
+@click.argument("package")
+@click.argument("name")
+@click.argument("version", type=int, required=False)
+@click.argument("file", type=click.File("rb"), required=False)
+@click.option("--hex", "hex_", help="The bytes, in hexadecimal.")
+def inspect(package: str, name: str, version: int | None, file: Any, hex_: str | None) -> None:
+    """Show bytes as a tree of fields with offsets and hex.
+
+    PACKAGE is a generated package that can be imported, NAME one of its classes or `request`. Where
+    the bytes break off or go wrong, what was read until there is shown with the error.
+    """
+    from krammar.inspect import InspectError, inspect_bytes, show_layout
+
+    data = None
+    if hex_ is not None:
+        try:
+            data = bytes.fromhex(hex_)
+        except ValueError as error:
+            raise click.UsageError(f"--hex: {error}") from error
+    elif file is not None:
+        data = file.read()
+    try:
+        if data is None:
+            lines, error = show_layout(package, name, version), None
+        else:
+            lines, error = inspect_bytes(package, name, version, data)
+    except InspectError as misuse:
+        raise click.UsageError(str(misuse)) from misuse
+    for line in lines:
+        click.echo(line)
+    if error is not None:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
 def _report(findings: Findings, format_: str, *, strict: bool = False) -> None:
     from krammar.compiler.findings import FORMATS
 

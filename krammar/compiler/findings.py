@@ -55,6 +55,15 @@ class Findings:
         if finding not in self.found:
             self.found.append(finding)
 
+    def merge(self, other: Findings) -> None:
+        """Take over the findings and sources of another run."""
+        self._lines |= other._lines
+        self.found += [finding for finding in other.found if finding not in self.found]
+
+    def keep_errors(self) -> None:
+        """Drop style findings."""
+        self.found = [finding for finding in self.found if not finding.is_style]
+
     def sorted(self) -> list[Finding]:
         return sorted(
             self.found,

@@ -924,17 +924,15 @@ class _Writer:
             name = self.commons[schema.name, item.common]
         elif not item.type:
             name = "=>"
-            if since is not None and item.default is None and item.tag is not None:
-                self.warnings.append(
-                    f"{path}: absent means an empty struct in Kafka, and null here"
-                )
         else:
             name = self._enum(schema, item, path) or item.type.replace("records", "bytes")
         if item.array:
             null = "" if since is None else f"nullable{since}"
             return f"{null}[{name}]{hint}{default}"
         if not item.type:
-            return f"nullable{name}" if since is not None else name
+            # Without a default of null, Kafka's is a struct of defaults.
+            absent = "()" if item.default is None else ""
+            return f"nullable{name}{absent}" if since is not None else name
         return f"{name}{default}" if since is None else f"nullable-{name}{since}{default}"
 
     def _enum(self, schema: Schema, item: Field, path: str) -> str:

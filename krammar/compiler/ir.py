@@ -131,8 +131,8 @@ class LengthFieldMinus:
 
 Type = Primitive | Varint | Text | Array | StructType | EnumType | LengthFieldMinus
 
-# A default: a scalar, an empty array (), or None for null. A struct's default is a struct of
-# defaults, which needs no value here.
+# A default: a scalar, None for null, or () for an empty array and for a nullable struct whose default
+# is a struct of defaults. Any other struct's default is that too, and needs no value here.
 Default = bool | int | float | str | bytes | uuid.UUID | tuple[()] | None
 
 

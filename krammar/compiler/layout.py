@@ -30,6 +30,8 @@ class Prefix(Enum):
     VARINT = ("varint", "B", 1)
     # Null (255, an int8 of -1) or present (1), before a nullable struct.
     PRESENCE = ("presence", "B", 1)
+    # The same inside a tagged field: null (0) or present (1), as Kafka writes it.
+    TAGGED_PRESENCE = ("tagged presence", "B", 1)
     # The number of tagged fields.
     TAGS = ("tags", "B", 1)
 
@@ -137,8 +139,12 @@ class Nested:
 
     layout: Layout
     nullable: bool
+    tagged: bool = False
 
-    prefix = Prefix.PRESENCE
+    @property
+    def null(self) -> int:
+        """The byte before a null struct; 1 is before one that is there."""
+        return 0 if self.tagged else 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +243,10 @@ def build(struct: ir.Struct, version: int, flexible: bool | None = None) -> Layo
         if version not in item.versions or (item.tag is not None and not flexible):
             absent.append(item)
             continue
-        step = Step(item, _wire_of(item.type, version, flexible and item.flexible))
+        wire = _wire_of(item.type, version, flexible and item.flexible)
+        if item.tag is not None and isinstance(wire, Nested):
+            wire = replace(wire, tagged=True)
+        step = Step(item, wire)
         (present if item.tag is None else tagged).append(step)
     tags = None
     if flexible:
@@ -286,8 +295,8 @@ def _prefix_of(wire: Wire) -> Prefix | None:
     match wire:
         case Text(prefix=prefix) | Array(prefix=prefix):
             return prefix
-        case Nested(nullable=True):
-            return Prefix.PRESENCE
+        case Nested(nullable=True, tagged=tagged):
+            return Prefix.TAGGED_PRESENCE if tagged else Prefix.PRESENCE
         case _:
             return None
 

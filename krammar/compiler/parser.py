@@ -244,27 +244,24 @@ class _Source:
                 blank += 1
                 continue
             indented = line.startswith(" ")
-            comment = line.lstrip().startswith("//")
             if blank > 1:
                 self.findings.add(
                     "W902", "more than one blank line", self.at(number - blank + 1, 1)
                 )
             elif blank and number == 2:
                 self.findings.add("W903", "a blank line at the start of the file", self.at(1, 1))
-            if blank and indented and not comment and content_before:
+            apart = content_before.lstrip().startswith("//")
+            if blank and indented and content_before and not apart:
                 self.findings.add(
                     "W906", "a blank line inside a definition", self.at(number - 1, 1)
                 )
             opens = not indented and not line.startswith(")")
-            if (
-                not blank
-                and opens
-                and content_before
-                and not content_before.lstrip().startswith("//")
-            ):
+            if not blank and opens and content_before and not apart:
                 self.findings.add(
                     "W905", "no blank line between two definitions", self.at(number, 1)
                 )
+            if not blank and apart and not line.lstrip().startswith("//"):
+                self._check_alignment(number, len(line) - len(line.lstrip(" ")))
             blank = 0
             content_before = line
         if blank:
@@ -273,6 +270,20 @@ class _Source:
                 "a blank line at the end of the file",
                 self.at(len(self.lines) - blank + 1, 1),
             )
+
+    def _check_alignment(self, number: int, indent: int) -> None:
+        """The comment block directly above line ``number`` has the indent of what it documents."""
+        for above in range(number - 1, 0, -1):
+            line = self.lines[above - 1]
+            comment = line.lstrip(" \t")
+            if not comment.startswith("//"):
+                return
+            if len(line) - len(comment) != indent:
+                self.findings.add(
+                    "W909",
+                    "a comment that is not aligned with what it documents",
+                    self.at(above, len(line) - len(comment) + 1, 2),
+                )
 
     def _bad(
         self, number: int, code: str, message: str, column: int, length: int = 1, hint: str = ""

@@ -699,6 +699,8 @@ class _Resolver:
                 hint = "it is true or false"
         elif isinstance(type_, ir.Array):
             hint = "an array's default is empty, or null"
+        elif isinstance(type_, ir.StructType) and type_.nullable:
+            hint = "it is `(null)`, or `()` for a struct of defaults"
         self._error("E402", f'the default "{text}" does not fit {_describe(type_)}', word, hint)
         return _zero(type_)
 
@@ -808,7 +810,7 @@ def _read_default(type_: ir.Type, text: str) -> ir.Default:
             return None if text == "null" else text
         case ir.Text():
             return b"" if text == "" else None
-        case ir.Array():
+        case ir.Array() | ir.StructType(nullable=True):
             return () if text == "" else None
         case _:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,3 +73,15 @@ def compile_source(
             progress(folder)
         protocols.append(compile_folder(folder, findings))
     return protocols
+
+
+def replace_file(target: Path, data: bytes) -> None:
+    """Write a file whole or not at all; folders on the way are made."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

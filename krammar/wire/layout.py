@@ -232,10 +232,12 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Nested:
-    """A struct in place; a nullable one stands behind an int8 that is -1 for null and 1 otherwise."""
+    """A struct in place; a nullable one stands behind a byte that is 1, or for null an int8 of -1,
+    in a tagged field an unsigned varint of 0."""
 
     layout: Layout
     nullable: bool
+    tagged: bool = False
 
     def __str__(self) -> str:
         return f"{'NULLABLE ' if self.nullable else ''}{self.layout.name}"
@@ -248,11 +250,13 @@ class Nested:
         if self.nullable:
             begin = reader.pos
             presence = reader.take(1)[0]
-            if presence == 0xFF:
+            null = 0 if self.tagged else 0xFF
+            if presence == null:
                 return None
             if presence != 1:
                 raise reader.error(
-                    f"presence byte 0x{presence:02x} at offset {begin} is neither 0xff (null) nor 0x01",
+                    f"presence byte 0x{presence:02x} at offset {begin} is neither 0x{null:02x} (null) "
+                    "nor 0x01",
                     begin,
                 )
         return self.layout._read(reader)
@@ -260,7 +264,7 @@ class Nested:
     def write(self, value: Any, writer: Writer) -> None:
         if self.nullable:
             if value is None:
-                writer.out += b"\xff"
+                writer.out += b"\x00" if self.tagged else b"\xff"
                 return
             writer.out += b"\x01"
         self.layout._write(value, writer)

@@ -124,7 +124,12 @@ class Package:
         name, _, low, high, headers, _ = entry
         if not low <= version <= high:
             raise UnsupportedVersionError(
-                name, version, low, high, api_key=key, header=self._try_header(data, headers, version)
+                name,
+                version,
+                low,
+                high,
+                api_key=key,
+                header=self._try_header(data, headers, version),
             )
         try:
             header, pos = self.get("RequestHeader").decode_from(data, 0, _pick(headers, version))
@@ -182,12 +187,13 @@ def _pick(pairs: _Pairs, version: int) -> int:
 def _body(cls: Any, data: bytes, pos: int, version: int, header: Any) -> Any:
     try:
         value, end = cls.decode_from(data, pos, version)
-    except DecodeError as error:
-        error.header = header
+    except DecodeError as cause:
+        cause.header = header
         raise
     if end != len(data):
         error = DecodeError(
-            f"{cls.__name__} v{version}: {len(data) - end} bytes left over at offset {end}", offset=end
+            f"{cls.__name__} v{version}: {len(data) - end} bytes left over at offset {end}",
+            offset=end,
         )
         error.header = header
         raise error
