@@ -82,15 +82,16 @@ def gen(source: Path, out: Path, check: bool, templates: Path | None, format_: s
         inputs: dict[Path, str] = {}
         kept: list[Path] = []
         for folder in folders:
+            protocol = sources.compile_folder(folder, findings)
+            if findings.has_errors:
+                continue
             digest = emitter.inputs(folder)
-            current = emitter.up_to_date(folder, digest)
+            current = emitter.up_to_date(protocol, digest)
             if current is not None:
                 kept += current
                 continue
-            protocol = sources.compile_folder(folder, findings)
-            if not findings.has_errors:
-                rendered |= emitter.render(folder, protocol)
-                inputs[Path(folder.package) / "__init__.py"] = digest
+            rendered |= emitter.render(protocol)
+            inputs[Path(folder.package) / "__init__.py"] = digest
         if findings.has_errors:
             _report(findings, format_)
             click.echo("nothing was written", err=True)
@@ -287,15 +288,15 @@ def inspect(package: str, name: str, version: int | None, file: Any, hex_: str |
         data = file.read()
     try:
         if data is None:
-            lines, error = show_layout(package, name, version), None
+            lines, failure = show_layout(package, name, version), None
         else:
-            lines, error = inspect_bytes(package, name, version, data)
+            lines, failure = inspect_bytes(package, name, version, data)
     except InspectError as misuse:
         raise click.UsageError(str(misuse)) from misuse
     for line in lines:
         click.echo(line)
-    if error is not None:
-        click.echo(f"error: {error}", err=True)
+    if failure is not None:
+        click.echo(f"error: {failure}", err=True)
         sys.exit(1)
 
 

@@ -31,6 +31,7 @@ _STAMP = "krammar: inputs {} output {}"
 _BLANK_STAMP = _STAMP.format("0" * 16, "0" * 16)
 _STAMP_LINE = re.compile(r"krammar: inputs ([0-9a-f]{16}) output ([0-9a-f]{16})")
 _BLACK_LINE_LENGTH = 100
+_COMPILER_FILES = {".py", ".lark", ".krm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +108,11 @@ class Emitter:
 
     # -- what would be written ---------------------------------------------------------------
 
-    def up_to_date(self, folder: Folder, inputs: str) -> list[Path] | None:
-        """The files of a folder's package if all of them are as the last run left them, and that
+    def up_to_date(self, protocol: ir.Protocol, inputs: str) -> list[Path] | None:
+        """The files of a protocol's package if all of them are as the last run left them, and that
         run had the same inputs; else None."""
-        targets = [self.out / path for path, _, _ in self._targets(folder)]
-        package = self.out / folder.package
-        found = _read_inputs(package / "__init__.py", len(targets))
-        if found != inputs:
+        targets = [self.out / path for path, _, _ in self._targets(protocol)]
+        if _read_inputs(self.out / protocol.package / "__init__.py") != inputs:
             return None
         for target in targets:
             try:
@@ -130,32 +129,31 @@ class Emitter:
         digest = hashlib.sha256(f"{self.label}/{folder.package}".encode())
         compiler = Path(__file__).parent
         paths = [*folder.files, *sorted(self.templates.rglob("*.j2"))]
-        paths += sorted([*compiler.glob("*.py"), *compiler.glob("*.lark")])
+        paths += sorted(path for path in compiler.iterdir() if path.suffix in _COMPILER_FILES)
         for path in paths:
             data = path.read_bytes()
             digest.update(f"\n{path.name} {len(data)}\n".encode() + data)
         return digest.hexdigest()[:16]
 
-    def _targets(self, folder: Folder) -> Iterator[tuple[Path, str, str | None]]:
-        """Output path, template, and the module it is for, of each file of a folder's package."""
-        modules = [names.module_name(path.name) for path in folder.files]
+    def _targets(self, protocol: ir.Protocol) -> Iterator[tuple[Path, str, str | None]]:
+        """Output path, template, and the module it is for, of each file of a protocol's package."""
         for template in sorted(self.templates.rglob("*.j2")):
             name = template.relative_to(self.templates).as_posix()
             if name.startswith("macros/"):
                 continue
-            path = Path(folder.package) / name.removesuffix(".j2")
+            path = Path(protocol.package) / name.removesuffix(".j2")
             if "{module}" in name:
-                for module in modules:
-                    yield Path(str(path).replace("{module}", module)), name, module
-            else:
+                for file in protocol.files:
+                    yield Path(str(path).replace("{module}", file.module)), name, file.module
+            elif protocol.requests or name != "_api_keys.py.j2":
                 yield path, name, None
 
-    def render(self, folder: Folder, protocol: ir.Protocol) -> dict[Path, str]:
-        """The unformatted text of every file of a folder's package, by its path below ``out``."""
+    def render(self, protocol: ir.Protocol) -> dict[Path, str]:
+        """The unformatted text of every file of a protocol's package, by its path below ``out``."""
         shared = _shared_context(protocol, self.label)
         files = {file.module: file for file in protocol.files}
         rendered = {}
-        for path, name, module in self._targets(folder):
+        for path, name, module in self._targets(protocol):
             context = dict(shared)
             place = "/".join(part for part in (self.label, protocol.package) if part)
             if module is not None:
@@ -166,8 +164,6 @@ class Emitter:
                 f"{GENERATED} {place}. Do not edit: change the definitions and run `krammar gen`."
             )
             context["stamp"] = _BLANK_STAMP
-            if name == "_api_keys.py.j2" and not protocol.requests:
-                continue
             try:
                 rendered[path] = self.environment.get_template(name).render(context)
             except TemplateError as error:
@@ -554,7 +550,7 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def _read_inputs(path: Path, expected: int) -> str | None:
+def _read_inputs(path: Path) -> str | None:
     text = _read(path)
     stamp = _STAMP_LINE.search(text[:1000]) if text else None
     return stamp[1] if stamp is not None else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from krammar.compiler import ir
 from krammar.compiler.checks import check
 from krammar.compiler.findings import Findings
-from krammar.compiler.parser import parse_file
+from krammar.compiler.parser import StructNode, SyntaxFile, parse_file
 from krammar.compiler.resolver import resolve
 
 
@@ -24,6 +24,24 @@ class Folder:
 
     package: str
     files: tuple[Path, ...]
+
+
+# Kafka's standard headers, which a protocol with requests gets where it defines none of its own.
+HEADERS = Path(__file__).with_name("kafka_headers.krm")
+
+
+def _wants_headers(files: Sequence[SyntaxFile]) -> bool:
+    """Whether there are requests and neither of the headers' names is taken."""
+    definitions = [definition for file in files for definition in file.definitions]
+    taken = {definition.name.text for definition in definitions}
+    taken.update(*(file.unread for file in files))
+    requests = any(
+        kind == "key"
+        for definition in definitions
+        if isinstance(definition, StructNode)
+        for kind, _ in definition.modifiers
+    )
+    return requests and not taken & {"RequestHeader", "ResponseHeader"}
 
 
 def folders(source: Path) -> list[Folder]:
@@ -57,6 +75,8 @@ def compile_folder(folder: Folder, findings: Findings) -> ir.Protocol:
     """Parse, resolve and check one folder. The IR is whole only if no error was found."""
     before = len(findings.found)
     files = [parse_file(path, path.read_bytes(), findings) for path in folder.files]
+    if _wants_headers(files):
+        files.append(parse_file(HEADERS, HEADERS.read_bytes(), findings))
     protocol = resolve(folder.package, files, findings)
     if all(finding.is_style for finding in findings.found[before:]):
         check(protocol, findings)

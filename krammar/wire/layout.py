@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -386,6 +386,10 @@ class Layout:
     flexible: bool
     fields: tuple[Field, ...]
     tags: tuple[Field, ...] = ()
+
+    def at(self, version: int) -> Layout:
+        """The same layout under the number of another version that shares it."""
+        return self if version == self.version else replace(self, version=version)
 
     @property
     def min_size(self) -> int:

@@ -228,7 +228,7 @@ class Codec(Struct):
         package, _, module = cls.__module__.rpartition(".")
         layouts = import_module(f"{package}.layouts.{module}")
         layout: Layout = layouts.LAYOUTS[cls.__name__][cls._known_version(version)]
-        return layout
+        return layout.at(version)
 
 
 class VersionedCodec(Codec):
@@ -384,6 +384,7 @@ def _from_plain(value: Any, kind: str | None, cls: type[Struct], path: str) -> A
         raise EncodeError(f"{cls.__name__}: {inner}: {error}", path=inner) from None
     except (ValueError, TypeError, AttributeError):
         raise EncodeError(
-            f"{cls.__name__}: {path}: {value!r} is not the plain form of {kind.lstrip(':')}", path=path
+            f"{cls.__name__}: {path}: {value!r} is not the plain form of {kind.lstrip(':')}",
+            path=path,
         ) from None
     return value

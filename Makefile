@@ -1,0 +1,57 @@
+# Every target sets up what it needs, in .venv; `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The stamp says that .venv holds what this pyproject.toml asks for.
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test regen regen-check lint format bench fuzz clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## Make .venv with everything that development needs
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "krammar needs Python 3.11 or newer; set PYTHON=/path/to/it"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $(STAMP)
+
+demo: setup ## Generate everything, then tap real clients: every frame decoded and re-encoded
+	$(BIN)/krammar gen definitions/ -o generated/
+	$(BIN)/python examples/tap_demo.py
+
+test: setup ## Run the tests
+	$(BIN)/python -m pytest -n auto
+
+regen: setup ## Generate generated/ anew from definitions/
+	$(BIN)/krammar gen definitions/ -o generated/
+
+regen-check: setup ## Fail if generated/ is not what definitions/ say
+	$(BIN)/krammar gen definitions/ -o generated/ --check
+
+lint: setup ## Check definitions, formatting, style and types
+	$(BIN)/krammar check definitions/ --strict
+	$(BIN)/krammar fmt definitions/ --check
+	$(BIN)/black --check --quiet krammar tests examples
+	$(BIN)/ruff check krammar tests examples
+	$(BIN)/mypy
+
+format: setup ## Format definitions and Python
+	$(BIN)/krammar fmt definitions/
+	$(BIN)/black --quiet krammar tests examples
+	$(BIN)/ruff check --fix --quiet krammar tests examples
+
+bench: setup ## Measure against kafka-python, kio and aiokafka; writes docs/benchmarks.md
+	$(BIN)/python -m tests.bench
+
+fuzz: setup ## Fuzz decoding with atheris for SECONDS (default 300)
+	$(BIN)/python -m pip install --quiet 'atheris>=3.0'
+	$(BIN)/python -m tests.fuzz.fuzz_decode --seconds $(or $(SECONDS),300)
+
+clean: ## Remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
