@@ -195,7 +195,9 @@ class Array:
         if number is None:
             return None
         least = self.element.min_size
-        if least and number * least > reader.left:
+        # A count that data of this size could hold may be right and the data cut short: then the
+        # walk ends at the very field that is missing. Any other count is what is wrong.
+        if least and number > len(reader.data):
             raise reader.error(
                 f"{number} elements need at least {number * least} bytes at offset {reader.pos}, "
                 f"{reader.left} left",
@@ -473,7 +475,7 @@ class Layout:
     def _read_tags(self, reader: Reader, values: dict[str, Any]) -> None:
         with reader.at(".unknown_tags", None):
             number = reader.unsigned()
-            if number * 2 > reader.left:
+            if number > len(reader.data):
                 raise reader.error(
                     f"{number} tagged fields need at least {number * 2} bytes at offset "
                     f"{reader.pos}, {reader.left} left"
