@@ -529,6 +529,15 @@ class _Resolver:
                 "raise `max version`, or end the field's versions there",
             )
             return
+        flexible = header.flexible_from
+        tagged = any(kind == "tag" for kind, _ in node.annotations)
+        if tagged and flexible is not None and (versions.max or flexible) < flexible:
+            self._error(
+                "E308",
+                f"a tag in {versions}, but {header.node.name.text} is flexible only from {flexible}",
+                word,
+            )
+            return
         for holder in context.holders:
             if versions.intersect(holder) is None:
                 self._error(
