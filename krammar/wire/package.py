@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from krammar.wire.errors import (
@@ -72,6 +73,10 @@ class Package:
     def names(self) -> list[str]:
         """The package's ``__dir__``."""
         return sorted({*vars(import_module(self.name)), *self._module_of, *self._modules})
+
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """The first and the last version of each request, by api key; no module is loaded for it."""
+        return {key: (low, high) for key, (_, _, low, high, _, _) in self.requests.items()}
 
     def layout(self, cls: Any, version: int) -> Any:
         """The layout of ``cls`` at ``version``: fields with types and versions; it reads bytes to
@@ -173,6 +178,14 @@ class Package:
         return UnknownApiKeyError(
             api_key, min(self.requests, default=-1), max(self.requests, default=-1)
         )
+
+
+def package_of(protocol: ModuleType) -> Package:
+    """What stands behind a generated package, given as the module. Raises TypeError for another."""
+    package = getattr(protocol, "_package", None)
+    if not isinstance(package, Package):
+        raise TypeError(f"{protocol!r} is not a package that krammar generated")
+    return package
 
 
 def _pick(pairs: _Pairs, version: int) -> int:
