@@ -1,0 +1,100 @@
+"""Measure krammar beside kafka-python, kio and aiokafka.
+
+    python -m tests.bench                    everything; writes docs/benchmarks.md
+    python -m tests.bench --quick            few rounds
+    python -m tests.bench --only Metadata    what has this in its name: messages, records, memory,
+                                             gen, import
+
+Only a full run writes docs/benchmarks.md, unless --output names a file. A missed target is said aloud
+and in the report, and does not change the exit code: speed is no test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.bench import startup
+from tests.bench.messages import CASES, LARGE_METADATA
+from tests.bench.peers import VERSIONS, contenders, memory
+from tests.bench.report import Report
+from tests.bench.timing import Timing, measure
+
+_PAGE = startup.ROOT / "docs" / "benchmarks.md"
+
+# A message that every client uses, the two with the largest modules, and a small one.
+_IMPORTED = [
+    "MetadataResponse",
+    "FetchResponse",
+    "StreamsGroupDescribeResponse",
+    "HeartbeatRequest",
+]
+
+
+def main() -> None:
+    options = _options()
+    rounds, slice_ = (9, 0.002) if options.quick else (61, 0.005)
+    report = Report(VERSIONS, large=LARGE_METADATA, quick=options.quick)
+
+    for case in CASES:
+        if not _wanted(options.only, case.name, "message"):
+            continue
+        libraries = contenders(case)
+        report.sizes[case.name] = len(case.build().encode(version=case.version))
+        for verb, timings in (("decode", report.decode), ("encode", report.encode)):
+            statements = {library.name: getattr(library, verb) for library in libraries}
+            timings[case.name] = measure(statements, rounds=rounds, slice_=slice_)
+            _say(f"{verb} {case.name}", timings[case.name])
+        if case.name == LARGE_METADATA:
+            report.memory = {library.name: memory(library) for library in libraries}
+
+    if _wanted(options.only, "record batches"):
+        from tests.bench.bench_records import cases as record_cases
+
+        for name, statements in record_cases():
+            report.records[name] = measure(statements, rounds=max(7, rounds // 3), slice_=slice_)
+            _say(name, report.records[name])
+    if _wanted(options.only, "import"):
+        report.imports = startup.imports(_IMPORTED, rounds=3 if options.quick else 15)
+    if _wanted(options.only, "gen"):
+        report.generate = startup.generate(rounds=1 if options.quick else 3)
+
+    page = report.markdown()
+    output = options.output or (None if options.only or options.quick else _PAGE)
+    if output is None:
+        print(f"\n{page}")
+    else:
+        output.write_text(page, encoding="utf-8")
+        print(f"\nwritten to {output}")
+    for target in report.targets():
+        print(f"{'met   ' if target.met else 'MISSED'}  {target.promise}: {target.measured}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", metavar="NAME", help="measure only what has NAME in its name")
+    parser.add_argument("--quick", action="store_true", help="few rounds, for orientation")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where the report is written")
+    return parser.parse_args()
+
+
+def _wanted(only: str | None, *names: str) -> bool:
+    return only is None or any(only.lower() in name.lower() for name in names)
+
+
+def _say(what: str, timing: Timing) -> None:
+    figures = "   ".join(
+        f"{name} {timing.seconds(name) * 1e6:,.1f} µs"
+        + (f" ({timing.ratio(name):.2f} times)" if i else "")
+        for i, name in enumerate(timing.rounds)
+    )
+    print(f"{what:56} {figures}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

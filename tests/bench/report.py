@@ -1,0 +1,249 @@
+"""The report: tables in Markdown, and each target with what was measured."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.bench.timing import OURS, Timing
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something the project promises, and whether this run keeps it."""
+
+    promise: str
+    measured: str
+    met: bool
+
+
+@dataclass
+class Report:
+    """What one run measured. Parts that were not measured are empty and not shown."""
+
+    versions: dict[str, str]
+    sizes: dict[str, int] = field(default_factory=dict)
+    decode: dict[str, Timing] = field(default_factory=dict)
+    encode: dict[str, Timing] = field(default_factory=dict)
+    records: dict[str, Timing] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    generate: tuple[float, float] | None = None
+    imports: tuple[float, dict[str, float]] | None = None
+    large: str = ""
+    quick: bool = False
+
+    def targets(self) -> list[Target]:
+        return list(self._targets())
+
+    def _targets(self) -> Iterator[Target]:
+        large = self.large
+        if large in self.decode:
+            yield _at_least(
+                "decode of the large MetadataResponse at least 2 times as fast as kafka-python",
+                self.decode[large].ratio("kafka-python"),
+                2,
+            )
+            yield _at_least(
+                "encode of the large MetadataResponse at least 4 times as fast as kafka-python",
+                self.encode[large].ratio("kafka-python"),
+                4,
+            )
+            yield _at_least(
+                "encode of the large MetadataResponse at least 9 times as fast as kio",
+                self.encode[large].ratio("kio"),
+                9,
+            )
+        if self.decode:
+            worst, name = min(
+                (timing.ratio("kafka-python"), f"{name}, {verb}")
+                for verb, timings in (("decode", self.decode), ("encode", self.encode))
+                for name, timing in timings.items()
+            )
+            yield Target(
+                "no message slower than kafka-python",
+                f"{worst:.2f} times at the least ({name})",
+                worst >= 1,
+            )
+        if self.records:
+            worst, name = min(
+                (timing.ratio("kafka-python"), name)
+                for name, timing in self.records.items()
+                if "kafka-python" in timing.rounds
+            )
+            yield Target(
+                "record batches at least 2.5 times as fast as kafka-python",
+                f"{worst:.2f} times at the least ({name})",
+                worst >= 2.5,
+            )
+        if self.memory:
+            ours, theirs = self.memory[OURS], self.memory["kafka-python"]
+            yield Target(
+                "the decoded large MetadataResponse takes less memory than kafka-python's",
+                f"{ours / 1000:.0f} kB, kafka-python {theirs / 1000:.0f} kB",
+                ours < theirs,
+            )
+        if self.generate:
+            cold, warm = self.generate
+            yield _below("`krammar gen` over all of Kafka, into an empty folder", cold, 60)
+            yield _below("`krammar gen` over all of Kafka, nothing changed", warm, 2)
+        if self.imports:
+            package, classes = self.imports
+            slowest = max(classes, key=lambda name: classes[name])
+            yield _below("`import kafka_wire`", package, 0.030)
+            yield _below(f"the slowest module of a message (`{slowest}`)", classes[slowest], 0.010)
+
+    def markdown(self) -> str:
+        """The whole report. Ratios are of times: above 1, krammar is faster."""
+        return "\n".join(_flat(self._sections())) + "\n"
+
+    def _sections(self) -> Iterator[str | Iterable[str]]:
+        yield "# Benchmarks"
+        yield ""
+        yield "Written by `make bench` (`python -m tests.bench`). All of it is measured in one run of one"
+        yield "process on the same bytes, after a check that every library reads the same content from"
+        yield "them and writes them again; the contenders take turns, and every figure is a median."
+        yield "Ratios are their time divided by ours: above 1, krammar is faster."
+        yield ""
+        yield f"{datetime.date.today()}, {platform.python_implementation()} {platform.python_version()},"
+        yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores."
+        yield ", ".join(f"{name} {version}" for name, version in self.versions.items()) + "."
+        yield "kio's decoder is written in Rust and aiokafka's record batches in Cython; all else is Python."
+        if self.quick:
+            yield ""
+            yield "**A quick run: few rounds, figures for orientation only.**"
+        yield from _section("Targets", self._target_rows())
+        yield from _section("Decoding messages", self._message_rows(self.decode))
+        yield from _section("Encoding messages", self._message_rows(self.encode))
+        yield from _section("Record batches of 10,000 records", self._record_rows())
+        yield from _section("Memory of the decoded large MetadataResponse", self._memory_rows())
+        yield from _section("Generating and importing", self._startup_rows())
+
+    def _target_rows(self) -> list[str]:
+        targets = self.targets()
+        if not targets:
+            return []
+        return _table(
+            ("Target", "Measured", ""),
+            [(t.promise, t.measured, "met" if t.met else "**missed**") for t in targets],
+            left=3,
+        )
+
+    def _message_rows(self, timings: dict[str, Timing]) -> list[str]:
+        if not timings:
+            return []
+        rows = [
+            (
+                name,
+                f"{self.sizes[name]:,}",
+                *(_micros(timing.seconds(library)) for library in (OURS, "kafka-python", "kio")),
+                f"{timing.ratio('kafka-python'):.2f}",
+                f"{timing.ratio('kio'):.2f}",
+            )
+            for name, timing in timings.items()
+        ]
+        return _table(
+            (
+                "Message",
+                "bytes",
+                "krammar µs",
+                "kafka-python µs",
+                "kio µs",
+                "kafka-python ÷ ours",
+                "kio ÷ ours",
+            ),
+            rows,
+        )
+
+    def _record_rows(self) -> list[str]:
+        if not self.records:
+            return []
+        peers = list(dict.fromkeys(n for t in self.records.values() for n in t.rounds if n != OURS))
+        rows = [
+            (
+                name,
+                *(_micros(t.seconds(n)) if n in t.rounds else "" for n in (OURS, *peers)),
+                *(f"{t.ratio(n):.2f}" if n in t.rounds else "" for n in peers),
+            )
+            for name, t in self.records.items()
+        ]
+        head = ("Batch", "krammar µs", *(f"{n} µs" for n in peers), *(f"{n} ÷ ours" for n in peers))
+        return _table(head, rows)
+
+    def _memory_rows(self) -> list[str]:
+        if not self.memory:
+            return []
+        rows = [(name, f"{size / 1000:,.0f}") for name, size in self.memory.items()]
+        return _table(("Library", "kB (tracemalloc)"), rows)
+
+    def _startup_rows(self) -> list[str]:
+        rows: list[tuple[str, ...]] = []
+        if self.generate:
+            cold, warm = self.generate
+            rows.append(("`krammar gen` over all of Kafka, into an empty folder", _duration(cold)))
+            rows.append(("`krammar gen` over all of Kafka, nothing changed", _duration(warm)))
+        if self.imports:
+            package, classes = self.imports
+            rows.append(("`import kafka_wire`, warm bytecode", _duration(package)))
+            rows += [
+                (f"then `kafka_wire.{name}`, the first message used", _duration(seconds))
+                for name, seconds in classes.items()
+            ]
+        return _table(("", "Median"), rows) if rows else []
+
+
+def cpu_model() -> str:
+    """The name the processor has for itself."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _at_least(promise: str, ratio: float, limit: float) -> Target:
+    return Target(promise, f"{ratio:.2f} times", ratio >= limit)
+
+
+def _below(promise: str, seconds: float, limit: float) -> Target:
+    return Target(f"{promise}: below {_duration(limit)}", _duration(seconds), seconds < limit)
+
+
+def _duration(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:.1f} s" if seconds % 1 else f"{seconds:.0f} s"
+    milliseconds = seconds * 1000
+    return f"{milliseconds:.1f} ms" if milliseconds % 1 else f"{milliseconds:.0f} ms"
+
+
+def _micros(seconds: float) -> str:
+    micros = seconds * 1e6
+    return (
+        f"{micros:,.0f}" if micros >= 100 else f"{micros:.1f}" if micros >= 10 else f"{micros:.2f}"
+    )
+
+
+def _section(title: str, rows: list[str]) -> Iterator[str]:
+    if rows:
+        yield ""
+        yield f"## {title}"
+        yield ""
+        yield from rows
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Columns behind the first ``left`` hold numbers and are flush right."""
+    rule = ["---" if column < left else "---:" for column in range(len(head))]
+    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
+
+
+def _flat(parts: Iterable[str | Iterable[str]]) -> Iterator[str]:
+    for part in parts:
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from part
