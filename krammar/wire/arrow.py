@@ -73,7 +73,8 @@ def iter_arrow(
     include_control: bool = False,
     max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
 ) -> Iterator[pa.RecordBatch]:
-    """The same, in pieces of ``rows`` records or somewhat more, so that memory stays small."""
+    """The same, in pieces of ``rows`` records, so that memory stays small. A piece has more where a
+    batch begins in it (twice as many at most) or a compressed message set v0 or v1 (all of it)."""
     columns = Columns()
     left = max_uncompressed
     for batch in read_batches(data, validate_crc=validate_crc, allow_partial=allow_partial):

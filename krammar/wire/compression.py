@@ -347,11 +347,13 @@ def _zstd_bound(view: memoryview) -> int:
             raise DecodeError("zstd: not a frame")
         descriptor = view[pos]
         single_segment = descriptor >> 5 & 1
-        content_size_bytes = _ZSTD_CONTENT_SIZE_BYTES[descriptor >> 6]
+        sized = _ZSTD_CONTENT_SIZE_BYTES[descriptor >> 6] or single_segment
         pos += 1
         pos += 1 - single_segment  # the window's size
         pos += _ZSTD_DICTIONARY_BYTES[descriptor & 3]
-        pos += content_size_bytes or single_segment
+        content_size = int.from_bytes(view[pos : pos + sized], "little") + 256 * (sized == 2)
+        pos += sized
+        expanded = 0
         last = 0
         while not last:
             if pos + 3 > size:
@@ -362,14 +364,16 @@ def _zstd_bound(view: memoryview) -> int:
             kind = header >> 1 & 3
             length = header >> 3
             if kind == 0:  # stored
-                most += length
+                expanded += length
                 pos += length
             elif kind == 1:  # one byte, `length` times
-                most += length
+                expanded += length
                 pos += 1
             else:
-                most += _ZSTD_LARGEST_BLOCK
+                expanded += _ZSTD_LARGEST_BLOCK
                 pos += length
+        # Blocks can be far smaller than they may be. A frame that says its size is held to it.
+        most += min(expanded, content_size) if sized else expanded
         if descriptor & 4:
             pos += 4
     if pos > size:

@@ -195,7 +195,7 @@ def _decode_records(
         if n >= 0:
             offsets.append(base_offset + n)
             pos += 1
-        elif n == -3:
+        elif n != -2:
             n, pos = varint(buf, pos)
             offsets.append(base_offset + n)
         elif (byte_2 := buf[pos + 1]) < 128:
@@ -219,11 +219,14 @@ def _decode_records(
             keys.append(None)
         else:
             n, pos = varint(buf, pos - 1)
-            if n < 0:
+            if n >= 0:
+                stop = pos + n
+                keys.append(buf[pos:stop])
+                pos = stop
+            elif n == -1:
+                keys.append(None)
+            else:
                 raise Malformed
-            stop = pos + n
-            keys.append(buf[pos:stop])
-            pos = stop
 
         # value
         byte = buf[pos]
@@ -235,17 +238,21 @@ def _decode_records(
             pos = stop
         elif n == -1:
             values.append(None)
-        else:
-            if n == -2 and (byte_2 := buf[pos]) < 128:
-                pos += 1
-                stop = byte_2 * 64 + low[byte] + pos
-            else:
-                n, pos = varint(buf, pos - 1)
-                if n < 0:
-                    raise Malformed
-                stop = pos + n
+        elif n == -2 and (byte_2 := buf[pos]) < 128:
+            pos += 1
+            stop = byte_2 * 64 + low[byte] + pos
             values.append(buf[pos:stop])
             pos = stop
+        else:
+            n, pos = varint(buf, pos - 1)
+            if n >= 0:
+                stop = pos + n
+                values.append(buf[pos:stop])
+                pos = stop
+            elif n == -1:
+                values.append(None)
+            else:
+                raise Malformed
 
         # headers
         byte = buf[pos]

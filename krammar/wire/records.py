@@ -340,8 +340,11 @@ def read_batches(
 def _octets(data: Data | None) -> Data:
     if data is None:
         return b""
-    if isinstance(data, memoryview) and (data.ndim != 1 or data.format != "B"):
-        return memoryview(data.tobytes()) if not data.contiguous else data.cast("B")
+    if isinstance(data, memoryview):
+        if not data.c_contiguous:
+            return data.tobytes()
+        if data.ndim != 1 or data.format != "B":
+            return data.cast("B")
     return data
 
 
