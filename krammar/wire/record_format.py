@@ -49,7 +49,9 @@ class Record:
     ``headers``    list of (str, bytes or None)
     """
 
-    __slots__ = ("headers", "key", "offset", "timestamp", "value")
+    # The list of headers is made when it is asked for: most records have none, and a batch of
+    # records costs the garbage collector half as much without it (decoding it takes 10% less).
+    __slots__ = ("_headers", "key", "offset", "timestamp", "value")
     __match_args__ = ("offset", "timestamp", "key", "value", "headers")
     __hash__ = None  # type: ignore[assignment]
 
@@ -57,7 +59,7 @@ class Record:
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: list[Header]
+    _headers: list[Header] | None
 
     def __init__(
         self,
@@ -71,12 +73,29 @@ class Record:
         self.timestamp = timestamp
         self.key = key
         self.value = value
-        self.headers = [] if headers is None else headers
+        self._headers = headers
+
+    @property
+    def headers(self) -> list[Header]:
+        headers = self._headers
+        if headers is None:
+            headers = self._headers = []
+        return headers
+
+    @headers.setter
+    def headers(self, headers: list[Header] | None) -> None:
+        self._headers = headers
 
     def __eq__(self, other: object) -> bool:
-        if other.__class__ is not self.__class__:
+        if not isinstance(other, Record):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__match_args__)
+        return (
+            self.offset == other.offset
+            and self.timestamp == other.timestamp
+            and self.key == other.key
+            and self.value == other.value
+            and (self._headers or []) == (other._headers or [])
+        )
 
     def __repr__(self) -> str:
         return (
@@ -88,7 +107,7 @@ class Record:
 class Columns:
     """Records by column, as they are decoded.
 
-    Making records of columns afterwards takes no longer than making them one by one (0.78 µs a
+    Making records of columns afterwards takes no longer than making them one by one (0.75 µs a
     record either way), so one loop serves those who want records and those who want Arrow.
     ``headers`` has only the rows that have headers.
     """
@@ -158,9 +177,13 @@ def _decode_records(
     timestamps = columns.timestamps
     keys = columns.keys
     values = columns.values
+    with_headers = columns.headers
+    # One str for all headers of one name, as records mostly have the same: faster, and smaller.
+    names: dict[bytes, str] = {}
     first = _FIRST
     low = _LOW
     base_offset_3 = base_offset - 8192
+    size = len(buf)
     for _ in repeat(None, count):
         # length, attributes
         byte = buf[pos]
@@ -258,26 +281,31 @@ def _decode_records(
         byte = buf[pos]
         pos += 1
         if byte:
-            n, pos = varint(buf, pos - 1)
+            n = first[byte]
             if n < 0:
-                raise Malformed
+                n, pos = varint(buf, pos - 1)
+                if n < 0:
+                    raise Malformed
             headers: list[Header] = []
-            for _ in repeat(None, n):
+            left = n
+            while left:
+                left -= 1
                 n = first[buf[pos]]
-                if n >= 0:
-                    pos += 1
-                else:
-                    n, pos = varint(buf, pos)
+                pos += 1
+                if n < 0:
+                    n, pos = varint(buf, pos - 1)
                     if n < 0:
                         raise Malformed
                 stop = pos + n
-                name = buf[pos:stop].decode()
-                pos = stop
-                n = first[buf[pos]]
-                if n >= -1:
-                    pos += 1
-                else:
-                    n, pos = varint(buf, pos)
+                raw = buf[pos:stop]
+                try:
+                    name = names[raw]
+                except KeyError:
+                    name = names[raw] = raw.decode()
+                n = first[buf[stop]]
+                pos = stop + 1
+                if n < -1:
+                    n, pos = varint(buf, stop)
                 if n >= 0:
                     stop = pos + n
                     headers.append((name, buf[pos:stop]))
@@ -286,9 +314,9 @@ def _decode_records(
                     headers.append((name, None))
                 else:
                     raise Malformed
-            if pos > len(buf):
+            if pos > size:
                 raise Malformed
-            columns.headers[len(values) - 1] = headers
+            with_headers[len(values) - 1] = headers
         if pos != end:
             raise Malformed
     return pos
@@ -403,6 +431,7 @@ def _encode_records(
     size = _TABLE_SIZE
     join = b"".join
     encode = str.encode
+    names: dict[str, Octets] = {}  # encoded names of headers, with their lengths
     out: list[bytes] = []
     last = -1
     max_timestamp = records[0].timestamp
@@ -452,8 +481,8 @@ def _encode_records(
 
         # Joined for its length first and then again into the whole: 0.24 µs a record, with sums
         # of lengths instead 0.29, growing one bytearray 0.33.
-        if record.headers:
-            headers = as_list(record.headers)
+        if record._headers:
+            headers = as_list(record._headers)
             parts: list[Octets] = [
                 prefix,
                 table[last] if last < size else encode_varint(last),
@@ -461,18 +490,23 @@ def _encode_records(
                 key,
                 value_size,
                 value,
-                encode_varint(len(headers)),
+                table[len(headers)] if len(headers) < size else encode_varint(len(headers)),
             ]
             for name, content in headers:
-                raw = encode(name)
-                parts.append(encode_varint(len(raw)))
-                parts.append(raw)
+                try:
+                    parts.append(names[name])
+                except KeyError:
+                    raw = encode(name)
+                    parts.append(encode_varint(len(raw)) + raw)
+                    names[name] = parts[-1]
                 if content is None:
                     parts.append(b"\1")
                 else:
-                    octets = as_bytes(content)
-                    parts.append(encode_varint(len(octets)))
-                    parts.append(octets)
+                    if content.__class__ is not bytes:
+                        content = as_bytes(content)
+                    n = len(content)
+                    parts.append(table[n] if n < size else encode_varint(n))
+                    parts.append(content)
             body = join(parts)
         else:
             body = join(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import struct
 import subprocess
@@ -797,6 +799,10 @@ def test_records_are_values() -> None:
     first, second = Record(), Record()
     first.headers.append(("h", b""))
     assert second.headers == []
+    assert first != second
+    first.headers = []
+    assert first == second
+    assert pickle.loads(pickle.dumps(record)) == copy.copy(record) == record
     with pytest.raises(AttributeError):
         record.other = 1  # type: ignore[attr-defined]
 
