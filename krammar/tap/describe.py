@@ -1,0 +1,178 @@
+"""A few words on what a message says, for the listing."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from krammar.tap.inspector import Frame
+from krammar.wire.message import Struct
+from krammar.wire.package import Package
+
+# Fields that say by their value what a message is about, and how they are shown.
+_TELLING = {
+    "client_software_name": "{}",
+    "client_software_version": "{}",
+    "mechanism": "{}",
+    "group_id": "group {}",
+    "key": "key {}",
+    "coordinator_keys": "key {}",
+    "transactional_id": "transaction {}",
+    "member_id": "member {}",
+    "generation_id": "generation {}",
+    "protocol_name": "protocol {}",
+    "producer_id": "producer {}",
+    "acks": "acks {}",
+    "host": "at {}",
+    "cluster_id": "cluster {}",
+}
+# Arrays that are worth counting, with the word for one element.
+_COUNTED = {
+    "brokers": "broker",
+    "coordinators": "coordinator",
+    "api_keys": "api",
+    "members": "member",
+    "groups": "group",
+    "assignments": "assignment",
+    "resources": "resource",
+    "results": "result",
+    "node_endpoints": "endpoint",
+}
+# A topic is a struct with one of these, and with one of those.
+_TOPIC_NAMES = ("name", "topic", "topic_name", "topic_id")
+_PARTITIONS = (
+    "partitions",
+    "partition_data",
+    "partition_responses",
+    "partition_indexes",
+    "partition_errors",
+)
+
+_MAX_STRUCTS = 2_000
+_MAX_SHOWN = 3
+_MAX_NAMES = 10_000
+_MAX_TEXT = 60
+
+
+class Describer:
+    """Describes messages. It learns the names of topics from the messages that it sees, since newer
+    versions name topics by id alone."""
+
+    def __init__(self, package: Package) -> None:
+        self._package = package
+        self._names: dict[UUID, str] = {}
+
+    def __call__(self, frame: Frame) -> str:
+        """What the frame's message says, in one line; empty where it was not read."""
+        if frame.message is None:
+            return ""
+        walk = _Walk()
+        walk.visit(frame.message, top=True)
+        for topic_id, name in walk.learned:
+            if len(self._names) < _MAX_NAMES:
+                self._names[topic_id] = name
+        parts = walk.telling
+        if walk.topics:
+            shown = [
+                self._topic(name, partitions)
+                for name, partitions in list(walk.topics.items())[:_MAX_SHOWN]
+            ]
+            more = len(walk.topics) - len(shown)
+            parts.append(" ".join(shown) + (f" and {more} more" if more else ""))
+        if walk.records:
+            parts.append(f"{walk.records:,} B of records")
+        parts += [
+            f"{self._error(code)}{f' x{count}' if count > 1 else ''}"
+            for code, count in list(walk.errors.items())[:_MAX_SHOWN]
+        ]
+        return ", ".join(parts)
+
+    def _topic(self, name: str | UUID, partitions: str) -> str:
+        text = name if isinstance(name, str) else self._names.get(name, str(name))
+        return shorten(text) + partitions
+
+    def _error(self, code: int) -> str:
+        try:
+            return str(self._package.get("ErrorCode")(code).name)
+        except (AttributeError, ValueError):
+            return f"error {code}"
+
+
+class _Walk:
+    """What a message holds, at most so many structs of it."""
+
+    def __init__(self) -> None:
+        self.left = _MAX_STRUCTS
+        self.telling: list[str] = []
+        self.topics: dict[str | UUID, str] = {}
+        self.errors: dict[int, int] = {}
+        self.records = 0
+        self.learned: list[tuple[UUID, str]] = []
+
+    def visit(self, struct: Struct, *, top: bool = False) -> None:
+        self.left -= 1
+        if self.left < 0:
+            return
+        if not top:
+            self._topic(struct)
+        for name in struct._fields:
+            value = getattr(struct, name)
+            if isinstance(value, Struct):
+                self.visit(value)
+            elif name == "error_code":
+                if value:
+                    self.errors[value] = self.errors.get(value, 0) + 1
+            elif name == "records" and isinstance(value, bytes):
+                self.records += len(value)
+            elif isinstance(value, list) and value and isinstance(value[0], Struct):
+                if top and name in _COUNTED:
+                    word = _COUNTED[name]
+                    self.telling.append(f"{len(value)} {word}{'' if len(value) == 1 else 's'}")
+                for element in value:
+                    if self.left <= 0:
+                        break
+                    self.visit(element)
+            elif top and name in _TELLING and value not in (None, "", -1, []):
+                text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+                self.telling.append(_TELLING[name].format(shorten(text)))
+
+    def _topic(self, struct: Struct) -> None:
+        fields = struct._fields
+        partitions = next((f for f in _PARTITIONS if f in fields), None)
+        topic_id = getattr(struct, "topic_id", None)
+        named = [getattr(struct, f) for f in _TOPIC_NAMES[:3] if f in fields]
+        name = next((value for value in named if isinstance(value, str) and value), None)
+        if name and isinstance(topic_id, UUID) and topic_id.int:
+            self.learned.append((topic_id, name))
+        if partitions is None and "topic_id" not in fields:
+            return
+        key = name or (topic_id if isinstance(topic_id, UUID) and topic_id.int else None)
+        if key is not None:
+            self.topics[key] = "" if partitions is None else _numbers(getattr(struct, partitions))
+
+
+def _numbers(partitions: Any) -> str:
+    """The partitions as ``[0,1,2]``, or how many there are."""
+    if not partitions:
+        return ""
+    numbers = [_number(partition) for partition in partitions[:_MAX_SHOWN]]
+    if len(partitions) > _MAX_SHOWN or None in numbers:
+        return f"[{len(partitions)}]" if len(partitions) != 1 else "[1 partition]"
+    return f"[{','.join(map(str, numbers))}]"
+
+
+def _number(partition: Any) -> int | None:
+    if isinstance(partition, int):
+        return partition
+    for name in ("partition_index", "index", "partition", "partition_id"):
+        number = getattr(partition, name, None)
+        if isinstance(number, int):
+            return number
+    return None
+
+
+def shorten(text: str) -> str:
+    """Text from the wire, fit for a terminal: no control characters, not too long."""
+    if len(text) > _MAX_TEXT:
+        text = text[: _MAX_TEXT - 3] + "..."
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,123 @@
+"""The conversation as lines: for people, or one JSON object a frame."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from krammar.tap.describe import Describer
+from krammar.tap.inspector import Frame, Status
+from krammar.tap.observer import Observer
+
+Write = Callable[[str], None]
+
+
+class Listing(Observer):
+    """One line a frame, and one where a connection begins and ends.
+
+    ``write`` gets lines without their ends; ``only_bad`` leaves out all but the frames that something
+    is wrong with.
+    """
+
+    def __init__(self, describe: Describer, write: Write, *, only_bad: bool = False) -> None:
+        self._describe = describe
+        self._write = write
+        self._only_bad = only_bad
+
+    def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
+        if not self._only_bad:
+            self._write(f"{_clock(time_ns)} #{connection:<3} open   {client} to {upstream}")
+
+    def closed(self, time_ns: int, connection: int, reason: str) -> None:
+        if not self._only_bad:
+            self._write(f"{_clock(time_ns)} #{connection:<3} closed {reason}")
+
+    def frame(self, frame: Frame) -> None:
+        # The describer learns from every frame, shown or not.
+        said = self._describe(frame)
+        if self._only_bad and frame.is_good:
+            return
+        version = "" if frame.version is None else f" v{frame.version}"
+        number = "" if frame.correlation_id is None else f"id {frame.correlation_id}"
+        latency = "" if frame.latency_ns is None else f"{frame.latency_ns / 1e6:.1f} ms"
+        parts = [part for part in (said, frame.error, frame.note) if part]
+        line = (
+            f"{_clock(frame.time_ns)} #{frame.connection:<3} {'->' if frame.is_request else '<-'} "
+            f"{frame.api + version:<28} {number:<9} {frame.size:>9,} B {latency:>10}  "
+            f"{frame.status:<11} {'; '.join(parts)}"
+        )
+        self._write(line.rstrip())
+
+
+class JsonListing(Observer):
+    """One JSON object a frame, on one line, with the decoded message."""
+
+    def __init__(self, write: Write, *, only_bad: bool = False) -> None:
+        self._write = write
+        self._only_bad = only_bad
+        self._peers: dict[int, tuple[str, str]] = {}
+
+    def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
+        self._peers[connection] = (client, upstream)
+
+    def closed(self, time_ns: int, connection: int, reason: str) -> None:
+        self._peers.pop(connection, None)
+
+    def frame(self, frame: Frame) -> None:
+        if self._only_bad and frame.is_good:
+            return
+        client, upstream = self._peers.get(frame.connection, (None, None))
+        wrong = frame.status not in (Status.OK, Status.TOKEN)
+        self._write(
+            _dumps(
+                {
+                    "time": _moment(frame.time_ns).isoformat(timespec="microseconds"),
+                    "connection": frame.connection,
+                    "client": client,
+                    "upstream": upstream,
+                    "direction": "request" if frame.is_request else "response",
+                    "api": frame.api,
+                    "api_key": frame.api_key,
+                    "version": frame.version,
+                    "correlation_id": frame.correlation_id,
+                    "bytes": frame.size,
+                    "latency_ms": None if frame.latency_ns is None else frame.latency_ns / 1e6,
+                    "status": str(frame.status),
+                    "error": frame.error or None,
+                    "path": frame.path or None,
+                    "offset": frame.offset if wrong and frame.offset >= 0 else None,
+                    "changed": frame.note or None,
+                    "header": None if frame.header is None else frame.header.to_dict(),
+                    "message": None if frame.message is None else frame.message.to_dict(),
+                }
+            )
+        )
+
+
+def _dumps(value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:  # JSON has no word for infinity
+        return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _moment(time_ns: int) -> datetime:
+    seconds, rest = divmod(time_ns, 1_000_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000)
+
+
+def _clock(time_ns: int) -> str:
+    return _moment(time_ns).astimezone().strftime("%H:%M:%S.%f")

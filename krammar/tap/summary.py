@@ -1,0 +1,153 @@
+"""The table at the end: by api and version, how many, how large, how quick, and whether all was well."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from krammar.tap.inspector import Frame, Status
+from krammar.tap.observer import Observer
+
+# Hostile clients could name any number of keys and versions; what comes after so many shares a row.
+_MAX_ROWS = 1_000
+_OTHERS = ("(others)", None)
+
+
+class Latencies:
+    """Times in nanoseconds, kept to three digits, so that any number of them takes little memory."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self._number = 0
+        self.longest: int | None = None
+
+    def add(self, latency_ns: int) -> None:
+        latency_ns = max(0, latency_ns)
+        unit = 10 ** max(0, len(str(latency_ns)) - 3)
+        self._counts[latency_ns // unit * unit] += 1
+        self._number += 1
+        self.longest = max(latency_ns, self.longest or 0)
+
+    @property
+    def median(self) -> int | None:
+        """The lower median, to three digits; None where there are no times."""
+        left = (self._number + 1) // 2
+        for latency, count in sorted(self._counts.items()):
+            left -= count
+            if left <= 0:
+                return latency
+        return None
+
+
+@dataclass(slots=True)
+class Row:
+    """What was counted of one api and version, or of all. Sizes are in bytes, without prefixes."""
+
+    requests: int = 0
+    responses: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+    bad: int = 0
+    latencies: Latencies = field(default_factory=Latencies)
+
+    def add(self, frame: Frame) -> None:
+        if frame.is_request:
+            self.requests += 1
+            self.request_bytes += frame.size
+        else:
+            self.responses += 1
+            self.response_bytes += frame.size
+        if frame.latency_ns is not None:
+            self.latencies.add(frame.latency_ns)
+        if not frame.is_good:
+            self.bad += 1
+
+
+class Summary(Observer):
+    """Counts frames; ``table`` and ``verdict`` say what was counted."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, int | None], Row] = {}
+        self.total = Row()
+        self.statuses: Counter[Status] = Counter()
+
+    def frame(self, frame: Frame) -> None:
+        key = (frame.api, frame.version)
+        if key not in self.rows and len(self.rows) >= _MAX_ROWS:
+            key = _OTHERS
+        self.rows.setdefault(key, Row()).add(frame)
+        self.total.add(frame)
+        self.statuses[frame.status] += 1
+
+    @property
+    def all_good(self) -> bool:
+        """Whether every frame was read, and encoded again to the same bytes."""
+        return self.total.bad == 0
+
+    def verdict(self) -> str:
+        """All of it in one sentence."""
+        tokens = self.statuses[Status.TOKEN]
+        number = self.total.requests + self.total.responses - tokens
+        frames = f"{number:,} frame{'' if number == 1 else 's'}"
+        if not number:
+            return "no frames"
+        surplus = self.statuses[Status.SURPLUS]
+        besides = f"; {surplus:,} with surplus bytes behind the message" if surplus else ""
+        besides += f"; {tokens:,} bare SASL tokens besides" if tokens else ""
+        if self.all_good:
+            return (
+                f"{frames}: every frame decoded, every frame re-encoded to the same bytes{besides}"
+            )
+        counted = [
+            f"{self.statuses[status]:,} {words}"
+            for status, words in (
+                (Status.MISMATCH, "re-encoded to other bytes"),
+                (Status.UNDECODABLE, "undecodable"),
+                (Status.UNKNOWN, "of unknown api or version"),
+            )
+            if self.statuses[status]
+        ]
+        return f"{frames}: {', '.join(counted)}{besides}"
+
+    def table(self) -> str:
+        """The table, its verdict below."""
+        head = (
+            "api",
+            "version",
+            "requests",
+            "responses",
+            "bytes sent",
+            "bytes received",
+            "median ms",
+            "max ms",
+            "not ok",
+        )
+        lines: list[tuple[str, ...]] = [head]
+        for (api, version), row in sorted(
+            self.rows.items(), key=lambda item: (item[0][0], item[0][1] or 0)
+        ):
+            lines.append((api, "" if version is None else str(version), *_cells(row)))
+        lines.append(("all", "", *_cells(self.total)))
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        rule = "  ".join("-" * width for width in widths)
+        shown = [
+            "  ".join(
+                cell.ljust(width) if index == 0 else cell.rjust(width)
+                for index, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([shown[0], rule, *shown[1:-1], rule, shown[-1], "", self.verdict()])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    median, longest = row.latencies.median, row.latencies.longest
+    return (
+        f"{row.requests:,}",
+        f"{row.responses:,}",
+        f"{row.request_bytes:,}",
+        f"{row.response_bytes:,}",
+        "" if median is None else f"{median / 1e6:.2f}",
+        "" if longest is None else f"{longest / 1e6:.2f}",
+        str(row.bad) if row.bad else "",
+    )
