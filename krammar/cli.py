@@ -340,5 +340,121 @@ def _progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
+@main.command(
+    epilog=_examples(
+        "krammar tap --listen 127.0.0.1:9093 --upstream 127.0.0.1:9092",
+        "krammar tap --upstream broker:9092 --summary --quiet     # only what is wrong, and a table",
+        "krammar tap --upstream broker:9092 --save orders.tap     # keep the frames",
+        "krammar tap orders.tap --summary                         # list them again",
+        "krammar tap orders.tap --json | jq 'select(.api == \"Produce\").message'",
+    )
+)
+@click.argument(
+    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
+)
+@click.option(
+    "--listen",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Where clients connect; on this machine alone unless HOST says otherwise. Port 0 is any "
+    "free one.  [default: 127.0.0.1:9093]",
+)
+@click.option(
+    "--upstream",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="The broker to pass frames on to. Give several, each with its --listen, to have several "
+    "bootstrap addresses.",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST",
+    help="The host by which clients reach this machine, where it is not the one of --listen.",
+)
+@click.option("--summary", is_flag=True, help="At the end, a table by api and version.")
+@click.option("--json", "json_", is_flag=True, help="One JSON object a frame, with the message.")
+@click.option("-q", "--quiet", is_flag=True, help="List only frames that something is wrong with.")
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Keep the frames, passwords and all, in FILE; an older capture there is replaced.",
+)
+@click.option(
+    "--max-frame",
+    type=click.IntRange(1, 0x7FFFFFFF),
+    default=100 * 1024 * 1024,
+    show_default=True,
+    metavar="BYTES",
+    help="Pass larger frames on unread.",
+)
+@click.option("--stay", is_flag=True, help="Go on when the brokers have gone.")
+def tap(
+    file: Path | None,
+    listen: tuple[str, ...],
+    upstream: tuple[str, ...],
+    advertise: str | None,
+    summary: bool,
+    json_: bool,
+    quiet: bool,
+    save: Path | None,
+    max_frame: int,
+    stay: bool,
+) -> None:
+    """Watch clients and brokers talk, or list a capture: FILE.
+
+    A proxy that decodes every Kafka frame in both directions, encodes it again and checks that the
+    bytes are the same. Clients connect to it instead of the broker; brokers that responses name get
+    a port of their own here, so that clients stay on it. Frames that cannot be read are reported and
+    passed on as they came. ApiVersions responses are limited to the versions that krammar knows.
+
+    It ends with Ctrl-C, SIGTERM, or when the brokers have gone; exit code 1 says that not every frame
+    could be read and encoded to the same bytes.
+    """
+    import kafka_wire
+
+    from krammar.tap.capture import CaptureError
+    from krammar.tap.proxy import Address, Route, TapError
+    from krammar.tap.run import Output, run_live, run_replay
+
+    output = Output(click.echo, lambda line: click.echo(line, err=True), json=json_, only_bad=quiet)
+    try:
+        if file is not None:
+            if listen or upstream or save or advertise or stay:
+                raise click.UsageError("FILE is listed as it is: it goes with no other address")
+            counted = run_replay(kafka_wire, file, output)
+        elif not upstream:
+            raise click.UsageError("give --upstream HOST:PORT, or a capture to list")
+        else:
+            places = listen or (("127.0.0.1:9093",) if len(upstream) == 1 else ())
+            if len(places) != len(upstream):
+                raise click.UsageError("every --upstream needs its --listen")
+            routes = [
+                Route(Address.parse(place), Address.parse(broker))
+                for place, broker in zip(places, upstream, strict=True)
+            ]
+            counted = run_live(
+                kafka_wire,
+                routes,
+                output,
+                save=save,
+                advertise=advertise,
+                max_frame=max_frame,
+                stay=stay,
+            )
+    except (CaptureError, TapError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
+    except BrokenPipeError:
+        raise  # click ends quietly where nobody reads on, as in a pipe to head
+    except OSError as error:
+        raise click.ClickException(str(error)) from error
+    if summary:
+        click.echo(counted.table(), err=json_)
+    else:
+        click.echo(counted.verdict(), err=True)
+    if not counted.all_good:
+        sys.exit(1)
+
+
 if __name__ == "__main__":
     main()
