@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from krammar.compiler import ir
 from krammar.compiler.findings import Findings
+from krammar.compiler.parser import MAX_DEPTH
 
 
 def check(protocol: ir.Protocol, findings: Findings) -> None:
@@ -16,6 +17,7 @@ def check(protocol: ir.Protocol, findings: Findings) -> None:
             for inside in walk(struct):
                 _check_tags(inside, inside.name in flexible, findings)
                 _check_length_fields(inside, findings)
+            _check_depth(struct, findings)
 
 
 def walk(struct: ir.Struct) -> Iterator[ir.Struct]:
@@ -32,6 +34,27 @@ def struct_of(type_: ir.Type) -> ir.Struct | None:
     while isinstance(type_, ir.Array):
         type_ = type_.element
     return type_.struct if isinstance(type_, ir.StructType) else None
+
+
+def _check_depth(struct: ir.Struct, findings: Findings) -> None:
+    """Arrays and nullable structs within each other become nested blocks of Python."""
+
+    def depth(type_: ir.Type) -> int:
+        match type_:
+            case ir.Array(element):
+                return 1 + depth(element)
+            case ir.StructType(inner, nullable) if inner.version_field is None:
+                return nullable + max((depth(field.type) for field in inner.fields), default=0)
+            case _:
+                return 0
+
+    for field in struct.fields:
+        if depth(field.type) > MAX_DEPTH:
+            findings.add(
+                "E507",
+                f'"{field.name}" holds more than {MAX_DEPTH} arrays or nullable structs in each other',
+                field.position,
+            )
 
 
 def _ever_flexible(protocol: ir.Protocol) -> set[str]:

@@ -10,8 +10,10 @@ a file that would come out the same is neither formatted nor written again.
 from __future__ import annotations
 
 import hashlib
+import keyword
 import os
 import re
+import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -20,7 +22,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
+from jinja2 import (
+    Environment,
+    FileSystemLoader,
+    StrictUndefined,
+    TemplateError,
+    TemplateSyntaxError,
+)
 
 from krammar.compiler import ir, layout, names
 from krammar.compiler.checks import struct_of, walk
@@ -166,9 +174,23 @@ class Emitter:
             context["stamp"] = _BLANK_STAMP
             try:
                 rendered[path] = self.environment.get_template(name).render(context)
-            except TemplateError as error:
-                raise SourceError(f"{self.templates / name}: {error}") from error
+            except Exception as error:  # a template of a user's can raise anything
+                raise self._template_error(name, error) from error
         return rendered
+
+    def _template_error(self, name: str, error: Exception) -> SourceError:
+        """What went wrong in which line of which template."""
+        place = self.templates / name
+        line = 0
+        if isinstance(error, TemplateSyntaxError):
+            place, line = self.templates / (error.name or name), error.lineno
+        else:
+            # Jinja gives compiled templates the file names and lines of their sources.
+            for frame in traceback.extract_tb(error.__traceback__):
+                if self.templates in Path(frame.filename).parents:
+                    place, line = Path(frame.filename), frame.lineno or 0
+        what = str(error) if isinstance(error, TemplateError) else repr(error)
+        return SourceError(f"{place}{f':{line}' if line else ''}: {what}")
 
     @property
     def environment(self) -> Environment:
@@ -190,6 +212,7 @@ class Emitter:
                 "constant": names.constant_name,
                 "member_name": _member_name,
                 "remarks": _remarks,
+                "remark_name": _remark_name,
                 "struct_doc": _struct_doc,
                 "lengths": _lengths,
             }
@@ -323,6 +346,13 @@ def _module_context(
                 runs.append(part)
             elif isinstance(part.element, layout.Fixed) and part.element.type.name != "uuid":
                 arrays[part.element.type.name] = part.element.type
+    groups = {
+        step.name: step
+        for top in layouts
+        for inner in _nested_layouts(top)
+        for step in inner.write_steps
+        if isinstance(step, layout.Packed)
+    }
     used = {struct.name for item in items for struct in _mentioned_structs(item)}
     return {
         "file": {
@@ -335,6 +365,7 @@ def _module_context(
         "home": context.home,
         "imports": sorted({shared["where"][name] for name in used} - {file.module}),
         "tag_functions": tag_functions,
+        "groups": [groups[name] for name in sorted(groups)],
         "array_types": [arrays[name] for name in sorted(arrays)],
         "read_codes": sorted({run.codes for run in runs if run.codes not in ("", "B")}),
         "write_codes": sorted({run.write_codes for run in runs} - {"", "16s"}),
@@ -451,6 +482,10 @@ def _parts(top: layout.Layout) -> Iterator[layout.Run | layout.Array]:
                     wire = wire.element
 
 
+# What an enum class uses itself.
+_ENUM_NAMES = frozenset({"mro", "name", "value"})
+
+
 # -- filters ---------------------------------------------------------------------------------
 
 
@@ -476,7 +511,11 @@ def _comment(doc: str) -> str:
 
 
 def _member_name(name: str) -> str:
-    return name + "_" if name in ("mro", "None", "True", "False", "name", "value") else name
+    return name + "_" if name in _ENUM_NAMES or keyword.iskeyword(name) else name
+
+
+def _remark_name(remark: str) -> str:
+    return names.python_name(remark, _ENUM_NAMES)
 
 
 def _remarks(enum: ir.Enum) -> list[str]:

@@ -6,7 +6,7 @@ import keyword
 import re
 
 # What every generated class defines for itself; a field of that name gets a trailing underscore.
-STRUCT_NAMES = frozenset({"to_dict", "from_dict", "unknown_tags"})
+STRUCT_NAMES = frozenset({"self", "to_dict", "from_dict", "unknown_tags"})
 CODEC_NAMES = frozenset(
     {
         "encode",
@@ -18,7 +18,9 @@ CODEC_NAMES = frozenset(
         "flexible_from",
     }
 )
-MESSAGE_NAMES = frozenset({"api_key", "request_class", "response_class", "routing"})
+MESSAGE_NAMES = frozenset(
+    {"api_key", "request_class", "response_class", "routing", "throttle_from"}
+)
 # What a generated package defines at its top; a module of that name gets a trailing underscore.
 PACKAGE_NAMES = frozenset(
     {

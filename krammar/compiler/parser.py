@@ -7,6 +7,7 @@ is read again, so that one run reports every broken line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,6 +23,13 @@ from lark.lexer import PatternStr
 from krammar.compiler.findings import Findings, Position, did_you_mean
 
 INDENT = 2
+# Deeper nesting than anyone writes; what reads and writes it would not be valid Python (which
+# allows 20 nested loops and 100 levels of indent).
+MAX_DEPTH = 16
+# A number that is not written as it should be, or too long for any type.
+_BAD_NUMBER = re.compile(r"(?<![0-9a-fA-FxX])(0\d+|\d{20,}|0x[0-9a-fA-F]{17,})")
+# What ends a line, or cannot be shown, for one of the tools that read generated code.
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +110,13 @@ class EnumNode:
 @dataclass(frozen=True, slots=True)
 class SyntaxFile:
     """What a definition file says. ``unread`` are names of definitions whose header is broken, so
-    that uses of them are not reported as well."""
+    that uses of them are not reported as well; ``gutted`` the lines that lost deeper ones below them,
+    so that they are not reported as empty."""
 
     path: Path
     definitions: tuple[StructNode | EnumNode, ...]
     unread: frozenset[str] = frozenset()
+    gutted: frozenset[int] = frozenset()
 
 
 class _Indenter(Indenter):
@@ -150,7 +160,12 @@ def parse_file(path: Path, data: bytes, findings: Findings) -> SyntaxFile:
     source = _Source(path, text, findings)
     source.check_text()
     tree = source.parse()
-    return SyntaxFile(path, tuple(_definitions(tree, source)), frozenset(source.unread))
+    return SyntaxFile(
+        path,
+        tuple(_definitions(tree, source)),
+        frozenset(source.unread),
+        frozenset(source.gutted),
+    )
 
 
 @dataclass(slots=True)
@@ -163,6 +178,7 @@ class _Source:
     findings: Findings
     lines: list[str] = field(init=False)
     unread: set[str] = field(default_factory=set)
+    gutted: set[int] = field(default_factory=set)
 
     def at(self, line: int, column: int, length: int = 1) -> Position:
         return Position(self.path, line, column, length)
@@ -230,6 +246,16 @@ class _Source:
             )
             self._bad(number, "E104", "an indent that jumps over a level", 1, indent, hint)
             return None
+        if depth > MAX_DEPTH or code.count("[") > MAX_DEPTH:
+            self._bad(
+                number,
+                "E109",
+                f"nesting deeper than {MAX_DEPTH} levels",
+                indent + 1,
+                len(code.strip()),
+                "give an inner struct a name of its own",
+            )
+            return None
         double = code.rstrip(" ").find("  ", indent)
         if double >= 0:
             self._bad(number, "E105", "two spaces where one belongs", double + 1, 2)
@@ -294,20 +320,30 @@ class _Source:
     def _take_out(self, number: int, *, below_only: bool = False) -> None:
         """Make the line, and the deeper lines below it, comments."""
         line = self.lines[number - 1]
-        indent = len(line) - len(line.lstrip(" \t"))
+        indent = _indent(line)
         if not below_only:
             if indent == 0:
                 self.unread.add(line.split(" ")[0].split(":")[0])
             self.lines[number - 1] = "//"
+            above = self._content_above(number)
+            if self.lines[above - 1] and _indent(self.lines[above - 1]) < indent:
+                self.gutted.add(above)
         for index in range(number, len(self.lines)):
             below = self.lines[index]
             if not below.strip() or below.lstrip().startswith("//"):
                 continue
-            if len(below) - len(below.lstrip(" \t")) <= indent and below != ")":
+            if _indent(below) <= indent and below != ")":
                 break
             self.lines[index] = "//"
             if below == ")":
                 break
+
+    def _content_above(self, number: int) -> int:
+        """The number of the last line before ``number`` that is no comment and not blank; or 1."""
+        number = max(1, number - 1)
+        while number > 1 and not _is_content(self.lines[number - 1]):
+            number -= 1
+        return number
 
     def parse(self) -> Tree[Token]:
         """Parse until nothing is left that cannot be read."""
@@ -330,19 +366,13 @@ class _Source:
             )
             self._take_out(number, below_only=True)
             return
-        if (
-            number < 1
-            or self.lines[number - 1].lstrip().startswith("//")
-            or not self.lines[number - 1].strip()
-        ):
+        if number < 1 or not _is_content(self.lines[number - 1]):
             # The error shows at what follows a definition that stops too early: blame its last line.
-            number = max(1, number)
-            while number > 1 and (
-                not self.lines[number - 1].strip()
-                or self.lines[number - 1].lstrip().startswith("//")
-            ):
-                number -= 1
+            number = self._content_above(number + 1)
             column = len(self.lines[number - 1]) + 1
+            if number in self.gutted:
+                self._take_out(number)
+                return
         line = self.lines[number - 1]
         rest = line[column - 1 :]
         expected = self._expected(error)
@@ -385,7 +415,7 @@ class _Source:
                 break
             block.append(line[3:] if line.startswith("// ") else line.lstrip("/"))
         block.reverse()
-        return "\n".join(block).strip("\n")
+        return _CONTROL.sub(" ", "\n".join(block)).strip("\n")
 
 
 _TAB_HINT = "definitions are indented with two spaces a level"
@@ -426,6 +456,14 @@ _MODIFIERS = (
 )
 
 
+def _is_content(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("//")
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip(" \t"))
+
+
 def _syntax_hint(line: str, rest: str) -> str:
     if " => " in line and not line.startswith(" "):
         if rest.startswith("from "):
@@ -453,7 +491,26 @@ def _definitions(tree: Tree[Token], source: _Source) -> Iterator[StructNode | En
 def _word(token: Any, source: _Source) -> Word:
     assert isinstance(token, Token)
     line, column = token.line or 1, token.column or 1
-    return Word(str(token), source.at(line - 1, column, max(1, len(token))))
+    at = source.at(line - 1, column, max(1, len(token)))
+    text = str(token)
+    if token.type in ("INT", "FROM", "RANGE") or text.startswith("nullable-"):
+        text = _checked_numbers(text, at, source)
+    return Word(text, at)
+
+
+def _checked_numbers(text: str, at: Position, source: _Source) -> str:
+    """``text`` with numbers that can be read; ``007`` and longer ones than any type holds are found."""
+
+    def mend(match: re.Match[str]) -> str:
+        digits = match[0]
+        plain = digits.lstrip("0") or "0"
+        if digits.isdigit() and plain != digits and len(plain) < 20:
+            source.findings.add("E108", f"the number {digits} begins with 0", at, f"write {plain}")
+            return plain
+        source.findings.add("E108", f"a number of {len(digits)} digits", at)
+        return "0"
+
+    return _BAD_NUMBER.sub(mend, text)
 
 
 def _optional(token: Any, source: _Source) -> Word | None:

@@ -6,6 +6,7 @@ needs the whole protocol is in ``checks``.
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 import uuid
@@ -39,7 +40,10 @@ _TEXT_TYPES = {
 # Fields that are written as their type alone, and their defaults in milliseconds.
 _MILLIS = {"ThrottleMillis": 0, "TimeoutMillis": 15000}
 _NULLABLE_FROM = re.compile(r"nullable-(?:(string|bytes)-)?v(\d+)\+")
+_NUMBER = re.compile(r"-?(0x[0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,18})")
 _NULL_UUID = uuid.UUID(int=0)
+# How many named structs may hold one another; what reads them is nested as deeply.
+_MAX_CHAIN = 32
 
 
 def resolve(package: str, files: Sequence[SyntaxFile], findings: Findings) -> ir.Protocol:
@@ -86,10 +90,12 @@ class _Resolver:
     resolving: list[str] = field(default_factory=list)
     class_names: dict[str, Position] = field(default_factory=dict)
     unread: set[str] = field(default_factory=set)
+    gutted: set[tuple[Path, int]] = field(default_factory=set)
 
     def protocol(self) -> ir.Protocol:
         for file in self.files:
             self.unread |= file.unread
+            self.gutted |= {(file.path, line) for line in file.gutted}
         ordered = [list(self._declare(file)) for file in self.files]
         self._check_api_key_name(ordered)
         self._check_keys()
@@ -136,6 +142,13 @@ class _Resolver:
                 "E201", f'"{word.text}" is already defined at {where}', word.position, "rename one"
             )
             return False
+        if not word.text[0].isupper() or keyword.iskeyword(word.text):
+            self._error(
+                "E208",
+                f'"{word.text}" cannot be the name of a definition',
+                word,
+                "it becomes a Python class: it begins with a capital letter and is no keyword",
+            )
         self.class_names[word.text] = word.position
         return True
 
@@ -156,7 +169,7 @@ class _Resolver:
                 case "routing":
                     header.routing = word.text
                 case "flexible":
-                    header.flexible_from = int(word.text[1:-1])
+                    header.flexible_from = self._in_range(int(word.text[1:-1]), word, "version")
                 case _:
                     value = self._version(word, "key" if kind == "key" else "version")
                     setattr(header, kind, value)
@@ -164,7 +177,9 @@ class _Resolver:
         return header
 
     def _version(self, word: Word, what: str) -> int:
-        value = int(word.text, 0)
+        return self._in_range(int(word.text, 0), word, what)
+
+    def _in_range(self, value: int, word: Word, what: str) -> int:
         if not 0 <= value <= 32767:
             self._error("E301", f"a {what} of {value}: it is an int16 that is not negative", word)
             return 0
@@ -313,6 +328,7 @@ class _Resolver:
         values: dict[int, str] = {}
         members: dict[str, ir.EnumMember] = {}
         low, high = type_.bounds
+        attributes: dict[str, str] = {}
         for member in node.members:
             value = int(member.value.text, 0)
             name = member.name.text
@@ -324,12 +340,26 @@ class _Resolver:
                 )
             elif not low <= value <= high:
                 self._error("E402", f"{value} does not fit into {type_.name}", member.value)
+            elif node.camelcase and names.constant_name(name) in attributes:
+                other = attributes[names.constant_name(name)]
+                self._error(
+                    "E202",
+                    f'"{name}" and "{other}" are both {names.constant_name(name)} in Python',
+                    member.name,
+                )
             else:
+                attributes[names.constant_name(name)] = name
                 values[value] = name
                 remarks = tuple(word.text for word in member.remarks)
                 members[name] = ir.EnumMember(
                     value, name, remarks, member.doc, member.name.position
                 )
+        for member in node.members:
+            for word in member.remarks:
+                if word.text in members:
+                    self._error(
+                        "E202", f'"{word.text}" is already a member of {node.name.text}', word
+                    )
         return ir.Enum(
             node.name.text,
             type_,
@@ -352,6 +382,13 @@ class _Resolver:
             for inside in set(circle):
                 self.structs[inside] = None
             self._error("E504", f"{name} contains itself: {' → '.join(circle)}", node.name)
+            return None
+        if len(self.resolving) > _MAX_CHAIN:
+            self._error(
+                "E507",
+                f"structs hold each other {_MAX_CHAIN} deep: {' → '.join(self.resolving[:3])} → …",
+                node.name,
+            )
             return None
         self.resolving.append(name)
         reserved = names.STRUCT_NAMES
@@ -500,8 +537,8 @@ class _Resolver:
             match kind:
                 case "versions":
                     low, _, high = word.text.partition("-")
-                    first = int(low.strip("v+"))
-                    last = int(high[1:]) if high else None
+                    first = self._in_range(int(low.strip("v+")), word, "version")
+                    last = self._in_range(int(high[1:]), word, "version") if high else None
                     if last is not None and first > last:
                         self._error("E302", f"v{first} is above v{last}", word)
                         last = first
@@ -598,7 +635,8 @@ class _Resolver:
         match = _NULLABLE_FROM.fullmatch(text)
         if match is not None and match[1]:
             kind = "string" if match[1] == "string" else "bytes"
-            return ir.Text(kind, ir.VersionRange(int(match[2])))  # type: ignore[arg-type]
+            first = self._in_range(int(match[2]), word, "version")
+            return ir.Text(kind, ir.VersionRange(first))  # type: ignore[arg-type]
         if text.startswith("enum-"):
             return self._enum_type(word, text.removeprefix("enum-"))
         if text in self.headers:
@@ -637,7 +675,7 @@ class _Resolver:
             )
             return None
         self.class_names[class_name] = node.name.position
-        if not node.fields:
+        if not node.fields and (at.position.path, at.position.line) not in self.gutted:
             self._error("E505", f'the struct of "{node.name.text}" has no fields', at)
         fields = self._fields(
             node.fields, replace(context, class_name=class_name, reserved=names.STRUCT_NAMES)
@@ -663,7 +701,7 @@ class _Resolver:
             elif prefix.text == "nullable":
                 nullable = ir.ALL_VERSIONS
             elif match is not None and not match[1]:
-                nullable = ir.VersionRange(int(match[2]))
+                nullable = ir.VersionRange(self._in_range(int(match[2]), prefix, "version"))
             else:
                 forms = ("nullable", "nullable-v1+", "varint")
                 self._error(
@@ -811,9 +849,9 @@ def _read_default(type_: ir.Type, text: str) -> ir.Default:
                 return None
         case ir.Primitive() | ir.Varint() | ir.EnumType():
             bounds = type_.enum.type.bounds if isinstance(type_, ir.EnumType) else type_.bounds
-            if not re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)", text):
+            if not _NUMBER.fullmatch(text):
                 return None
-            number = int(text, 0) if "x" in text else int(text)
+            number = int(text, 0)
             return number if bounds[0] <= number <= bounds[1] else None
         case ir.Text(kind="string"):
             return None if text == "null" else text

@@ -8,7 +8,8 @@ which says exactly what is wrong. So precise errors cost the hot path nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct, error
+from functools import partial
+from struct import Struct, error, pack
 from typing import Any
 from uuid import UUID, SafeUUID
 
@@ -58,6 +59,24 @@ class _UnpackTable(dict[int, Callable[..., tuple[Any, ...]]]):
         return unpack
 
 
+class _UnpackCompactTable(dict[int, Callable[..., tuple[Any, ...]]]):
+    """The same by a compact array's count plus one; 0, which is null, is malformed."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, code: str) -> None:
+        super().__init__()
+        self.code = code
+
+    def __missing__(self, n: int) -> Callable[..., tuple[Any, ...]]:
+        if n < 1:
+            raise Malformed
+        unpack = Struct(f">{n - 1}{self.code}").unpack_from
+        if n <= 256:
+            self[n] = unpack
+        return unpack
+
+
 class _PackTable(dict[int, Callable[..., bytes]]):
     """``table[n](*values)`` writes n big-endian values of one type."""
 
@@ -74,8 +93,48 @@ class _PackTable(dict[int, Callable[..., bytes]]):
         return pack
 
 
-UNPACK = {code: _UnpackTable(code) for code in "?bhiqHId"}
-PACK = {code: _PackTable(code) for code in "?bhiqHId"}
+UNPACK = {code: _UnpackTable(code) for code in "?bBhiqHId"}
+UNPACK_COMPACT = {code: _UnpackCompactTable(code) for code in "?bBhiqHId"}
+PACK = {code: _PackTable(code) for code in "?bBhiqHId"}
+
+
+class PackGroup(dict[tuple[int, ...], Callable[..., bytes]]):
+    """``group[lengths](*values)`` writes fixed-width fields and integer arrays with one call.
+
+    ``segments`` are, for each array, the codes of the fields before it, of its count ("B" for a
+    compact one, given as length plus one) and of its elements.
+    """
+
+    __slots__ = ("segments",)
+
+    def __init__(self, *segments: tuple[str, str, str]) -> None:
+        super().__init__()
+        self.segments = segments
+
+    def __missing__(self, lengths: tuple[int, ...]) -> Callable[..., bytes]:
+        if max(lengths) > 126:
+            return partial(self._pack_long, lengths)
+        codes = "".join(
+            f"{before}{count}{n}{element}"
+            for (before, count, element), n in zip(self.segments, lengths, strict=True)
+        )
+        pack = Struct(">" + codes).pack
+        if len(self) < 1024:
+            self[lengths] = pack
+        return pack
+
+    def _pack_long(self, lengths: tuple[int, ...], *values: Any) -> bytes:
+        """The same where a compact count may take more than one byte."""
+        out = b""
+        at = 0
+        for (before, count, element), n in zip(self.segments, lengths, strict=True):
+            end = at + len(before.replace("16s", "s"))
+            out += pack(">" + before, *values[at:end])
+            out += UVARINT[values[end]] if count == "B" else pack(">i", values[end])
+            out += PACK[element][n](*values[end + 1 : end + 1 + n])
+            at = end + 1 + n
+        return out
+
 
 # bool fields: `struct` would take any object for a truth value.
 BOOL = {True: True, False: False}
