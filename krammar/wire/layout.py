@@ -603,9 +603,18 @@ def _struct_defaults(type_: Type) -> dict[str, Any]:
 def _is_default(item: Field, value: Any) -> bool:
     default = item.default
     if default is DEFAULTS:
-        if not isinstance(item.type, Nested):
+        if isinstance(item.type, Versioned):
+            # The default has a version of its own, and so this version's fields.
+            cls = item.type._class()
+            usual = cls()
+            if isinstance(value, cls):
+                return bool(value == usual)
+            layout: Layout = cls._layout(getattr(usual, cls._version_field))
+        elif isinstance(item.type, Nested):
+            layout = item.type.layout
+        else:
             return False
-        fields = (*item.type.layout.fields, *item.type.layout.tags)
+        fields = (*layout.fields, *layout.tags)
         if isinstance(value, Mapping):
             return not value.get("unknown_tags") and all(
                 f.name not in value or _is_default(f, value[f.name]) for f in fields
