@@ -269,7 +269,7 @@ class _Source:
             if not line.strip():
                 blank += 1
                 continue
-            indented = line.startswith(" ")
+            indented = line.startswith((" ", "\t"))
             if blank > 1:
                 self.findings.add(
                     "W902", "more than one blank line", self.at(number - blank + 1, 1)
@@ -281,7 +281,7 @@ class _Source:
                 self.findings.add(
                     "W906", "a blank line inside a definition", self.at(number - 1, 1)
                 )
-            opens = not indented and not line.startswith(")")
+            opens = not indented and not line.startswith(")") and not self._goes_on(number)
             if not blank and opens and content_before and not apart:
                 self.findings.add(
                     "W905", "no blank line between two definitions", self.at(number, 1)
@@ -296,6 +296,13 @@ class _Source:
                 "a blank line at the end of the file",
                 self.at(len(self.lines) - blank + 1, 1),
             )
+
+    def _goes_on(self, number: int) -> bool:
+        """Whether line ``number`` is a comment above a line of the definition that it stands in."""
+        for line in self.lines[number - 1 :]:
+            if not line.lstrip().startswith("//"):
+                return line.startswith((" ", "\t", ")")) and bool(line.strip())
+        return False
 
     def _check_alignment(self, number: int, indent: int) -> None:
         """The comment block directly above line ``number`` has the indent of what it documents."""
@@ -358,10 +365,11 @@ class _Source:
         column = max(1, error.column)
         token = error.token if isinstance(error, UnexpectedToken) else None
         if token is not None and token.type == "_INDENT":
+            indent = _indent(self.lines[number - 1])
             self.findings.add(
                 "E107",
                 "deeper lines below a line that cannot have any",
-                self.at(number, 1, len(self.lines[number - 1])),
+                self.at(number, indent + 1, len(self.lines[number - 1]) - indent),
                 "only a struct field (`=>`, `[=>]`) or a header has deeper lines",
             )
             self._take_out(number, below_only=True)
@@ -373,6 +381,20 @@ class _Source:
             if number in self.gutted:
                 self._take_out(number)
                 return
+        elif isinstance(error, UnexpectedToken) and (error.accepts or error.expected) == {
+            "_INDENT"
+        }:
+            # What should be deeper is not: the line above it is the one that lacks something.
+            number = self._content_above(number)
+            if number not in self.gutted:
+                self.findings.add(
+                    "E106",
+                    "no deeper lines below a line that needs them",
+                    self.at(number, 1, len(self.lines[number - 1])),
+                    "an enum has members: `0: NAME`",
+                )
+            self._take_out(number)
+            return
         line = self.lines[number - 1]
         rest = line[column - 1 :]
         expected = self._expected(error)

@@ -454,21 +454,21 @@ class _Resolver:
 
     def _field(self, node: FieldNode, python_name: str, context: _Context) -> ir.Field | None:
         versions, tag, flexible = self._annotations(node)
-        if node.type is None:
-            return self._bare_field(node, python_name, versions, tag, flexible)
-        holders = (*context.holders, versions)
         self._check_range(node, versions, context)
-        type_ = self._type(node, node.type, replace(context, holders=holders))
-        if type_ is None:
-            return None
-        self._check_nullable(node, type_, versions, context)
-        if node.fields and _anonymous_of(node.type) is None:
+        if node.fields and (node.type is None or _anonymous_of(node.type) is None):
             self._error(
                 "E505",
                 f'"{node.name.text}" has deeper fields, but its type is no anonymous struct',
                 node.name,
                 "write `=>` or `[=>]` as the type",
             )
+        if node.type is None:
+            return self._bare_field(node, python_name, versions, tag, flexible)
+        holders = (*context.holders, versions)
+        type_ = self._type(node, node.type, replace(context, holders=holders))
+        if type_ is None:
+            return None
+        self._check_nullable(node, type_, versions, context)
         default = self._default(node, type_)
         throttle = None
         if isinstance(node.type, NamedNode) and node.type.word.text in _MILLIS:
