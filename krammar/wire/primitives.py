@@ -187,10 +187,11 @@ def uvarint(buf: bytes, pos: int, first: int) -> tuple[int, int]:
 
 
 def count(buf: bytes, pos: int, first: int) -> tuple[int, int]:
-    """The same for a length or count plus one that must not be null."""
-    if first == 0:
+    """The same for a length or count plus one that must not be null, which 0 is, however long."""
+    value, pos = uvarint(buf, pos, first)
+    if value == 0:
         raise Malformed
-    return uvarint(buf, pos, first)
+    return value, pos
 
 
 def varint(buf: bytes, pos: int) -> tuple[int, int]:
