@@ -783,7 +783,8 @@ def test_what_is_imported_compiles(tmp_path: Path) -> None:
     protocol = compile_folder(only, findings)
     assert findings.found == []
     structs = {struct.name: struct for file in protocol.files for struct in file.structs}
-    assert set(structs) == {*result.messages, "FooRequestEnd"}
+    headers = {"RequestHeader", "ResponseHeader"}  # the compiler adds them
+    assert set(structs) == {*result.messages, "FooRequestEnd", *headers}
     assert structs["FooRequest"].max_version == 4
     assert structs["BarKey"].version_field == "version"
     assert structs["BarKey"].max_version is None
