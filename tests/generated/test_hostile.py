@@ -1,0 +1,224 @@
+"""Bytes that nobody should send: each gives a value or a precise error, in little memory."""
+
+from __future__ import annotations
+
+import re
+import tracemalloc
+from random import Random
+from typing import Any
+
+import kafka_wire
+import pytest
+import wafka_wire
+
+from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
+from krammar.wire.layout import Layout, Node
+from krammar.wire.message import Request
+from tests.generated.catalogue import Message, messages
+from tests.generated.mutations import mutations
+from tests.generated.strategies import samples
+from tests.generated.values import build
+
+every_message = pytest.mark.parametrize("message", messages(), ids=str)
+
+# Of each message and version; at least this many is what the project promises.
+MUTATIONS = 1000
+# Longer seeds than this make slow mutations that find no more.
+SEED_LIMIT = 300
+
+
+def seeds(message: Message, version: int) -> list[bytes]:
+    layout = message.layout(version)
+    found = [
+        message.encode(build(message, layout, plain), version)
+        for plain in samples(message, version, seed=7, extra=4)
+    ]
+    return sorted({data for data in found if len(data) <= SEED_LIMIT})
+
+
+def check_error(message: Message, version: int, data: bytes, error: DecodeError) -> None:
+    """The error says of which message and version, and where; it never falls back to a shrug."""
+    text = str(error)
+    if message.version_field and error.path == message.version_field:
+        assert text.startswith(f"{message.name}")
+    elif message.version_field:
+        assert re.match(rf"{message.name} v-?\d+: ", text), text
+    else:
+        assert text.startswith(f"{message.name} v{version}: "), text
+    assert 0 <= error.offset <= len(data), text
+    assert "do not follow the layout" not in text, text
+    if error.path:
+        assert f": {error.path}: " in text, text
+    else:
+        assert re.search(r"\d+ bytes left over at offset \d+$", text), text
+
+
+def check_value(message: Message, version: int, layout: Layout, data: bytes, value: Any) -> None:
+    """A value that hostile bytes happen to hold is as good as any: the slow reader has the same,
+    it is written again, and what is written then is read to itself."""
+    if message.version_field:
+        layout = message.layout(getattr(value, message.version_field))
+    written = message.encode(value, version)
+    assert layout.write(layout.read(data)) == written
+    assert message.encode(message.decode(written, version), version) == written
+
+
+@every_message
+def test_mutations(message: Message) -> None:
+    for version in message.versions:
+        layout = message.layout(version)
+        rng = Random(f"mutations of {message} v{version}")
+        values = 0
+        for data in mutations(seeds(message, version), rng, MUTATIONS):
+            try:
+                value = message.decode(data, version)
+            except DecodeError as error:
+                check_error(message, version, data, error)
+            except UnsupportedVersionError:
+                assert message.version_field
+            else:
+                values += 1
+                check_value(message, version, layout, data, value)
+        # Neither did all fail nor did none: the mutations are neither too wild nor too tame.
+        assert 0 < values < MUTATIONS, (message, version, values)
+
+
+@every_message
+def test_every_truncation_fails(message: Message) -> None:
+    for version in message.versions:
+        for data in seeds(message, version):
+            for end in range(len(data)):
+                with pytest.raises(DecodeError) as caught:
+                    message.decode(data[:end], version)
+                check_error(message, version, data[:end], caught.value)
+                assert caught.value.path
+
+
+# ---- lengths and counts that lie ------------------------------------------------------------------
+
+# Two billion, and the greatest number, of the four ways to write a count or length.
+CLAIMS = {
+    "int16": (bytes.fromhex("7fff"), bytes.fromhex("7ffe")),
+    "int32": (bytes.fromhex("77359400"), bytes.fromhex("7fffffff")),
+    "uvarint": (bytes.fromhex("81a8d6b907"), bytes.fromhex("ffffffff0f")),
+    "varint": (bytes.fromhex("80d0acf30e"), bytes.fromhex("feffffff0f")),
+}
+# Bytes of memory that reading a frame of some hundred bytes may take at most.
+PEAK = 100_000
+
+
+def prefixed(node: Node, layout: Layout) -> list[tuple[int, str]]:
+    """Offset and kind of every length and count that a traced value begins with."""
+    found = []
+
+    def walk(node: Node, layout: Layout | None, type_: Any = None) -> None:
+        prefix = getattr(type_, "prefix", None)
+        if prefix:
+            found.append((node.offset, prefix))
+        element = getattr(type_, "element", None)
+        inside = getattr(type_, "layout", layout)
+        types = {} if inside is None else {f.name: f.type for f in (*inside.fields, *inside.tags)}
+        tags = [child for child in node.children if child.name == "unknown_tags"]
+        found.extend((child.offset, "uvarint") for child in tags[:1])  # the others are tags
+        for child in node.children:
+            if element is not None:
+                walk(child, getattr(element, "layout", None), element)
+            elif child.name in types:
+                walk(child, None, types[child.name])
+
+    walk(node, layout)
+    return found
+
+
+@every_message
+def test_lying_lengths_take_no_memory(message: Message) -> None:
+    for version in message.versions:
+        layout = message.layout(version)
+        value = build(message, layout, samples(message, version, seed=8, extra=0)[2])
+        data = message.encode(value, version)
+        hostile = [
+            data[:offset] + claim + rest
+            for offset, prefix in prefixed(layout.trace(data), layout)
+            for claim in CLAIMS[prefix]
+            for rest in (b"", bytes(8), bytes(16), data[offset + 1 :])
+        ]
+        prefixes = [item for item in layout.fields if getattr(item.type, "prefix", None)]
+        assert len(hostile) >= 8 * len(prefixes)
+        errors: list[WireError] = []
+        tracemalloc.start()
+        try:
+            for frame in hostile:
+                tracemalloc.reset_peak()
+                before = tracemalloc.get_traced_memory()[0]
+                try:
+                    message.decode(frame, version)
+                except WireError as error:
+                    errors.append(error)
+                peak = tracemalloc.get_traced_memory()[1] - before
+                assert peak < PEAK, f"{message} v{version}: {peak} bytes for {frame.hex()}"
+        finally:
+            tracemalloc.stop()
+        assert len(errors) == len(hostile)
+
+
+def test_two_billion_elements_in_twenty_bytes() -> None:
+    """What the errors say; the first is a compact array, the second a classic one."""
+    with pytest.raises(DecodeError) as caught:
+        kafka_wire.MetadataRequest.decode(bytes.fromhex("81a8d6b907") + bytes(15), 12)
+    assert str(caught.value) == (
+        "MetadataRequest v12: topics: 2000000000 elements need at least 36000000000 bytes at offset 5, "
+        "15 left"
+    )
+    assert (caught.value.path, caught.value.offset) == ("topics", 0)
+    with pytest.raises(DecodeError) as caught:
+        kafka_wire.MetadataRequest.decode(bytes.fromhex("77359400") + bytes(16), 1)
+    assert str(caught.value) == (
+        "MetadataRequest v1: topics: 2000000000 elements need at least 4000000000 bytes at offset 4, "
+        "16 left"
+    )
+
+
+# ---- whole frames ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message", [m for m in messages() if issubclass(m.cls, Request)], ids=str
+)
+def test_frames(message: Message) -> None:
+    """``parse_request`` too gives a request or a WireError, whatever the frame."""
+    package: Any = message.package
+    found = []
+    for version in message.versions:
+        header = package.RequestHeader(
+            request_api_key=message.key,
+            request_api_version=version,
+            correlation_id=7,
+            client_id="client",
+        ).encode(package.header_versions(message.key, version).request)
+        found += [header + data for data in seeds(message, version)[:3]]
+    rng = Random(f"frames of {message}")
+    for frame in mutations(found, rng, 500):
+        try:
+            parsed = package.parse_request(frame)
+        except (DecodeError, UnsupportedVersionError):
+            continue
+        else:
+            # Mutations reach the header, so it may be another message's by now.
+            key, version = parsed.header.request_api_key, parsed.header.request_api_version
+            assert type(parsed.request) is package.request_class(key)
+            parsed.request.encode(version)
+
+
+def test_every_short_frame() -> None:
+    """All frames of up to two bytes, and every key with every small version and nothing behind."""
+    frames = [b"", *(bytes([a]) for a in range(256))]
+    frames += [bytes([a, b]) for a in (0, 1, 127, 128, 255) for b in range(256)]
+    frames += [
+        key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+        for key in range(-2, 100)
+        for version in range(-2, 20)
+    ]
+    for package in (kafka_wire, wafka_wire):
+        for frame in frames:
+            with pytest.raises((DecodeError, UnsupportedVersionError)):
+                package.parse_request(frame)
