@@ -28,10 +28,9 @@ PACKAGE_NAMES = frozenset(
         "layout",
         "layouts",
         "parse_request",
+        "parse_response",
         "request_class",
         "response_class",
-        "request_header_class",
-        "response_header_class",
     }
 )
 
