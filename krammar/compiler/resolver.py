@@ -462,52 +462,24 @@ class _Resolver:
                 node.name,
                 "write `=>` or `[=>]` as the type",
             )
-        if node.type is None:
-            return self._bare_field(node, python_name, versions, tag, flexible)
-        holders = (*context.holders, versions)
-        type_ = self._type(node, node.type, replace(context, holders=holders))
+        written = node.type
+        if written is None:
+            # A bare name is the field's type as well: `ThrottleMillis`.
+            written = NamedNode(node.name)
+            if node.name.text not in _MILLIS:
+                hint = did_you_mean(node.name.text, _MILLIS) or "write `Name: type`"
+                self._error("E401", f'"{node.name.text}" has no type', node.name, hint)
+                return None
+        type_ = self._type(node, written, replace(context, holders=(*context.holders, versions)))
         if type_ is None:
             return None
         self._check_nullable(node, type_, versions, context)
         default = self._default(node, type_)
         throttle = None
-        if isinstance(node.type, NamedNode) and node.type.word.text in _MILLIS:
-            default, throttle = self._millis(node.type.word.text, node.default, default)
+        if isinstance(written, NamedNode) and written.word.text in _MILLIS:
+            default, throttle = self._millis(written.word.text, node.default, default)
         return ir.Field(
             node.name.text,
-            python_name,
-            type_,
-            versions,
-            tag,
-            flexible,
-            default,
-            node.doc,
-            node.name.position,
-            throttle,
-        )
-
-    def _bare_field(
-        self,
-        node: FieldNode,
-        python_name: str,
-        versions: ir.VersionRange,
-        tag: int | None,
-        flexible: bool,
-    ) -> ir.Field | None:
-        name = node.name.text
-        if name not in _MILLIS:
-            self._error(
-                "E401",
-                f'"{name}" has no type',
-                node.name,
-                did_you_mean(name, _MILLIS) or "write `Name: type`",
-            )
-            return None
-        type_ = ir.PRIMITIVES["int32"]
-        given = self._default(node, type_)
-        default, throttle = self._millis(name, node.default, given)
-        return ir.Field(
-            name,
             python_name,
             type_,
             versions,

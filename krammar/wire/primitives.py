@@ -38,40 +38,24 @@ FAILURES = (
 
 
 class _UnpackTable(dict[int, Callable[..., tuple[Any, ...]]]):
-    """``table[n](buffer, offset)`` reads n big-endian values of one type.
+    """``table[n](buffer, offset)`` reads n big-endian values of one type, or n - 1 of them where n is
+    the count of a compact array (``plus`` is 1; its 0, which is null, is malformed).
 
     Compiled formats of short arrays are kept: 60 ns for an array of three against 240 ns by a
     format string built at each call.
     """
 
-    __slots__ = ("code",)
+    __slots__ = ("code", "plus")
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, plus: int = 0) -> None:
         super().__init__()
         self.code = code
+        self.plus = plus
 
     def __missing__(self, n: int) -> Callable[..., tuple[Any, ...]]:
-        if n < 0:
+        if n < self.plus:
             raise Malformed
-        unpack = Struct(f">{n}{self.code}").unpack_from
-        if n <= 256:
-            self[n] = unpack
-        return unpack
-
-
-class _UnpackCompactTable(dict[int, Callable[..., tuple[Any, ...]]]):
-    """The same by a compact array's count plus one; 0, which is null, is malformed."""
-
-    __slots__ = ("code",)
-
-    def __init__(self, code: str) -> None:
-        super().__init__()
-        self.code = code
-
-    def __missing__(self, n: int) -> Callable[..., tuple[Any, ...]]:
-        if n < 1:
-            raise Malformed
-        unpack = Struct(f">{n - 1}{self.code}").unpack_from
+        unpack = Struct(f">{n - self.plus}{self.code}").unpack_from
         if n <= 256:
             self[n] = unpack
         return unpack
@@ -94,7 +78,7 @@ class _PackTable(dict[int, Callable[..., bytes]]):
 
 
 UNPACK = {code: _UnpackTable(code) for code in "?bBhiqHId"}
-UNPACK_COMPACT = {code: _UnpackCompactTable(code) for code in "?bBhiqHId"}
+UNPACK_COMPACT = {code: _UnpackTable(code, plus=1) for code in "?bBhiqHId"}
 PACK = {code: _PackTable(code) for code in "?bBhiqHId"}
 
 
