@@ -81,10 +81,13 @@ def gen(source: Path, out: Path, check: bool, templates: Path | None, format_: s
         rendered: dict[Path, str] = {}
         inputs: dict[Path, str] = {}
         kept: list[Path] = []
-        for folder in folders:
-            protocol = sources.compile_folder(folder, findings)
-            if findings.has_errors:
-                continue
+        protocols = [sources.compile_folder(folder, findings) for folder in folders]
+        if findings.has_errors:
+            _report(findings, format_)
+            click.echo("nothing was written", err=True)
+            sys.exit(1)
+        emitter.check_places(protocols)
+        for folder, protocol in zip(folders, protocols, strict=True):
             digest = emitter.inputs(folder)
             current = emitter.up_to_date(protocol, digest)
             if current is not None:
@@ -92,10 +95,6 @@ def gen(source: Path, out: Path, check: bool, templates: Path | None, format_: s
                 continue
             rendered |= emitter.render(protocol)
             inputs[Path(folder.package) / "__init__.py"] = digest
-        if findings.has_errors:
-            _report(findings, format_)
-            click.echo("nothing was written", err=True)
-            sys.exit(1)
         with _progress("generating", len(rendered)) as advance:
             outcome = emitter.write(rendered, inputs, kept, check=check, progress=advance)
     if check:

@@ -112,6 +112,12 @@ class Emitter:
         if not any(self.templates.rglob("*.j2")):
             raise SourceError(f"{self.templates}: no templates (*.j2) in it")
         self.label = self.source.name
+        # Templates of files that are empty, which cannot say where they come from.
+        self._empty = {
+            path.relative_to(self.templates).as_posix()
+            for path in self.templates.rglob("*.j2")
+            if path.stat().st_size == 0
+        }
         self._environment: Environment | None = None
 
     # -- what would be written ---------------------------------------------------------------
@@ -119,18 +125,38 @@ class Emitter:
     def up_to_date(self, protocol: ir.Protocol, inputs: str) -> list[Path] | None:
         """The files of a protocol's package if all of them are as the last run left them, and that
         run had the same inputs; else None."""
-        targets = [self.out / path for path, _, _ in self._targets(protocol)]
+        targets = [(self.out / path, name) for path, name, _ in self._targets(protocol)]
         if _read_inputs(self.out / protocol.package / "__init__.py") != inputs:
             return None
-        for target in targets:
-            try:
-                text = target.read_text("utf-8")
-            except OSError:
+        for target, name in targets:
+            text = _read(target)
+            if text is None:
                 return None
+            if name in self._empty:
+                if text:
+                    return None
+                continue
             stamp = _STAMP_LINE.search(text[:1000])
-            if text and (stamp is None or stamp[2] != _digest(_unstamped(text))):
+            if stamp is None or stamp[2] != _digest(_unstamped(text)):
                 return None
-        return targets
+        return [target for target, _ in targets]
+
+    def check_places(self, protocols: Iterable[ir.Protocol]) -> None:
+        """Raise SourceError if two packages would be written to one place: if a folder is called as
+        a module beside it, or as a folder that packages have."""
+        owners: dict[Path, str] = {}
+        for protocol in protocols:
+            name = "/".join(part for part in (self.label, protocol.package) if part)
+            for path, _, _ in self._targets(protocol):
+                places = [path]
+                if path.suffix == ".py" and path.name != "__init__.py":
+                    places.append(path.with_suffix("") / "__init__.py")
+                for place in places:
+                    if owners.setdefault(place, name) != name:
+                        raise SourceError(
+                            f"{self.out / place}: both {owners[place]} and {name} come to this place; "
+                            "rename the folder, or the definition file that is called like it"
+                        )
 
     def inputs(self, folder: Folder) -> str:
         """A digest of all that a folder's output depends on: definitions, templates, compiler."""
@@ -267,7 +293,8 @@ class Emitter:
                 replace_file(target, text.encode("utf-8"))
             for target in outcome.removed:
                 target.unlink()
-                _remove_empty(target.parent, self.out)
+                empty = {Path(name).name.removesuffix(".j2") for name in self._empty}
+                _remove_empty(target.parent, self.out, empty)
         return outcome
 
     def _once_written(self) -> Iterator[Path]:
@@ -646,15 +673,23 @@ def _formatted(
                 progress(1)
 
 
-def _remove_empty(folder: Path, out: Path) -> None:
-    """Remove a folder that holds nothing any more but Python's cache, and its parents alike."""
+def _remove_empty(folder: Path, out: Path, empty: set[str]) -> None:
+    """Remove a folder that holds nothing any more but Python's cache and empty files of the names
+    ``empty`` (``py.typed``), and its parents alike."""
     while folder != out and folder.is_dir():
-        left = list(folder.iterdir())
-        if any(path.name != "__pycache__" for path in left):
-            return
-        for cache in left:
-            for path in cache.iterdir():
-                path.unlink()
+        caches, files = [], []
+        for path in folder.iterdir():
+            if path.name == "__pycache__" and path.is_dir():
+                caches.append(path)
+            elif path.name in empty and path.is_file() and path.stat().st_size == 0:
+                files.append(path)
+            else:
+                return
+        for cache in caches:
+            files += cache.iterdir()
+        for path in files:
+            path.unlink()
+        for cache in caches:
             cache.rmdir()
         folder.rmdir()
         folder = folder.parent

@@ -1,0 +1,447 @@
+"""Writing packages: the same bytes each time, only what differs, and nothing that is not ours."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from krammar.cli import main
+
+ALPHA = """\
+ARequest => key 0, max version 1
+  A: int8
+
+AResponse =>
+  A: int8
+"""
+BETA = "B => not top level\n  B: string\n"
+
+
+def gen(source: Path, out: Path, *more: str) -> Result:
+    return CliRunner().invoke(main, ["gen", str(source), "-o", str(out), *more])
+
+
+def generated(source: Path, out: Path, *more: str) -> str:
+    result = gen(source, out, *more)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def age(folder: Path) -> dict[Path, int]:
+    """Set every file's time back, so that a later write shows; returns the times, in nanoseconds."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.utime(path, ns=(10**18, 10**18))
+    return times(folder)
+
+
+def times(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def changed(folder: Path, before: dict[Path, int]) -> list[str]:
+    now = times(folder)
+    return sorted(
+        path.relative_to(folder).as_posix()
+        for path in now.keys() | before.keys()
+        if now.get(path) != before.get(path)
+    )
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "definitions"
+    for name, text in {"one/a.krm": ALPHA, "one/b.krm": BETA, "two/c.krm": BETA}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+# -- the same each time --------------------------------------------------------------------------
+
+
+def test_two_runs_into_two_folders_are_the_same(source: Path, tmp_path: Path) -> None:
+    generated(source, tmp_path / "first")
+    generated(source, tmp_path / "deep" / "second")
+
+    assert tree(tmp_path / "first") == tree(tmp_path / "deep" / "second")
+
+
+def test_where_the_source_lies_does_not_matter(source: Path, tmp_path: Path) -> None:
+    generated(source, tmp_path / "first")
+    (tmp_path / "else").mkdir()
+    moved = source.rename(tmp_path / "else" / source.name)
+    generated(moved, tmp_path / "second")
+
+    assert tree(tmp_path / "first") == tree(tmp_path / "second")
+
+
+def test_files_of_a_package(source: Path, out: Path) -> None:
+    assert "15 written, 0 unchanged, 0 removed" in generated(source, out)
+    assert sorted(tree(out)) == [
+        "one/__init__.py",
+        "one/_api_keys.py",
+        "one/a.py",
+        "one/b.py",
+        "one/kafka_headers.py",
+        "one/layouts/__init__.py",
+        "one/layouts/a.py",
+        "one/layouts/b.py",
+        "one/layouts/kafka_headers.py",
+        "one/py.typed",
+        "two/__init__.py",
+        "two/c.py",
+        "two/layouts/__init__.py",
+        "two/layouts/c.py",
+        "two/py.typed",
+    ]
+
+
+def test_nested_folders_and_a_root_are_mirrored(tmp_path: Path, out: Path) -> None:
+    source = tmp_path / "protocol"
+    (source / "deep" / "er").mkdir(parents=True)
+    (source / "none").mkdir()
+    (source / "none" / "README.md").write_text("Nothing here.\n")
+    (source / ".hidden").mkdir()
+    (source / ".hidden" / "x").write_text("not a definition\n")
+    (source / "root.krm").write_text(BETA)
+    (source / "deep" / "er" / "d.krm").write_text(ALPHA)
+
+    generated(source, out)
+
+    files = set(tree(out))
+    assert {"__init__.py", "root.py", "deep/er/__init__.py", "deep/er/d.py"} <= files
+    assert "deep/__init__.py" not in files
+    assert not any("hidden" in file or "none" in file for file in files)
+
+
+def test_one_file_is_a_source_too(source: Path, out: Path) -> None:
+    generated(source / "one" / "b.krm", out)
+
+    assert {"__init__.py", "b.py"} <= set(tree(out))
+
+
+# -- only what differs ---------------------------------------------------------------------------
+
+
+def test_a_second_run_writes_nothing(source: Path, out: Path) -> None:
+    generated(source, out)
+    before = age(out)
+
+    assert "0 written, 15 unchanged, 0 removed" in generated(source, out)
+    assert changed(out, before) == []
+
+
+def test_only_what_changed_is_written(source: Path, out: Path) -> None:
+    generated(source, out)
+    before = age(out)
+    (source / "one" / "b.krm").write_text(BETA.replace("string", "bytes"))
+
+    generated(source, out)
+
+    # The package's __init__.py carries the digest of its definitions.
+    assert changed(out, before) == ["one/__init__.py", "one/b.py", "one/layouts/b.py"]
+
+
+def test_a_comment_that_belongs_to_nothing_changes_only_the_digest(source: Path, out: Path) -> None:
+    generated(source, out)
+    before = age(out)
+    (source / "one" / "b.krm").write_text("// Nothing.\n\n" + BETA)
+
+    generated(source, out)
+
+    assert changed(out, before) == ["one/__init__.py"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda path: path.write_text(path.read_text() + "\nx = 1\n"), id="added"),
+        pytest.param(lambda path: path.write_text(""), id="emptied"),
+        pytest.param(lambda path: path.write_bytes(b"\xff\xfe\0"), id="no text"),
+        pytest.param(
+            lambda path: path.write_text(path.read_text().split("\n", 2)[2]), id="without header"
+        ),
+        pytest.param(lambda path: path.unlink(), id="deleted"),
+    ],
+)
+@pytest.mark.parametrize("name", ["one/a.py", "one/__init__.py", "one/layouts/a.py"])
+def test_damaged_output_is_mended(source: Path, out: Path, name: str, damage: object) -> None:
+    generated(source, out)
+    whole = tree(out)
+    assert callable(damage)
+    damage(out / name)
+    before = age(out)
+
+    assert gen(source, out, "--check").exit_code == 1
+    generated(source, out)
+
+    assert tree(out) == whole
+    assert changed(out, before) == [name]
+
+
+# -- --check -------------------------------------------------------------------------------------
+
+
+def test_check_says_what_would_change_and_writes_nothing(source: Path, out: Path) -> None:
+    generated(source, out)
+    assert gen(source, out, "--check").exit_code == 0
+    before = age(out)
+    (source / "one" / "b.krm").rename(source / "one" / "z.krm")
+
+    result = gen(source, out, "--check")
+
+    assert result.exit_code == 1
+    assert f"would change {out}/one/z.py\n" in result.output
+    assert f"would remove {out}/one/b.py\n" in result.output
+    assert f"run `krammar gen {source} -o {out}`" in result.output
+    assert changed(out, before) == []
+
+
+def test_check_of_what_was_never_generated(source: Path, out: Path) -> None:
+    assert gen(source, out, "--check").exit_code == 1
+    assert not out.exists()
+
+
+# -- what is removed -----------------------------------------------------------------------------
+
+
+def test_stale_files_are_removed_and_nothing_else(source: Path, out: Path) -> None:
+    generated(source, out)
+    foreign = {
+        "one/hand_written.py": "# Generated by krammar? No: by hand.\n",
+        "one/b_test.py": "import krammar\n",
+        "README": "Generated files are below.\n",
+        "own/__init__.py": "",
+    }
+    for name, text in foreign.items():
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text(text)
+    (source / "one" / "b.krm").unlink()
+
+    output = generated(source, out)
+
+    assert "2 removed" in output
+    files = tree(out)
+    assert "one/b.py" not in files
+    assert "one/layouts/b.py" not in files
+    assert {name: files[name].decode() for name in foreign} == foreign
+    assert "one/a.py" in files
+
+
+def test_a_package_that_is_gone_leaves_no_folder(source: Path, out: Path) -> None:
+    generated(source, out)
+    for cache in (out / "two" / "__pycache__", out / "two" / "layouts" / "__pycache__"):
+        cache.mkdir()
+        (cache / "c.cpython-311.pyc").write_bytes(b"\0")
+    (source / "two" / "c.krm").unlink()
+
+    generated(source, out)
+
+    assert not (out / "two").exists()
+    assert (out / "one" / "a.py").exists()
+
+
+def test_a_folder_with_other_files_stays(source: Path, out: Path) -> None:
+    generated(source, out)
+    (out / "two" / "mine.txt").write_text("mine")
+    (source / "two" / "c.krm").unlink()
+
+    generated(source, out)
+
+    assert [path.name for path in (out / "two").iterdir() if path.suffix != ".typed"] == [
+        "mine.txt"
+    ]
+
+
+def test_other_sources_output_in_the_same_folder_stays(
+    source: Path, tmp_path: Path, out: Path
+) -> None:
+    other = tmp_path / "more"
+    (other / "three").mkdir(parents=True)
+    (other / "three" / "d.krm").write_text(BETA)
+    generated(other, out)
+    before = tree(out)
+
+    generated(source, out)
+    generated(other, out)
+
+    assert before.items() <= tree(out).items()
+    assert "one/a.py" in tree(out)
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+def test_with_errors_nothing_is_written(source: Path, out: Path) -> None:
+    generated(source, out)
+    before = age(out)
+    (source / "one" / "b.krm").write_text(BETA.replace("string", "strin"))
+    (source / "two" / "c.krm").write_text(BETA.replace("B:", "C:"))
+
+    result = gen(source, out)
+
+    assert result.exit_code == 1
+    assert "E204" in result.output
+    assert "nothing was written" in result.output
+    assert changed(out, before) == []
+
+
+def test_style_does_not_stop_generation(source: Path, out: Path) -> None:
+    (source / "one" / "b.krm").write_text(BETA + "\n\n")
+
+    generated(source, out)
+
+    assert (out / "one" / "b.py").exists()
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param({"layouts/a.krm": BETA, "b.krm": BETA}, id="a folder called layouts"),
+        pytest.param({"a/b.krm": BETA, "a.krm": BETA}, id="a folder called as a module"),
+    ],
+)
+def test_two_outputs_at_one_place_are_refused(
+    tmp_path: Path, out: Path, files: dict[str, str]
+) -> None:
+    for name, text in files.items():
+        path = tmp_path / "protocol" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    result = gen(tmp_path / "protocol", out)
+
+    assert result.exit_code == 2
+    assert "both" in result.output
+    assert not out.exists()
+
+
+# -- templates of one's own ----------------------------------------------------------------------
+
+OWN = {
+    "{module}.txt.j2": (
+        "# {{ generated }}\n"
+        "# {{ stamp }}\n"
+        '{% import "macros/m.j2" as m %}\n'
+        "{% for item in structs %}\n"
+        "{{ m.title(item.struct.name) }} {{ item.struct.fields | join(' ', 'python_name') }}\n"
+        "{% endfor %}\n"
+    ),
+    "INDEX.j2": "# {{ generated }}\n# {{ stamp }}\n{{ names | join(' ') }}\n",
+    "code/{module}_names.py.j2": (
+        "# {{ generated }}\n# {{ stamp }}\nNAMES = ['{{ modules[file.module] | join(\"', '\") }}']\n"
+    ),
+    "macros/m.j2": "{% macro title(name) %}struct {{ name }}:{% endmacro %}\n",
+}
+
+
+@pytest.fixture
+def templates(tmp_path: Path) -> Path:
+    folder = tmp_path / "templates"
+    for name, text in OWN.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def test_a_backend_of_ones_own(source: Path, out: Path, templates: Path) -> None:
+    assert "10 written" in generated(source, out, "--templates", str(templates))
+
+    files = {name: data.decode() for name, data in tree(out).items()}
+    assert sorted(files) == [
+        "one/INDEX",
+        "one/a.txt",
+        "one/b.txt",
+        "one/code/a_names.py",
+        "one/code/b_names.py",
+        "one/code/kafka_headers_names.py",
+        "one/kafka_headers.txt",
+        "two/INDEX",
+        "two/c.txt",
+        "two/code/c_names.py",
+    ]
+    assert files["one/a.txt"].split("\n")[2:] == ["struct ARequest: a", "struct AResponse: a", ""]
+    assert files["two/INDEX"].endswith("\nB\n")
+    assert 'NAMES = ["ARequest", "AResponse"]' in files["one/code/a_names.py"]
+
+
+def test_a_backend_of_ones_own_is_incremental(source: Path, out: Path, templates: Path) -> None:
+    generated(source, out, "--templates", str(templates))
+    before = age(out)
+
+    assert " 0 written" in generated(source, out, "--templates", str(templates))
+    assert changed(out, before) == []
+    (source / "one" / "b.krm").unlink()
+    generated(source, out, "--templates", str(templates))
+    assert "one/b.txt" not in tree(out)
+    assert "one/code/b_names.py" not in tree(out)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{% for %}", "INDEX.j2:1: Expected an expression, got 'end of statement block'"),
+        ("\n{{ nothing }}", "INDEX.j2:2: 'nothing' is undefined"),
+        ("\n\n{{ 1 + 'a' }}", "INDEX.j2:3: TypeError("),
+        ("{{ 1 // 0 }}", "INDEX.j2:1: ZeroDivisionError("),
+        ("{{ names | nofilter }}", "INDEX.j2:1: No filter named 'nofilter'."),
+        ("{% import 'missing.j2' as m %}", "INDEX.j2:1: 'missing.j2' not found"),
+        (
+            "{% import 'macros/m.j2' as m %}\n{{ m.title() }}",
+            "macros/m.j2:1: parameter 'name' was not provided",
+        ),
+        (b"\xff", "INDEX.j2: UnicodeDecodeError("),
+    ],
+)
+def test_a_broken_template_is_one_error(
+    source: Path, out: Path, templates: Path, text: str | bytes, message: str
+) -> None:
+    (templates / "INDEX.j2").write_bytes(text.encode() if isinstance(text, str) else text)
+
+    result = gen(source, out, "--templates", str(templates))
+
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert f"{templates}/{message}" in result.output
+    assert not out.exists()
+
+
+def test_a_template_that_makes_no_python_is_one_error(
+    source: Path, out: Path, templates: Path
+) -> None:
+    (templates / "broken.py.j2").write_text("# {{ generated }}\n# {{ stamp }}\ndef (:\n")
+
+    result = gen(source, out, "--templates", str(templates))
+
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert "the template of one/broken.py made no valid Python" in result.output
+    assert not out.exists()
+
+
+def test_a_folder_without_templates(source: Path, out: Path, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+
+    result = gen(source, out, "--templates", str(tmp_path / "none"))
+
+    assert result.exit_code == 2
+    assert "no templates (*.j2) in it" in result.output
