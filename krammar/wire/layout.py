@@ -520,7 +520,7 @@ class Layout:
 
     def _write(self, value: Any, writer: Writer) -> None:
         mapping = isinstance(value, Mapping)
-        if not mapping and not hasattr(value, "_fields"):
+        if not hasattr(value, "_fields") and not (mapping and writer.plain):
             raise writer.error(f"needs {self.name}, not {_what(value)}")
         if mapping:
             strange = (
@@ -540,23 +540,19 @@ class Layout:
                     raise writer.error(f"{_what(value)} has no such field") from None
 
         for item in self.fields:
+            if item.length_of:
+                data = get(next(f for f in self.fields if f.name == item.length_of))
+                if not hasattr(data, "__len__"):
+                    with writer.at(f".{item.length_of}"):
+                        raise writer.error(f"needs bytes, not {_what(data)}")
             with writer.at(f".{item.name}"):
-                if item.length_of:
-                    data = get(next(f for f in self.fields if f.name == item.length_of))
-                    try:
-                        item.type.write(len(data) + item.plus, writer)
-                    except TypeError:
-                        raise writer.error(
-                            f"{item.length_of} needs bytes, not {_what(data)}"
-                        ) from None
-                else:
-                    item.type.write(get(item), writer)
+                item.type.write(len(data) + item.plus if item.length_of else get(item), writer)
         if not self.flexible:
             return
         fields: dict[int, bytes] = {}
         for item in self.tags:
             found = get(item)
-            if _is_default(item, found):
+            if (writer.plain or not isinstance(found, Mapping)) and _is_default(item, found):
                 continue
             with writer.at(f".{item.name}"):
                 inner = writer.inner()
@@ -753,11 +749,14 @@ class Writer:
         self.title = f"{layout.name} v{layout.version}"
         self.out = bytearray()
         self.path: list[str] = []
+        # Whether dictionaries are taken for structs: generated codecs do not take them.
+        self.plain = True
 
     def inner(self) -> Writer:
         """A writer for bytes whose size must be known first, at the same path."""
         inner = object.__new__(Writer)
         inner.title, inner.out, inner.path = self.title, bytearray(), self.path
+        inner.plain = self.plain
         return inner
 
     def at(self, step: str) -> _WriteStep:
@@ -851,6 +850,7 @@ def explain_encode(value: Any, layout: Layout, version: int, cause: BaseExceptio
     """Why ``value`` could not be encoded: writes it again, slowly, up to the spot."""
     writer = Writer(layout)
     writer.title = f"{layout.name} v{version}"
+    writer.plain = False
     try:
         layout._write(value, writer)
     except EncodeError as error:
