@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from io import FileIO
 from pathlib import Path
 from struct import Struct
-from typing import BinaryIO
 
 from krammar.tap.inspector import Frame, Inspector
 from krammar.tap.observer import Observer
@@ -73,8 +73,11 @@ class CaptureWriter(Observer):
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
-        self._file: BinaryIO = os.fdopen(descriptor, "r+b")
+        self._broken = False
+        # Unbuffered: what is written is with the system, and survives the end of this process.
+        self._file = FileIO(descriptor, "r+b")
         try:
             begin = self._file.read(len(MAGIC))
             if begin and begin != MAGIC:
@@ -82,7 +85,6 @@ class CaptureWriter(Observer):
             self._file.seek(0)
             self._file.truncate()
             self._file.write(MAGIC)
-            self._file.flush()
         except BaseException:
             self._file.close()
             raise
@@ -132,8 +134,14 @@ class CaptureWriter(Observer):
             record.correlation_id,
             record.size,
         )
-        self._file.write(head + record.data)
-        self._file.flush()
+        rest = memoryview(head + record.data)
+        try:
+            while rest and not self._broken:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            # Nothing may follow a record that is cut, or it would be read as the rest of it.
+            self._broken = True
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
 
 
 class Capture:

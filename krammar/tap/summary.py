@@ -92,7 +92,7 @@ class Summary(Observer):
         if not number:
             return "no frames"
         surplus = self.statuses[Status.SURPLUS]
-        besides = f"; {surplus:,} with surplus bytes behind the message" if surplus else ""
+        besides = f"; {surplus:,} of them with bytes behind the message" if surplus else ""
         besides += f"; {tokens:,} bare SASL tokens besides" if tokens else ""
         if self.all_good:
             return (
