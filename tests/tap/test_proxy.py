@@ -1,0 +1,450 @@
+"""The proxy between sockets: what passes, what is changed, what is reported, how it ends."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from kafka_wire import (
+    ApiVersionsRequest,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
+
+from krammar.tap import proxy
+from krammar.tap.capture import Capture, CaptureWriter, Flag
+from krammar.tap.inspector import Frame, Status
+from krammar.tap.observer import Observer
+from krammar.tap.proxy import Address, Route, TapError
+from krammar.wire.connection import ResponseReceived
+from tests.tap.support import PATIENCE, Client, TapThread, Upstream, broker, framed, upstream
+from tests.tap.test_inspector import request, response
+
+# A correlation id, and then what is no body of anything.
+GARBAGE = b"\0\0\0\0" + bytes(range(1, 200))
+
+
+def test_clients_are_kept_on_the_tap() -> None:
+    with upstream(broker) as server, TapThread(server.address) as tap, Client(tap.address) as one:
+        event = one.ask(MetadataRequest(topics=[]), 12)
+        first, second, third = event.response.brokers
+        # The first broker is the one that the tap was started for, so it keeps that port.
+        assert (first.host, first.port) == tap.address
+        assert second.host == "127.0.0.1"
+        assert second.port not in (tap.address.port, server.address.port)
+        assert second.rack == "r"
+        assert (third.host, third.port) == ("", -1)
+        assert {f"{b.host}:{b.port}" for b in (first, second)} == tap.ports
+
+        with Client(Address(second.host, second.port)) as two:
+            again = two.ask(MetadataRequest(topics=[]), 9)
+            assert [(b.host, b.port) for b in again.response.brokers] == [
+                (b.host, b.port) for b in (first, second, third)
+            ]
+        frames = tap.recorder.frames
+        assert [frame.status for frame in frames] == [Status.OK] * 4
+        # What observers see is what came, not what was passed on.
+        came = frames[1].message.brokers[0]
+        assert (came.host, came.port) == server.address
+        assert frames[1].note == (
+            f"{server.address} is {tap.address}; "
+            f"localhost:{server.address.port} is 127.0.0.1:{second.port}"
+        )
+        assert tap.recorder.connections[2][1] == f"localhost:{server.address.port}"
+
+
+def test_the_host_to_advertise() -> None:
+    with (
+        upstream(broker) as server,
+        TapThread(server.address, advertise="tap.example") as tap,
+        Client(tap.address) as client,
+    ):
+        event = client.ask(MetadataRequest(topics=[]), 12)
+        assert [b.host for b in event.response.brokers] == ["tap.example", "tap.example", ""]
+
+
+def test_listening_everywhere_advertises_the_address_that_the_client_came_by() -> None:
+    with upstream(broker) as server:
+        tap = TapThread(server.address)
+        tap.routes = [Route(Address("0.0.0.0", 0), server.address)]
+        with tap, Client(Address("127.0.0.2", tap.address.port)) as client:
+            event = client.ask(MetadataRequest(topics=[]), 12)
+            assert [b.host for b in event.response.brokers] == ["127.0.0.2", "127.0.0.2", ""]
+            second = event.response.brokers[1]
+            with Client(Address(second.host, second.port)) as other:
+                assert other.ask(MetadataRequest(topics=[]), 12).response.brokers == (
+                    event.response.brokers
+                )
+
+
+def test_several_bootstrap_addresses() -> None:
+    with (
+        upstream(broker) as one,
+        upstream(broker) as two,
+        TapThread(one.address, two.address) as tap,
+    ):
+        for route in tap.listening:
+            with Client(route.listen) as client:
+                event = client.ask(MetadataRequest(topics=[]), 12)
+                first = event.response.brokers[0]
+                assert (first.host, first.port) == route.listen
+
+
+def test_no_version_is_offered_that_the_tap_cannot_read() -> None:
+    with (
+        upstream(broker) as server,
+        TapThread(server.address) as tap,
+        Client(tap.address) as client,
+    ):
+        event = client.ask(ApiVersionsRequest(), 3)
+        offered = {k.api_key: (k.min_version, k.max_version) for k in event.response.api_keys}
+        assert offered == {3: (0, MetadataRequest.max_version), 18: (0, 4)}
+        assert event.response.finalized_features_epoch == 5
+        (frame,) = (f for f in tap.recorder.frames if not f.is_request)
+        assert frame.status == Status.OK
+        assert len(frame.message.api_keys) == 4
+        assert "Metadata 0 to 99 limited to 0 to 13" in frame.note
+        assert "key 4000 left out" in frame.note
+
+
+def test_frames_that_cannot_be_read_pass_untouched() -> None:
+    seen = []
+
+    def garbage(connection: socket.socket) -> None:
+        seen.append(connection.recv(65536))
+        connection.sendall(framed(GARBAGE))
+        connection.recv(1)
+
+    asking = request(MetadataRequest(topics=[]), 12, 0)
+    with (
+        upstream(garbage) as server,
+        TapThread(server.address) as tap,
+        Client(tap.address) as client,
+    ):
+        client.socket.sendall(framed(asking))
+        assert client.read_exactly(len(GARBAGE) + 4) == framed(GARBAGE)
+        assert seen == [framed(asking)]
+        tap.recorder.wait(lambda r: len(r.frames) == 2)
+        frame = tap.recorder.frames[1]
+        assert frame.status == Status.UNDECODABLE
+        assert (frame.api, frame.version) == ("Metadata", 12)
+        assert frame.error.startswith("MetadataResponse v12: ")
+        assert frame.path
+        assert frame.offset > 4
+
+
+def test_broken_and_unknown_requests_pass_untouched() -> None:
+    broken = request(MetadataRequest(topics=[]), 12)[:-2]
+    newer = b"\0\3\0\x63\0\0\0\x06\xff\xff\0later"
+    strange = b"\x03\xe8\0\0\0\0\0\x05\xff\xff"
+    sent = b"".join(map(framed, (broken, newer, strange, b"")))
+    with upstream(echo) as server, TapThread(server.address) as tap, Client(tap.address) as client:
+        client.socket.sendall(sent)
+        assert client.read_exactly(len(sent)) == sent
+        tap.recorder.wait(lambda r: len(r.frames) == 8)
+        frames = [frame for frame in tap.recorder.frames if frame.is_request]
+        assert [frame.status for frame in frames] == [
+            Status.UNDECODABLE,
+            Status.UNKNOWN,
+            Status.UNKNOWN,
+            Status.UNDECODABLE,
+        ]
+
+
+def echo(connection: socket.socket) -> None:
+    while data := connection.recv(65536):
+        connection.sendall(data)
+
+
+def test_a_response_with_bytes_behind_it_is_rewritten_and_keeps_them() -> None:
+    def careless(connection: socket.socket) -> None:
+        connection.recv(65536)
+        brokers = [MetadataResponseBroker(node_id=1, host="broker.example", port=9)]
+        message = MetadataResponse(brokers=brokers)
+        connection.sendall(framed(response(message, 12, 0) + b"\0"))
+        connection.recv(1)
+
+    with (
+        upstream(careless) as server,
+        TapThread(server.address) as tap,
+        Client(tap.address) as client,
+    ):
+        client.socket.sendall(client.connection.send_request(MetadataRequest(topics=[]), 12))
+        size = int.from_bytes(client.read_exactly(4), "big")
+        data = client.read_exactly(size)
+        tap.recorder.wait(lambda r: len(r.frames) == 2)
+        (opened,) = tap.ports - {str(tap.address)}
+        host, port = opened.rsplit(":", 1)
+        rewritten = MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=1, host=host, port=int(port))]
+        )
+        assert data == response(rewritten, 12, 0) + b"\0"
+        assert tap.recorder.frames[1].status == Status.SURPLUS
+
+
+def test_bytes_that_are_no_frames_pass_untouched() -> None:
+    hello = b"\xff\xff\xff\xff" + random.Random(1).randbytes(300_000)
+    with upstream(echo) as server, TapThread(server.address) as tap, Client(tap.address) as client:
+        sender = threading.Thread(target=client.socket.sendall, args=(hello,))
+        sender.start()
+        assert client.read_exactly(len(hello)) == hello
+        sender.join(PATIENCE)
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.read_to_end() == b""
+        tap.recorder.wait(lambda r: r.ended)
+        assert tap.recorder.ended == {1: "by the client"}
+        assert [frame.error for frame in tap.recorder.frames] == [
+            "a negative frame length: -1; passed on as raw bytes from here on"
+        ] * 2
+
+
+def test_frames_over_the_limit_pass_unread_and_the_next_are_read() -> None:
+    big = framed(request(MetadataRequest(topics=[]), 12, 5) + bytes(200_000))
+    small = framed(request(MetadataRequest(topics=[]), 12, 6))
+    with (
+        upstream(echo) as server,
+        TapThread(server.address, max_frame=10_000) as tap,
+        Client(tap.address) as client,
+    ):
+        sender = threading.Thread(target=client.socket.sendall, args=(big + small,))
+        sender.start()
+        assert client.read_exactly(len(big + small)) == big + small
+        sender.join(PATIENCE)
+        tap.recorder.wait(lambda r: len(r.frames) == 4)
+        first, second = (frame for frame in tap.recorder.frames if frame.is_request)
+        assert (first.api, first.size) == ("Metadata", len(big) - 4)
+        assert first.error == f"a frame of {len(big) - 4} bytes is over the limit and was not read"
+        assert second.status == Status.OK
+
+
+def test_a_frame_that_is_cut_passes_as_far_as_it_came() -> None:
+    whole = framed(request(MetadataRequest(topics=[]), 12))
+    for cut in (2, 9):
+        with (
+            upstream(echo) as server,
+            TapThread(server.address) as tap,
+            Client(tap.address) as client,
+        ):
+            client.socket.sendall(whole[:cut])
+            client.socket.shutdown(socket.SHUT_WR)
+            assert client.read_to_end() == whole[:cut]
+            tap.recorder.wait(lambda r: r.ended)
+            size = 4 if cut < 4 else len(whole)
+            assert tap.recorder.frames[0].error == (
+                f"the connection ended in the middle of a frame: {cut} of {size} bytes came"
+            )
+
+
+def test_a_client_that_has_closed_its_side_gets_its_responses() -> None:
+    def late(connection: socket.socket) -> None:
+        while connection.recv(65536):
+            pass
+        connection.sendall(framed(response(MetadataResponse(), 12, 0)))
+
+    with upstream(late) as server, TapThread(server.address) as tap, Client(tap.address) as client:
+        client.socket.sendall(client.connection.send_request(MetadataRequest(topics=[]), 12))
+        client.socket.shutdown(socket.SHUT_WR)
+        event = client.next()
+        assert isinstance(event, ResponseReceived)
+        assert client.read_to_end() == b""
+        tap.recorder.wait(lambda r: r.ended)
+        assert tap.recorder.ended == {1: "by the client"}
+
+
+def test_what_came_before_the_broker_closed_arrives() -> None:
+    answer = framed(b"\0\0\0\0" + bytes(3_000_000))
+
+    def hasty(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(answer)
+
+    with (
+        upstream(hasty) as server,
+        TapThread(server.address, stay=True) as tap,
+        Client(tap.address) as client,
+    ):
+        client.socket.sendall(client.connection.send_request(MetadataRequest(topics=[]), 12))
+        assert client.read_to_end() == answer
+        tap.recorder.wait(lambda r: r.ended)
+        assert tap.recorder.ended == {1: "by the broker"}
+
+
+def test_a_slow_client_slows_the_broker() -> None:
+    size, number = 1_000_000, 64
+    answer = framed(b"\0\0\0\0" + bytes(size - 4))
+
+    def eager(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(answer * number)
+        connection.recv(1)
+
+    def taken(tap: TapThread) -> int:
+        return sum(frame.size == size for frame in tap.recorder.frames)
+
+    with (
+        upstream(eager) as server,
+        upstream(broker) as other,
+        TapThread(server.address, other.address) as tap,
+        Client(tap.listening[0].listen) as slow,
+        Client(tap.listening[1].listen) as quick,
+    ):
+        slow.socket.sendall(slow.connection.send_request(MetadataRequest(topics=[]), 12))
+        assert slow.read_exactly(len(answer)) == answer
+        # While nobody reads, the tap has many turns of its loop in which it could take frame after
+        # frame. It takes what the system's buffers hold, and one or two.
+        for _ in range(500):
+            quick.ask(MetadataRequest(topics=[]), 12)
+            assert taken(tap) <= 20
+        for _ in range(number - 1):
+            assert slow.read_exactly(len(answer)) == answer
+        assert taken(tap) == number
+
+
+def test_a_broker_that_cannot_be_reached() -> None:
+    server = Upstream(broker)
+    server.close()
+    with TapThread(server.address) as tap:
+        for _ in range(2):
+            with Client(tap.address) as client:
+                assert client.read_to_end() == b""
+        tap.recorder.wait(lambda r: len(r.notices) == 2)
+        assert all(
+            notice.startswith(f"cannot reach {server.address} for 127.0.0.1:")
+            and notice.endswith(": connection refused")
+            for notice in tap.recorder.notices
+        )
+        assert not tap.recorder.frames
+
+
+def test_a_host_that_does_not_exist() -> None:
+    with TapThread(Address("no-such-host.invalid", 9092)) as tap:
+        with Client(tap.address) as client:
+            assert client.read_to_end() == b""
+        tap.recorder.wait(lambda r: r.notices)
+        assert tap.recorder.notices[0].endswith(": the host name cannot be resolved")
+
+
+def test_the_tap_ends_when_the_brokers_have_gone() -> None:
+    server = Upstream(broker)
+    with TapThread(server.address) as tap, Client(tap.address) as client:
+        client.ask(MetadataRequest(topics=[]), 12)
+        server.close()
+        assert client.read_to_end() == b""
+        assert tap.join() == f"{server.address} has gone"
+        # Its end came by an end of the stream or by a reset, as the system would have it.
+        assert tap.recorder.ended[1].startswith(("by the broker", "broker: "))
+
+
+def test_the_tap_stays_where_one_broker_answers_or_it_is_told_to() -> None:
+    def rude(connection: socket.socket) -> None:
+        connection.recv(65536)
+
+    with upstream(rude) as server, TapThread(server.address) as tap:
+        for number in (1, 2):
+            with Client(tap.address) as client:
+                client.socket.sendall(framed(b"x" * 20))
+                assert client.read_to_end() == b""
+            tap.recorder.wait(lambda r, number=number: number in r.ended)
+    server = Upstream(broker)
+    with TapThread(server.address, stay=True) as tap:
+        with Client(tap.address) as client:
+            client.ask(MetadataRequest(topics=[]), 12)
+            server.close()
+            assert client.read_to_end() == b""
+        with Client(tap.address) as client:
+            assert client.read_to_end() == b""
+        tap.recorder.wait(lambda r: any("connection refused" in n for n in r.notices))
+
+
+def test_a_port_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        tap = TapThread(Address("127.0.0.1", 1))
+        address = Address(*taken.getsockname()[:2])
+        tap.routes = [Route(address, Address("127.0.0.1", 1))]
+        with pytest.raises(TapError, match=f"cannot listen on {address}: address already in use"):
+            tap.__enter__()
+
+
+def test_an_upstream_that_names_brokers_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "MAX_LISTENERS", 10)
+    number = 20
+    brokers = [
+        MetadataResponseBroker(node_id=index, host=f"b{index}.example", port=9092)
+        for index in range(number)
+    ]
+
+    def vast(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(framed(response(MetadataResponse(brokers=brokers), 12, 0)))
+        connection.recv(1)
+
+    with upstream(vast) as server, TapThread(server.address) as tap, Client(tap.address) as client:
+        event = client.ask(MetadataRequest(topics=[]), 12)
+        assert len(tap.ports) == 10
+        refused = [n for n in tap.recorder.notices if n.startswith("no port for broker ")]
+        assert len(tap.ports) + len(refused) == number + 1
+        # Those without a port are left as they came.
+        assert event.response.brokers[-1] == brokers[-1]
+
+
+class Breaking(Observer):
+    def frame(self, frame: Frame) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_an_observer_that_cannot_write_ends_the_tap() -> None:
+    with (
+        upstream(broker) as server,
+        TapThread(server.address, observers=[Breaking()]) as tap,
+        Client(tap.address) as client,
+    ):
+        client.socket.sendall(client.connection.send_request(MetadataRequest(topics=[]), 12))
+        assert isinstance(tap.expect_failure(), BrokenPipeError)
+
+
+def test_frames_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.tap"
+    writer = CaptureWriter(path)
+    with (
+        upstream(broker) as server,
+        TapThread(server.address, observers=[writer]) as tap,
+        Client(tap.address) as client,
+    ):
+        client.ask(MetadataRequest(topics=[]), 12)
+        client.ask(ApiVersionsRequest(), 3)
+        # Each record is there as soon as its frame was seen: nothing waits for the end.
+        records = [record for record in Capture(path) if record.kind < 2]
+        assert [record.data for record in records] == [f.data for f in tap.recorder.frames]
+        assert [record.flags for record in records] == [0, Flag.CHANGED, 0, Flag.CHANGED]
+        assert [record.time_ns for record in records] == sorted(r.time_ns for r in records)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9092", ("127.0.0.1", 9092)),
+        ("broker.example:1", ("broker.example", 1)),
+        ("[::1]:9092", ("::1", 9092)),
+        (":9092", ("127.0.0.1", 9092)),
+        ("9092", ("127.0.0.1", 9092)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
+    ],
+)
+def test_addresses(text: str, address: tuple[str, int]) -> None:
+    assert Address.parse(text) == address
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", "host:99999", "host:-1", "::1:9092", "a:b"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match="is not host:port"):
+        Address.parse(text)
+
+
+def test_an_address_shows_as_it_is_read() -> None:
+    assert str(Address("::1", 9)) == "[::1]:9"
+    assert str(Address("h", 9)) == "h:9"
