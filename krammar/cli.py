@@ -186,13 +186,10 @@ def fmt(path: tuple[Path, ...], check: bool, diff: bool, format_: str) -> None:
                 continue
             changed += 1
             if diff:
-                lines = difflib.unified_diff(
-                    before.splitlines(keepends=True),
-                    after.splitlines(keepends=True),
-                    str(file),
-                    str(file),
-                )
-                click.echo("".join(lines), nl=False)
+                for line in difflib.unified_diff(
+                    _diff_lines(before), _diff_lines(after), str(file), str(file), lineterm=""
+                ):
+                    click.echo(line)
             elif check:
                 click.echo(f"would format {file}")
             else:
@@ -297,6 +294,15 @@ def inspect(package: str, name: str, version: int | None, file: Any, hex_: str |
     if failure is not None:
         click.echo(f"error: {failure}", err=True)
         sys.exit(1)
+
+
+def _diff_lines(text: str) -> list[str]:
+    """Lines for a diff; the end of a last line without a newline shows, as ``diff`` shows it."""
+    lines = text.split("\n")
+    return lines[:-1] if lines[-1] == "" else [*lines[:-1], f"{lines[-1]}\n{_NO_NEWLINE}"]
+
+
+_NO_NEWLINE = "\\ No newline at end of file"
 
 
 def _report(findings: Findings, format_: str, *, strict: bool = False) -> None:

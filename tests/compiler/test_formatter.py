@@ -1,0 +1,275 @@
+"""The formatter: style is mended, meaning and documentation stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from krammar.cli import main
+from krammar.compiler import ir, layout
+from krammar.compiler.checks import walk
+from krammar.compiler.findings import Findings
+from krammar.compiler.formatter import format_source
+from krammar.compiler.source import Folder, compile_folder
+
+CANONICAL = """\
+///////////
+// ENUMS //
+///////////
+
+// What is wrong.
+//
+// In two paragraphs.
+ErrorCode int16 (
+  -1: UNKNOWN
+  // Nothing.
+  0: NONE
+  2: CORRUPT // retriable
+)
+
+// A struct.
+Part => not top level
+  // Its name,  spaced   out.
+  Name: string
+  //
+  Code: enum-ErrorCode // v1+
+  Deep: [=>]
+    // Deeper.
+    A: int8
+    B: nullable=>
+      C: int8
+  Last: int8
+
+// This belongs to nothing.
+
+FetchRequest => key 1, max version 3, flexible v2+
+  Parts: [Part]
+
+FetchResponse =>
+  ThrottleMillis
+  // With a tag.
+  Parts: nullable[Part] // v1+, tag 0
+
+// The end.
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("", "", id="empty"),
+        pytest.param("\n\n", "", id="blank"),
+        pytest.param("// Alone.", "// Alone.\n", id="a comment alone"),
+        pytest.param("\n\nA =>\n  B: int8\n\n\n", "A =>\n  B: int8\n", id="blank at the ends"),
+        pytest.param("A =>  \n  B: int8 \t\n", "A =>\n  B: int8\n", id="trailing spaces"),
+        pytest.param("A =>\n  B: int8", "A =>\n  B: int8\n", id="no final newline"),
+        pytest.param("\ufeffA =>\r\n  B: int8\r\n", "A =>\n  B: int8\n", id="from Windows"),
+        pytest.param("A =>\nB =>\n", "A =>\n\nB =>\n", id="no blank line between"),
+        pytest.param("A =>\n\n\n\nB =>\n", "A =>\n\nB =>\n", id="three blank lines between"),
+        pytest.param(
+            "A =>\n  B: int8\n// C.\nC =>\n",
+            "A =>\n  B: int8\n\n// C.\nC =>\n",
+            id="before a comment",
+        ),
+        pytest.param(
+            "// Apart.\n\nA =>\n", "// Apart.\n\nA =>\n", id="a comment apart stays apart"
+        ),
+        pytest.param(
+            "// Apart.\n\n\n// A.\nA =>\n", "// Apart.\n\n// A.\nA =>\n", id="two comment blocks"
+        ),
+        pytest.param(
+            "A =>\n  B: int8\n\n  C: int8\n", "A =>\n  B: int8\n  C: int8\n", id="blank inside"
+        ),
+        pytest.param(
+            "A =>\n  B: int8\n\n  // C.\n  C: int8\n",
+            "A =>\n  B: int8\n  // C.\n  C: int8\n",
+            id="blank inside, before a comment",
+        ),
+        pytest.param(
+            "A =>\n  // Apart.\n\n  C: int8\n",
+            "A =>\n  // Apart.\n\n  C: int8\n",
+            id="a comment apart inside",
+        ),
+        pytest.param(
+            "A =>\n// B.\n      // More.\n  B: =>\n  // C.\n    C: int8\n",
+            "A =>\n  // B.\n  // More.\n  B: =>\n    // C.\n    C: int8\n",
+            id="comments are aligned",
+        ),
+        pytest.param(
+            "E int8 (\n\n  0: A\n// B.\n  1: B\n\n)\nF int8 (\n  0: A\n)\n",
+            "E int8 (\n  0: A\n  // B.\n  1: B\n)\n\nF int8 (\n  0: A\n)\n",
+            id="enums",
+        ),
+        pytest.param("/////  \n//x\n", "/////\n//x\n", id="comments' text stays"),
+        pytest.param(CANONICAL, CANONICAL, id="canonical"),
+    ],
+)
+def test_golden(text: str, expected: str) -> None:
+    assert format_source(text) == expected
+    assert format_source(expected) == expected
+
+
+# -- properties ----------------------------------------------------------------------------------
+
+
+def compiled(folder: Path, text: str) -> tuple[ir.Protocol, Findings]:
+    path = folder / "a.krm"
+    path.write_bytes(text.encode("utf-8"))
+    findings = Findings()
+    return compile_folder(Folder("", (path,)), findings), findings
+
+
+def meaning(protocol: ir.Protocol) -> list[object]:
+    """All layouts and all documentation."""
+    found: list[object] = []
+    for file in protocol.files:
+        for enum in file.enums:
+            members = [(m.name, m.value, m.remarks, m.doc) for m in enum.members]
+            found.append((enum.name, enum.doc, enum.type, members))
+        for named in file.structs:
+            table = layout.codec_table(named)
+            found.append([(codec.versions, codec.layout.key) for codec in table.codecs])
+            for struct in walk(named):
+                found.append((struct.name, struct.doc, [(f.name, f.doc) for f in struct.fields]))
+    return found
+
+
+def is_comment(line: str) -> bool:
+    return line.lstrip().startswith("//")
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> str:
+    """CANONICAL with its style broken, where that does not move a comment from what it is about."""
+    lines = CANONICAL.split("\n")[:-1]
+    result = ["" for _ in range(draw(st.integers(0, 2)))]
+    for index, line in enumerate(lines):
+        after = lines[index + 1] if index + 1 < len(lines) else ""
+        apart = index > 0 and is_comment(lines[index - 1])
+        if not line:
+            # Between two definitions it may go, or be several; beside a comment apart it stays.
+            result += [""] * draw(st.integers(1 if apart else 0, 3))
+            continue
+        if is_comment(line) and after and draw(st.booleans()):
+            line = " " * draw(st.integers(0, 7)) + line.lstrip()
+        line += draw(st.sampled_from(["", "", " ", "   "]))
+        result.append(line)
+        if not is_comment(line) and after:
+            result += [""] * draw(st.sampled_from([0, 0, 0, 1, 2]))
+    result += ["" for _ in range(draw(st.integers(0, 3)))]
+    text = "\n".join(result) + draw(st.sampled_from(["", "\n"]))
+    if draw(st.booleans()):
+        text = text.replace("\n", "\r\n")
+    return draw(st.sampled_from(["", "\ufeff"])) + text
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("formatter")
+
+
+@given(text=damaged())
+@settings(max_examples=150, deadline=None)
+def test_any_damage_to_style_is_mended(folder: Path, text: str) -> None:
+    before, findings = compiled(folder, text)
+    assert not findings.has_errors
+
+    mended = format_source(text)
+
+    assert mended == CANONICAL
+    after, findings = compiled(folder, mended)
+    assert findings.found == []
+    assert meaning(before) == meaning(after)
+
+
+@given(
+    st.lists(st.sampled_from(["", " ", "  ", "//", "A =>", "B: int8", ")", "\t", "x", "\r", "\n"]))
+)
+@settings(max_examples=300, deadline=None)
+def test_idempotent_on_any_text(pieces: list[str]) -> None:
+    once = format_source("".join(pieces))
+
+    assert format_source(once) == once
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+UGLY = "A =>\n  B: int8  \n\n\nC =>\n// D.\n  D: int8"
+PRETTY = "A =>\n  B: int8\n\nC =>\n  // D.\n  D: int8\n"
+BROKEN = "A => \n  B int8\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "ugly.krm").write_text(UGLY)
+    (tmp_path / "inner" / "pretty.krm").write_text(PRETTY)
+    (tmp_path / "inner" / "README.md").write_text("Not  \n\n\na definition")
+    return tmp_path
+
+
+def test_fmt_rewrites_what_is_not_canonical(files: Path) -> None:
+    pretty = files / "inner" / "pretty.krm"
+    before = pretty.stat()
+
+    result = CliRunner().invoke(main, ["fmt", str(files)])
+
+    assert result.exit_code == 0
+    assert result.output == f"formatted {files}/ugly.krm\n2 files, 1 changed\n"
+    assert (files / "ugly.krm").read_text() == PRETTY
+    assert (pretty.stat().st_mtime_ns, pretty.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
+    assert (files / "inner" / "README.md").read_text() == "Not  \n\n\na definition"
+    assert "2 files, 0 changed" in CliRunner().invoke(main, ["fmt", str(files)]).output
+
+
+def test_fmt_check_changes_nothing(files: Path) -> None:
+    result = CliRunner().invoke(main, ["fmt", "--check", str(files)])
+
+    assert result.exit_code == 1
+    assert result.output == f"would format {files}/ugly.krm\n2 files, 1 would change\n"
+    assert (files / "ugly.krm").read_text() == UGLY
+    assert CliRunner().invoke(main, ["fmt", "--check", str(files / "inner")]).exit_code == 0
+
+
+def test_fmt_diff_shows_what_would_change(files: Path) -> None:
+    result = CliRunner().invoke(main, ["fmt", "--diff", str(files)])
+
+    assert result.exit_code == 0
+    assert result.stdout.split("\n") == [
+        f"--- {files}/ugly.krm",
+        f"+++ {files}/ugly.krm",
+        "@@ -1,7 +1,6 @@",
+        " A =>",
+        "-  B: int8  ",
+        "-",
+        "+  B: int8",
+        " ",
+        " C =>",
+        "-// D.",
+        "-  D: int8",
+        "\\ No newline at end of file",
+        "+  // D.",
+        "+  D: int8",
+        "",
+    ]
+    assert (files / "ugly.krm").read_text() == UGLY
+    assert CliRunner().invoke(main, ["fmt", "--diff", "--check", str(files)]).exit_code == 1
+
+
+def test_files_with_errors_are_left_alone(files: Path) -> None:
+    (files / "broken.krm").write_text(BROKEN)
+    (files / "binary.krm").write_bytes(b"A =>  \n\xff\n")
+
+    result = CliRunner().invoke(main, ["fmt", str(files)])
+
+    assert result.exit_code == 1
+    assert "broken.krm:2:4: error E106" in result.output
+    assert "binary.krm:2:1: error E101" in result.output
+    assert "W9" not in result.output
+    assert (files / "broken.krm").read_text() == BROKEN
+    assert (files / "binary.krm").read_bytes() == b"A =>  \n\xff\n"
+    assert (files / "ugly.krm").read_text() == PRETTY
