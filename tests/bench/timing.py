@@ -11,6 +11,7 @@ import timeit
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from time import process_time
 from typing import Any
 
 OURS = "krammar"
@@ -27,12 +28,15 @@ class Statement:
     def timer(self) -> timeit.Timer:
         # timeit turns garbage collection off; users have it on, and it costs each library according
         # to the number of objects that it makes.
-        return timeit.Timer(self.source, "import gc; gc.enable()", globals=dict(self.names))
+        # Processor time, so that what other processes get of a shared machine is not counted.
+        return timeit.Timer(
+            self.source, "import gc; gc.enable()", timer=process_time, globals=dict(self.names)
+        )
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of each contender, one a round, in the same order of rounds."""
+    """Seconds (of processor time) of each contender, one a round, in the same order of rounds."""
 
     rounds: Mapping[str, Sequence[float]]
 
