@@ -79,7 +79,7 @@ def gen(source: Path, out: Path, check: bool, templates: Path | None, format_: s
         emitter = Emitter(source, out, templates)
         findings = Findings()
         rendered: dict[Path, str] = {}
-        inputs: dict[Path, str] = {}
+        rendering: list[tuple[Any, str]] = []
         kept: list[Path] = []
         protocols = [sources.compile_folder(folder, findings) for folder in folders]
         if findings.has_errors:
@@ -94,9 +94,11 @@ def gen(source: Path, out: Path, check: bool, templates: Path | None, format_: s
                 kept += current
                 continue
             rendered |= emitter.render(protocol)
-            inputs[Path(folder.package) / "__init__.py"] = digest
+            rendering.append((protocol, digest))
         with _progress("generating", len(rendered)) as advance:
-            outcome = emitter.write(rendered, inputs, kept, check=check, progress=advance)
+            outcome = emitter.write(rendered, kept, check=check, progress=advance)
+        for protocol, digest in () if check else rendering:
+            emitter.remember(protocol, digest)
     if check:
         for path in outcome.written:
             click.echo(f"would change {path}")
