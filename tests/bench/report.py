@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.bench.startup import Run
 from tests.bench.timing import OURS, Timing
 
 
@@ -31,7 +32,7 @@ class Report:
     encode: dict[str, Timing] = field(default_factory=dict)
     records: dict[str, Timing] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
-    generate: tuple[float, float] | None = None
+    generate: tuple[Run, Run] | None = None
     imports: tuple[float, dict[str, float]] | None = None
     large: str = ""
     quick: bool = False
@@ -81,8 +82,8 @@ class Report:
             )
         if self.generate:
             cold, warm = self.generate
-            yield _below("`krammar gen` over all of Kafka, into an empty folder", cold, 60)
-            yield _below("`krammar gen` over all of Kafka, nothing changed", warm, 2)
+            yield _below("`krammar gen` over all of Kafka, into an empty folder", cold.clock, 60)
+            yield _below("`krammar gen` over all of Kafka, nothing changed", warm.clock, 2)
         if self.imports:
             package, classes = self.imports
             slowest = max(classes, key=lambda name: classes[name])
@@ -177,8 +178,9 @@ class Report:
         rows: list[tuple[str, ...]] = []
         if self.generate:
             cold, warm = self.generate
-            rows.append(("`krammar gen` over all of Kafka, into an empty folder", _duration(cold)))
-            rows.append(("`krammar gen` over all of Kafka, nothing changed", _duration(warm)))
+            for what, run in (("into an empty folder", cold), ("nothing changed", warm)):
+                figures = f"{_duration(run.clock)} ({_duration(run.processor)} of processors)"
+                rows.append((f"`krammar gen` over all of Kafka, {what}", figures))
         if self.imports:
             package, classes = self.imports
             rows.append(("`import kafka_wire`, warm bytecode", _duration(package)))

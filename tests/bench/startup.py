@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -23,16 +24,28 @@ print(package - start, perf_counter() - package)
 """
 
 
-def generate(*, rounds: int) -> tuple[float, float]:
-    """Seconds of ``krammar gen`` over all definitions: into an empty folder, and once more with
-    nothing changed. Both are of the whole command, from the start of Python to its end."""
+@dataclass(frozen=True)
+class Run:
+    """Seconds of one command: on the clock, and of all processors together."""
+
+    clock: float
+    processor: float
+
+
+def generate(*, rounds: int) -> tuple[Run, Run]:
+    """``krammar gen`` over all definitions: into an empty folder, and once more with nothing changed.
+    Both are of the whole command, from the start of Python to its end."""
     cold, warm = [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as out:
             command = [sys.executable, "-m", "krammar.cli", "gen", "definitions", "-o", out]
-            cold.append(_seconds(command))
-            warm.append(_seconds(command))
-    return median(cold), median(warm)
+            cold.append(_run(command))
+            warm.append(_run(command))
+    return _median(cold), _median(warm)
+
+
+def _median(runs: list[Run]) -> Run:
+    return Run(median(run.clock for run in runs), median(run.processor for run in runs))
 
 
 def imports(names: list[str], *, rounds: int) -> tuple[float, dict[str, float]]:
@@ -59,10 +72,16 @@ def imports(names: list[str], *, rounds: int) -> tuple[float, dict[str, float]]:
     return median(package), {name: median(seconds) for name, seconds in classes.items()}
 
 
-def _seconds(command: list[str]) -> float:
-    start = time.perf_counter()
+def _run(command: list[str]) -> Run:
+    clock, processor = time.perf_counter(), _processor()
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    return time.perf_counter() - start
+    return Run(time.perf_counter() - clock, _processor() - processor)
+
+
+def _processor() -> float:
+    """Processor time of all child processes that have ended, and of theirs."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def _environment(cache: str) -> dict[str, str]:
