@@ -444,34 +444,38 @@ class CodecTable:
 
 def codec_table(struct: ir.Struct) -> CodecTable:
     """The layouts of ``struct`` at each of its versions; versions with the same layout share one."""
+    changes = set(_changes(struct))
     highest = struct.max_version
     if highest is None:
-        highest = max(_mentioned(struct, struct.flexible_from or 0), struct.min_version)
-    versions = range(struct.min_version, highest + 1)
+        highest = max([struct.min_version, *changes])
     shared: dict[str, tuple[Layout, list[int]]] = {}
-    for version in versions:
-        layout = build(struct, version)
-        shared.setdefault(layout.key, (layout, []))[1].append(version)
+    served: list[int] = []
+    for version in range(struct.min_version, highest + 1):
+        if version == struct.min_version or version in changes:
+            layout = build(struct, version)
+            served = shared.setdefault(layout.key, (layout, []))[1]
+        served.append(version)
     codecs = tuple(Codec(layout, tuple(served)) for layout, served in shared.values())
     return CodecTable(struct, codecs, struct.min_version, highest, struct.max_version is None)
 
 
-def _mentioned(struct: ir.Struct, least: int) -> int:
-    """The highest version at which the layout of an unbounded struct can still change."""
+def _changes(struct: ir.Struct) -> Iterator[int]:
+    """The versions at which the layout of a struct can differ from that of the version before."""
+    if struct.flexible_from is not None:
+        yield struct.flexible_from
     for item in struct.fields:
-        least = max(least, item.versions.min)
+        yield item.versions.min
         if item.versions.max is not None:
-            least = max(least, item.versions.max + 1)
+            yield item.versions.max + 1
         type_ = item.type
         while isinstance(type_, ir.Array):
             if type_.nullable is not None:
-                least = max(least, type_.nullable.min)
+                yield type_.nullable.min
             type_ = type_.element
         if isinstance(type_, ir.Text) and type_.nullable is not None:
-            least = max(least, type_.nullable.min)
+            yield type_.nullable.min
         if isinstance(type_, ir.StructType) and type_.struct.version_field is None:
-            least = _mentioned(type_.struct, least)
-    return least
+            yield from _changes(type_.struct)
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,7 +358,11 @@ class _Source:
             try:
                 return _lark().parse("\n" + "\n".join(self.lines) + "\n")
             except UnexpectedInput as error:
+                before = list(self.lines)
                 self._syntax_error(error)
+                if self.lines == before:
+                    # Nothing is left to take out where the error shows: give up on the rest.
+                    self.lines = ["//"] * len(before)
 
     def _syntax_error(self, error: UnexpectedInput) -> None:
         number = min(error.line - 1, len(self.lines))
