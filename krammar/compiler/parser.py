@@ -347,7 +347,7 @@ class _Source:
 
     def _content_above(self, number: int) -> int:
         """The number of the last line before ``number`` that is no comment and not blank; or 1."""
-        number = max(1, number - 1)
+        number = max(1, min(number - 1, len(self.lines)))
         while number > 1 and not _is_content(self.lines[number - 1]):
             number -= 1
         return number
@@ -368,6 +368,13 @@ class _Source:
         number = min(error.line - 1, len(self.lines))
         column = max(1, error.column)
         token = error.token if isinstance(error, UnexpectedToken) else None
+        if token is not None and token.type == "_INDENT" and number < 1:
+            # What the first lines belonged to has been taken out.
+            for index, line in enumerate(self.lines):
+                if _is_content(line) and not _indent(line):
+                    break
+                self.lines[index] = "//"
+            return
         if token is not None and token.type == "_INDENT":
             indent = _indent(self.lines[number - 1])
             self.findings.add(
@@ -378,16 +385,23 @@ class _Source:
             )
             self._take_out(number, below_only=True)
             return
-        if number < 1 or not _is_content(self.lines[number - 1]):
-            # The error shows at what follows a definition that stops too early: blame its last line.
-            number = self._content_above(number + 1)
-            column = len(self.lines[number - 1]) + 1
-            if number in self.gutted:
-                self._take_out(number)
-                return
-        elif isinstance(error, UnexpectedToken) and (error.accepts or error.expected) == {
-            "_INDENT"
-        }:
+        if token is not None and token.type == "$END":
+            number = len(self.lines) + 1
+        wanted = _wanted(error)
+        if wanted == {"RPAR"}:
+            # An enum that is not closed: without it what follows can be read.
+            number = self._content_above(number)
+            self.findings.add(
+                "E106",
+                "the enum ends without its `)`",
+                self.at(number, len(self.lines[number - 1]) + 1),
+                "it stands on a line of its own, at column 1",
+            )
+            while _indent(self.lines[number - 1]) and number > 1:
+                number = self._content_above(number)
+            self._take_out(number)
+            return
+        if wanted == {"_INDENT"}:
             # What should be deeper is not: the line above it is the one that lacks something.
             number = self._content_above(number)
             if number not in self.gutted:
@@ -399,6 +413,10 @@ class _Source:
                 )
             self._take_out(number)
             return
+        if not 1 <= number <= len(self.lines) or not _is_content(self.lines[number - 1]):
+            # The error shows at what follows a definition that stops too early: blame its last line.
+            number = self._content_above(number + 1)
+            column = len(self.lines[number - 1]) + 1
         line = self.lines[number - 1]
         rest = line[column - 1 :]
         expected = self._expected(error)
@@ -411,14 +429,8 @@ class _Source:
         self._take_out(number)
 
     def _expected(self, error: UnexpectedInput) -> str:
-        if isinstance(error, UnexpectedCharacters):
-            names = set(error.allowed or ())
-        elif isinstance(error, UnexpectedToken):
-            names = set(error.accepts or error.expected or ())
-        else:
-            return ""
         shown = []
-        for name in names - {"_DEDENT", "_INDENT", "$END"}:
+        for name in _wanted(error) - {"_DEDENT", "_INDENT", "$END"}:
             if name in _EXPECTED:
                 shown.append(_EXPECTED[name])
             else:
@@ -480,6 +492,15 @@ _MODIFIERS = (
     "txn coordinator",
     "share coordinator",
 )
+
+
+def _wanted(error: UnexpectedInput) -> set[str]:
+    """The names of the terminals that could stand where the error is."""
+    if isinstance(error, UnexpectedCharacters):
+        return set(error.allowed or ())
+    if isinstance(error, UnexpectedToken):
+        return set(error.accepts or error.expected or ())
+    return set()
 
 
 def _is_content(line: str) -> bool:

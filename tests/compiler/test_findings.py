@@ -144,10 +144,24 @@ p/a.krm:2:11: error E106: the line ends too early: expected `]`
 2 |   A: [int8
   |           ^"""),
     Case("E106", "an enum that is not closed", "E int8 (\n  0: A\n", """\
-p/a.krm:1:9: error E106: the line ends too early: expected `)`
+p/a.krm:2:7: error E106: the enum ends without its `)`
   |
-1 | E int8 (
-  |         ^"""),
+2 |   0: A
+  |       ^
+  = hint: it stands on a line of its own, at column 1"""),
+    Case("E106", "an enum that is not closed, and more behind it",
+         "E int8 (\n  // A.\n  0: A\n\nS => not top level\n  A: enum-E\n\nT => not top level\n  A: strin\n", """\
+p/a.krm:3:7: error E106: the enum ends without its `)`
+  |
+3 |   0: A
+  |       ^
+  = hint: it stands on a line of its own, at column 1
+
+p/a.krm:9:6: error E204: unknown type "strin"
+  |
+9 |   A: strin
+  |      ^^^^^
+  = hint: did you mean "string"?"""),
     Case("E106", "an enum without members", "E int8 (\n)\n", """\
 p/a.krm:1:1: error E106: no deeper lines below a line that needs them
   |
