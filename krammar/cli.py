@@ -5,6 +5,7 @@ Exit codes: 0 fine, 1 findings (or drift), 2 misuse.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -131,21 +132,22 @@ def check(source: tuple[Path, ...], strict: bool, format_: str) -> None:
     Style findings (codes W9xx) are warnings, which `krammar fmt` mends.
     """
     from krammar.compiler.findings import Findings
-    from krammar.compiler.source import compile_source
+    from krammar.compiler.source import HEADERS, compile_source
 
     findings = Findings()
     files = 0
-    structs = 0
+    definitions = 0
     with _misuse():
         for path in source:
             for protocol in compile_source(path, findings):
-                files += len(protocol.files)
-                structs += sum(len(file.structs) for file in protocol.files)
+                own = [file for file in protocol.files if file.path != HEADERS]
+                files += len(own)
+                definitions += sum(len(file.structs) + len(file.enums) for file in own)
     _report(findings, format_, strict=strict)
     if findings.has_errors or (strict and findings.has_style):
         sys.exit(1)
     if format_ == "text":
-        click.echo(f"{_number(files, 'file')}, {_number(structs, 'definition')}: no errors")
+        click.echo(f"{_number(files, 'file')}, {_number(definitions, 'definition')}: no errors")
 
 
 @main.command(
@@ -260,22 +262,36 @@ def import_(
         "krammar inspect kafka_wire MetadataRequest 12 request.bin",
         "krammar inspect kafka_wire OffsetCommitValue --hex 000300000000000000070000000100000000...",
         "krammar inspect kafka_wire request frame.bin      # a frame: header, then its body",
+        "krammar inspect kafka_wire OffsetCommitValue value.bin  # it holds its version itself",
         "krammar inspect kafka_wire FetchRequest 16        # no data: shows the layout",
     )
 )
 @click.argument("package")
 @click.argument("name")
-@click.argument("version", type=int, required=False)
-@click.argument("file", type=click.File("rb"), required=False)
+@click.argument("version", required=False)
+@click.argument("file", required=False)
 @click.option("--hex", "hex_", help="The bytes, in hexadecimal.")
-def inspect(package: str, name: str, version: int | None, file: Any, hex_: str | None) -> None:
+def inspect(
+    package: str, name: str, version: str | None, file: str | None, hex_: str | None
+) -> None:
     """Show bytes as a tree of fields with offsets and hex.
 
-    PACKAGE is a generated package that can be imported, NAME one of its classes or `request`. Where
-    the bytes break off or go wrong, what was read until there is shown with the error.
+    PACKAGE is a generated package that can be imported from here, NAME one of its classes or
+    `request`, FILE a file of bytes, or - for standard input. Where the bytes break off or go wrong,
+    what was read until there is shown with the error.
     """
     from krammar.inspect import InspectError, inspect_bytes, show_layout
 
+    if version is not None and file is None and not version.lstrip("-").isdecimal():
+        version, file = None, version
+    try:
+        number = None if version is None else int(version)
+    except ValueError:
+        raise click.UsageError(f"VERSION is a number, not {version!r}") from None
+    if file is not None and hex_ is not None:
+        raise click.UsageError("give FILE or --hex, not both")
+    # As `python -m` does, so that packages in this folder are found.
+    sys.path.append(os.getcwd())
     data = None
     if hex_ is not None:
         try:
@@ -283,12 +299,13 @@ def inspect(package: str, name: str, version: int | None, file: Any, hex_: str |
         except ValueError as error:
             raise click.UsageError(f"--hex: {error}") from error
     elif file is not None:
-        data = file.read()
+        with _misuse(), click.open_file(file, "rb") as stream:
+            data = stream.read()
     try:
         if data is None:
-            lines, failure = show_layout(package, name, version), None
+            lines, failure = show_layout(package, name, number), None
         else:
-            lines, failure = inspect_bytes(package, name, version, data)
+            lines, failure = inspect_bytes(package, name, number, data)
     except InspectError as misuse:
         raise click.UsageError(str(misuse)) from misuse
     for line in lines:

@@ -93,7 +93,7 @@ def _fields(layout: Layout, depth: int) -> Iterator[str]:
 def _package(name: str) -> Any:
     try:
         return import_module(name)
-    except ImportError as error:
+    except Exception as error:  # importing a user's package can raise anything
         raise InspectError(f"package {name!r} cannot be imported: {error}") from error
 
 
