@@ -1,112 +1,271 @@
-"""What the README tells a user with definitions of their own to do, done as it says."""
+"""A protocol of one's own, by the steps that the README gives.
+
+The first tests run the README's own blocks, word for word, in an empty folder. The others go on with
+the package that comes of them.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-README = (Path(__file__).parent.parent / "README.md").read_text("utf-8")
+from krammar.wire.errors import (
+    DecodeError,
+    EncodeError,
+    UnknownApiKeyError,
+    UnsupportedVersionError,
+)
+
+README = Path(__file__).parent.parent / "README.md"
+TITLE = "## Definitions of your own"
 
 
-def block(after: str, language: str = "") -> str:
-    """The README's first code block of a language behind a phrase."""
-    rest = README[README.index(after) :]
-    match = re.search(rf"^```{language}\n(.*?)^```$", rest, re.DOTALL | re.MULTILINE)
-    assert match is not None
-    return match[1]
+class Blocks(NamedTuple):
+    """The fenced blocks of the README's section, in order."""
+
+    definitions: str
+    generate: str
+    use: str
+    findings: str
+    inspect: str
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    (tmp_path / "protocol").mkdir()
-    (tmp_path / "protocol" / "sensors.krm").write_text(block("Write `protocol/sensors.krm`"))
-    (tmp_path / "src" / "myapp").mkdir(parents=True)
-    (tmp_path / "src" / "myapp" / "__init__.py").touch()
-    return tmp_path
+@pytest.fixture(scope="module")
+def blocks() -> Blocks:
+    section = README.read_text("utf-8").partition(f"{TITLE}\n")[2].partition("\n## ")[0]
+    return Blocks(*re.findall(r"^```\w*\n(.*?)^```$", section, re.DOTALL | re.MULTILINE))
 
 
-def krammar(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "krammar", *arguments],
-        cwd=project,
+def run(command: str, folder: Path, code: int = 0) -> str:
+    """Run a shell's command line in ``folder``, with the programs of this environment and ``src`` to
+    import from; its output."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    result = subprocess.run(
+        ["sh", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PATH": programs, "PYTHONPATH": str(folder / "src")},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+    assert result.returncode == code, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stdout
 
 
-def python(project: Path, code: str) -> str:
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=project / "src",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, blocks: Blocks) -> Path:
+    """A project with an own protocol, generated into its package."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "protocol").mkdir()
+    (folder / "protocol" / "sensors.krm").write_text(blocks.definitions)
+    (folder / "src" / "myapp").mkdir(parents=True)
+    (folder / "src" / "myapp" / "__init__.py").write_text('"""The user\'s own package."""\n')
+    run(blocks.generate, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wire(project: Path) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(project / "src")
+        importlib.invalidate_caches()
+        yield importlib.import_module("myapp.wire")
+        for name in [name for name in sys.modules if name.partition(".")[0] == "myapp"]:
+            del sys.modules[name]
+
+
+# -- what the README says ------------------------------------------------------------------------
+
+
+def test_the_readmes_code_runs(project: Path, blocks: Blocks) -> None:
+    (project / "use.py").write_text(blocks.use)
+
+    run("python use.py", project)
+
+
+def test_the_readmes_definitions_are_clean(project: Path, blocks: Blocks) -> None:
+    assert run("krammar check protocol/ --strict", project) == (
+        "1 file, 3 definitions: no errors\n"
     )
-    assert run.returncode == 0, run.stderr
-    return run.stdout
+    run("krammar fmt protocol/ --check", project)
+    run(f"{blocks.generate.strip()} --check", project)
 
 
-def test_the_readme_s_steps(project: Path) -> None:
-    command = block("Compile it into a package of yours").split()
-    assert command[0] == "krammar"
+def test_the_readmes_findings_are_what_is_shown(tmp_path: Path, blocks: Blocks) -> None:
+    """Its lines, broken as the findings quote them, give these findings."""
+    lines = blocks.definitions.split("\n")
+    for number, line in re.findall(r"^(\d+) \| (.*)$", blocks.findings, re.MULTILINE):
+        assert lines[int(number) - 1].split(":")[0] == line.split(":")[0]
+        lines[int(number) - 1] = line
+    (tmp_path / "protocol").mkdir()
+    (tmp_path / "protocol" / "sensors.krm").write_text("\n".join(lines))
 
-    made = krammar(project, *command[1:])
-
-    assert made.returncode == 0, made.stderr
-    python(project, block("Compile it into a package of yours", "python"))
-    again = krammar(project, *command[1:], "--check")
-    assert again.returncode == 0, again.stdout
+    assert run("krammar check protocol/", tmp_path, code=1) == blocks.findings
 
 
-def test_the_package_reads_whole_frames(project: Path) -> None:
-    krammar(project, "gen", "protocol/", "-o", "src/myapp/wire")
-    out = python(
-        project,
-        """
-from myapp import wire
-from myapp.wire import ReportRequest, RequestHeader
+def test_the_readmes_inspection_is_what_is_shown(project: Path, blocks: Blocks) -> None:
+    command, shown = blocks.inspect.removeprefix("$ ").split("\n", 1)
 
-header = RequestHeader(request_api_key=0, request_api_version=2, correlation_id=7, client_id="me")
-frame = header.encode(2) + ReportRequest(serial="A-7", note="attic").encode(2)
-parsed = wire.parse_request(frame)
-assert parsed.header == header
-assert parsed.request.note == "attic"
-assert wire.header_versions(0, 1) == (1, 0)
-assert wire.response_class(0) is wire.ReportResponse
-print(wire.layout(ReportRequest, 1))
-""",
+    assert run(command, project) == shown
+
+
+# -- the package that comes of it ----------------------------------------------------------------
+
+
+def test_only_the_protocols_own_files_are_written(project: Path) -> None:
+    written = {p.name for p in (project / "src" / "myapp" / "wire").iterdir()} - {
+        "__pycache__",
+        ".krammar_cache",
+    }
+
+    assert written == {
+        "__init__.py",
+        "_api_keys.py",
+        "kafka_headers.py",
+        "layouts",
+        "py.typed",
+        "sensors.py",
+    }
+    assert (project / "src" / "myapp" / "__init__.py").read_text().startswith('"""The user')
+
+
+def report(wire: Any) -> Any:
+    return wire.ReportRequest(
+        serial="A-7",
+        readings=[
+            wire.ReportRequestReading(timestamp=1, celsius=21.5, health=wire.Health.DEGRADED),
+            wire.ReportRequestReading(timestamp=2, celsius=-0.5),
+        ],
+        note="cellar",
     )
-    assert out == (
-        "ReportRequest (Version: 1) => serial: STRING, readings: [ReportRequestReading]\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "data"),
+    [
+        (
+            0,
+            "0003 41 2d 37  00000002"
+            "0000000000000001 4035800000000000"
+            "0000000000000002 bfe0000000000000",
+        ),
+        (
+            1,
+            "0003 41 2d 37  00000002"
+            "0000000000000001 4035800000000000 01"
+            "0000000000000002 bfe0000000000000 00",
+        ),
+        (
+            2,
+            "04 41 2d 37  03"
+            "0000000000000001 4035800000000000 01 00"
+            "0000000000000002 bfe0000000000000 00 00"
+            "01 00 07 07 63656c6c6172",
+        ),
+    ],
+)
+def test_round_trip(wire: Any, version: int, data: str) -> None:
+    value = report(wire)
+
+    assert value.encode(version).hex(" ") == bytes.fromhex(data).hex(" ")
+    back = wire.ReportRequest.decode(bytes.fromhex(data), version)
+    # What a version does not have comes back as its default.
+    if version < 2:
+        value.note = None
+    if version < 1:
+        value.readings[0].health = 0
+    assert back == value
+
+
+def test_registries(wire: Any) -> None:
+    assert wire.ApiKey.REPORT == 0
+    assert wire.request_class(0) is wire.ReportRequest
+    assert wire.response_class(0) is wire.ReportResponse
+    assert wire.ReportRequest.response_class is wire.ReportResponse
+    assert wire.ReportResponse.request_class is wire.ReportRequest
+    assert [wire.header_versions(0, version) for version in range(3)] == [(1, 0), (1, 0), (2, 1)]
+    assert {"ReportRequest", "Health", "parse_request"} <= set(wire.__all__) <= set(dir(wire))
+    with pytest.raises(UnknownApiKeyError):
+        wire.request_class(1)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_frames_have_kafkas_headers(wire: Any, version: int) -> None:
+    header = "0000 {:04x} 0000002a 0002 6761 {}".format(version, "00" if version == 2 else "")
+    frame = bytes.fromhex(header) + report(wire).encode(version)
+
+    head, request = wire.parse_request(frame)
+
+    assert head == wire.RequestHeader(
+        request_api_key=0, request_api_version=version, correlation_id=42, client_id="ga"
     )
+    assert head.encode(2 if version == 2 else 1) == bytes.fromhex(header)
+    assert request == wire.ReportRequest.decode(report(wire).encode(version), version)
+
+    answer = "0000002a 00 00000002 00" if version == 2 else "0000002a 00000002"
+    back, response = wire.parse_response(bytes.fromhex(answer), 0, version)
+    assert back == wire.ResponseHeader(correlation_id=42)
+    assert response == wire.ReportResponse(accepted=2)
 
 
-def test_mistakes_are_reported_as_the_readme_shows(project: Path) -> None:
-    path = project / "protocol" / "sensors.krm"
-    text = path.read_text()
-    path.write_text(text.replace("nullable-string", "nullable-sting").replace("v1+", "v9+"))
+def test_errors_say_where(wire: Any) -> None:
+    data = report(wire).encode(2)
+    with pytest.raises(
+        DecodeError, match=r"ReportRequest v2: readings\[0\]\.celsius: needs 8"
+    ) as e:
+        wire.ReportRequest.decode(data[:17], 2)
+    assert e.value.path == "readings[0].celsius"
+    with pytest.raises(UnsupportedVersionError, match="versions 0 to 2 are known"):
+        wire.ReportRequest.decode(data, 3)
+    value = report(wire)
+    value.readings[1].timestamp = 2**63
+    with pytest.raises(EncodeError, match=r"readings\[1\]\.timestamp"):
+        value.encode(2)
 
-    checked = krammar(project, "check", "protocol")
 
-    assert checked.returncode == 1
-    assert block("`krammar check` finds mistakes").strip() == checked.stdout.strip()
-    made = krammar(project, "gen", "protocol/", "-o", "src/myapp/wire")
-    assert made.returncode == 1
-    assert not (project / "src" / "myapp" / "wire").exists()
+def test_documentation_and_json(wire: Any) -> None:
+    assert "Sends a batch of readings to the gateway." in wire.ReportRequest.__doc__
+    assert "Free text of the installer." in wire.ReportRequest.__doc__
+    assert wire.Health.__doc__ == "How a sensor is doing."
+    value = report(wire)
+    assert wire.ReportRequest.from_dict(value.to_dict()) == value
+    assert "health=1 (DEGRADED)" in repr(value)
 
 
-def test_bytes_are_shown_as_the_readme_shows(project: Path) -> None:
-    krammar(project, "gen", "protocol/", "-o", "sensors")
-    shown = block("`krammar inspect` shows bytes")
-    command, _, expected = shown.removeprefix("$ krammar ").partition("\n")
+def test_more_files_and_folders(project: Path, wire: Any) -> None:
+    """A project grows: another file in the package, and a package of its own below it."""
+    protocol = project / "protocol"
+    (protocol / "admin").mkdir()
+    (protocol / "calibrate.krm").write_text(
+        "CalibrateRequest => key 1, max version 0, flexible v0+\n"
+        "  Point: Point\n"
+        "  Health: enum-Health\n"
+        "\n"
+        "CalibrateResponse =>\n"
+        "\n"
+        "Point => not top level\n"
+        "  X: float64\n"
+    )
+    (protocol / "admin" / "user.krm").write_text("User => not top level\n  Name: string\n")
 
-    inspected = krammar(project, *command.split())
+    run("krammar gen protocol/ -o src/grown", project)
 
-    assert inspected.stdout == expected
+    code = (
+        "from grown import CalibrateRequest, Point, Health, parse_request, ReportRequest\n"
+        "from grown.admin import User\n"
+        "value = CalibrateRequest(point=Point(x=1.5), health=Health.OK)\n"
+        "assert CalibrateRequest.decode(value.encode(0), 0) == value\n"
+        "assert User.decode(User(name='x').encode(0), 0).name == 'x'\n"
+    )
+    (project / "use_grown.py").write_text(code)
+    run("python use_grown.py", project)
