@@ -12,7 +12,7 @@ import pytest
 import wafka_wire
 
 from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
-from krammar.wire.layout import Layout, Node
+from krammar.wire.layout import Array, Layout, Nested, Node, default_of
 from krammar.wire.message import Request
 from tests.generated.catalogue import Message, messages
 from tests.generated.mutations import mutations
@@ -159,6 +159,38 @@ def test_lying_lengths_take_no_memory(message: Message) -> None:
         finally:
             tracemalloc.stop()
         assert len(errors) == len(hostile)
+
+
+# Bytes of memory for each byte of input, at most: an array of the smallest structs, each with an unknown
+# tagged field of no bytes, takes some 80, and most of that is Python's dictionaries.
+MULTIPLE = 100
+
+
+@every_message
+def test_memory_is_a_multiple_of_the_input(message: Message) -> None:
+    version = message.versions[-1]
+    layout = message.layout(version)
+    for item in layout.fields:
+        if not isinstance(item.type, Array) or not isinstance(item.type.element, Nested):
+            continue
+        inner = item.type.element.layout
+        plain = {
+            field.name: None if getattr(field.type, "nullable", False) else default_of(field)
+            for field in (*inner.fields, *inner.tags)
+        }
+        if inner.flexible:
+            plain["unknown_tags"] = {99: b""}
+        value = build(message, layout, samples(message, version, seed=8)[0])
+        setattr(value, item.name, [build(message, inner, plain)] * 1000)
+        data = message.encode(value, version)
+        tracemalloc.start()
+        try:
+            again = message.decode(data, version)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert again == value
+        assert peak < MULTIPLE * len(data), f"{item.name}: {peak / len(data):.1f} bytes a byte"
 
 
 def test_two_billion_elements_in_twenty_bytes() -> None:

@@ -13,6 +13,8 @@ import kafka_wire as k
 import pytest
 import wafka_wire as w
 
+from krammar.wire.errors import DecodeError
+
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
 
@@ -839,3 +841,20 @@ def test_unknown_tags_by_hand() -> None:
     assert value.encode(3) == data
     value.unknown_tags = {128: b"", 5: b"\xab\xcd"}
     assert value.encode(3) == data
+
+
+def test_a_null_that_takes_two_bytes() -> None:
+    """A varint may be written longer than it need be; Kafka reads 80 00 as 0, which is null here."""
+    for data in (octets("8000 00 00 00"), octets("00 00 00 00")):
+        assert k.MetadataRequest.decode(data, 12).topics is None
+    value = k.SyncGroupResponse.decode(octets("00000000 0000 8000 808000 01 00"), 5)
+    assert (value.protocol_type, value.protocol_name) == (None, None)
+    for text in ("02 00112233445566778899aabbccddeeff 8000 00 01 00 00",):
+        assert k.MetadataRequest.decode(octets(text), 12).topics == [
+            k.MetadataRequestTopic(topic_id=ID, name=None)
+        ]
+    with pytest.raises(DecodeError) as caught:
+        k.SyncGroupResponse.decode(octets("00000000 0000 00 00 8000 00"), 5)
+    assert str(caught.value) == (
+        "SyncGroupResponse v5: assignment: null at offset 8, which this version does not allow"
+    )
