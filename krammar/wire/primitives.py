@@ -8,7 +8,7 @@ which says exactly what is wrong. So precise errors cost the hot path nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from struct import Struct, error, pack
 from typing import Any
 from uuid import UUID, SafeUUID
@@ -38,24 +38,22 @@ FAILURES = (
 
 
 class _UnpackTable(dict[int, Callable[..., tuple[Any, ...]]]):
-    """``table[n](buffer, offset)`` reads n big-endian values of one type, or n - 1 of them where n is
-    the count of a compact array (``plus`` is 1; its 0, which is null, is malformed).
+    """``table[n](buffer, offset)`` reads n big-endian values of one type.
 
     Compiled formats of short arrays are kept: 60 ns for an array of three against 240 ns by a
     format string built at each call.
     """
 
-    __slots__ = ("code", "plus")
+    __slots__ = ("code",)
 
-    def __init__(self, code: str, plus: int = 0) -> None:
+    def __init__(self, code: str) -> None:
         super().__init__()
         self.code = code
-        self.plus = plus
 
     def __missing__(self, n: int) -> Callable[..., tuple[Any, ...]]:
-        if n < self.plus:
+        if n < 0:
             raise Malformed
-        unpack = Struct(f">{n - self.plus}{self.code}").unpack_from
+        unpack = Struct(f">{n}{self.code}").unpack_from
         if n <= 256:
             self[n] = unpack
         return unpack
@@ -78,8 +76,20 @@ class _PackTable(dict[int, Callable[..., bytes]]):
 
 
 UNPACK = {code: _UnpackTable(code) for code in "?bBhiqHId"}
-UNPACK_COMPACT = {code: _UnpackTable(code, plus=1) for code in "?bBhiqHId"}
 PACK = {code: _PackTable(code) for code in "?bBhiqHId"}
+
+
+@cache
+def unpack_compact(code: str) -> list[Callable[..., tuple[Any, ...]]]:
+    """``unpack_compact(code)[n](buffer, offset)`` reads the n - 1 values of an array whose compact
+    count is the one byte n, up to 127; 0, which is null, is malformed. A list: indexing one is quicker
+    than a dictionary with ``__missing__``, by a twelfth of the time to decode a Metadata response.
+    """
+
+    def null(buffer: bytes, offset: int) -> tuple[Any, ...]:
+        raise Malformed
+
+    return [null, *(Struct(f">{n}{code}").unpack_from for n in range(127))]
 
 
 class PackGroup(dict[tuple[int, ...], Callable[..., bytes]]):
@@ -228,20 +238,24 @@ def encode_varlong(value: int) -> bytes:
 # 0.3 µs. Its own __setattr__ forbids assignment, so the slots' descriptors are called.
 _set_int = UUID.int.__set__  # type: ignore[attr-defined,misc]
 _set_is_safe = UUID.is_safe.__set__  # type: ignore[attr-defined,misc]
+_unknown_safety = SafeUUID.unknown
+_from_bytes = int.from_bytes
 _new = object.__new__
 
 
 def decode_uuid(raw: bytes) -> UUID:
     """The uuid of 16 bytes."""
+    number = _from_bytes(raw, "big")
+    if number:
+        value = _new(UUID)
+        _set_int(value, number)
+        _set_is_safe(value, _unknown_safety)
+        return value
+    # A slice at the end of the data is empty: stop there. (One that is cut short is found out by
+    # whatever is read next, as everywhere.)
     if len(raw) != 16:
         raise Malformed
-    number = int.from_bytes(raw, "big")
-    if number == 0:
-        return NULL_UUID
-    value = _new(UUID)
-    _set_int(value, number)
-    _set_is_safe(value, SafeUUID.unknown)
-    return value
+    return NULL_UUID
 
 
 def as_list(value: Any) -> list[Any] | tuple[Any, ...]:
