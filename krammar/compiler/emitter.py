@@ -131,9 +131,8 @@ class Emitter:
             known = json.loads(self._cache(protocol).read_bytes())
         except (OSError, ValueError):
             return None
-        targets = [self.out / path for path, _, _ in self._targets(protocol)]
-        current = {"inputs": inputs, "outputs": self._digests(targets)}
-        return targets if known == current else None
+        note = self._note(protocol, inputs)
+        return [self.out / path for path in note["outputs"]] if known == note else None
 
     def remember(self, protocol: ir.Protocol, inputs: str) -> None:
         """Note what was made of which inputs, so that the next run need not render it again.
@@ -141,18 +140,20 @@ class Emitter:
         The note lies in a folder of its own that git ignores, and losing it costs only time.
         """
         cache = self._cache(protocol)
-        targets = [self.out / path for path, _, _ in self._targets(protocol)]
-        note = {"inputs": inputs, "outputs": self._digests(targets)}
         replace_file(cache.parent / ".gitignore", b"*\n")
-        replace_file(cache, json.dumps(note).encode())
+        replace_file(cache, json.dumps(self._note(protocol, inputs)).encode())
 
     def _cache(self, protocol: ir.Protocol) -> Path:
         name = ".".join(part for part in (self.label, *Path(protocol.package).parts) if part)
         return self.out / CACHE_FOLDER / f"{name}.json"
 
-    def _digests(self, targets: Iterable[Path]) -> dict[str, str]:
-        texts = {target.relative_to(self.out).as_posix(): _read(target) for target in targets}
-        return {path: "" if text is None else _digest(text) for path, text in texts.items()}
+    def _note(self, protocol: ir.Protocol, inputs: str) -> dict[str, Any]:
+        """A package's inputs, and a digest of each of its files as it lies there now."""
+        outputs = {}
+        for path, _, _ in self._targets(protocol):
+            text = _read(self.out / path)
+            outputs[path.as_posix()] = "" if text is None else _digest(text)
+        return {"inputs": inputs, "outputs": outputs}
 
     def check_places(self, protocols: Iterable[ir.Protocol]) -> None:
         """Raise SourceError if two packages would be written to one place: if a folder is called as
