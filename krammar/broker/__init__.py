@@ -1,0 +1,1 @@
+"""A Kafka-compatible broker of one node, made of the generated classes."""

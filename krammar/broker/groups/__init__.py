@@ -1,0 +1,1 @@
+"""The group coordinator: members, generations and committed offsets."""

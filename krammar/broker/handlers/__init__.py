@@ -1,0 +1,1 @@
+"""Handlers: what stands between a request and the parts of the broker that know the answer."""
