@@ -239,6 +239,15 @@ class _Connection:
         """The bytes that came and were not made into an event yet."""
         return self._frames.buffered
 
+    @property
+    def max_frame(self) -> int:
+        """The largest frame that is accepted, in bytes; it can be changed between frames."""
+        return self._frames.max_frame
+
+    @max_frame.setter
+    def max_frame(self, size: int) -> None:
+        self._frames.max_frame = size
+
     def _closed(self, unanswered: int) -> ConnectionClosed | None:
         if not self._ended:
             return None
@@ -289,6 +298,11 @@ class ServerConnection(_Connection):
             )
         self._waiting.append(event)
         return event
+
+    def next_raw(self) -> bytes | None:
+        """The next frame as it is, for what stands between requests: the tokens that follow
+        SaslHandshake v0. None until it is whole. Raises FrameError."""
+        return self._frames.next_frame()
 
     def events(self) -> Iterator[RequestReceived | InvalidRequest | ConnectionClosed]:
         """The events that the bytes so far make up; ends behind ConnectionClosed."""
