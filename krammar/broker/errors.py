@@ -20,3 +20,7 @@ class ApiError(Exception):
         super().__init__(code.name if message is None else f"{code.name}: {message}")
         self.code = code
         self.message = message
+
+
+class CloseConnection(Exception):
+    """There is no way to answer but to close the connection, such as for a failed Produce with acks 0."""

@@ -12,13 +12,13 @@ import asyncio
 import inspect
 import logging
 import ssl
-from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import kafka_wire
 
 from krammar.broker import apis
+from krammar.broker.errors import CloseConnection
 from krammar.broker.session import Session
 from krammar.wire.connection import (
     ConnectionClosed,
@@ -235,15 +235,22 @@ class Connection(asyncio.BufferedProtocol):
         if not session.authenticated and event.api_key not in apis.HANDSHAKE:
             self._refuse(f"{type(event.request).__name__} before authentication")
             return False
-        if session.expires_at is not None and event.api_key not in apis.HANDSHAKE:
-            if self.broker.now_ms() > session.expires_at:
-                self._refuse("the login has expired and was not renewed")
-                return False
+        expires = session.expires_at
+        if (
+            expires is not None
+            and event.api_key not in apis.HANDSHAKE
+            and self.broker.now_ms() > expires
+        ):
+            self._refuse("the login has expired and was not renewed")
+            return False
         session.client_id = event.header.client_id
         try:
             response = apis.handler(event.api_key)(
                 self.broker, session, event.request, event.version
             )
+        except CloseConnection as error:
+            self._refuse(str(error))
+            return False
         except Exception:
             self._failed(event)
             return False

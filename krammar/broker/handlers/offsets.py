@@ -1,0 +1,137 @@
+"""ListOffsets and OffsetForLeaderEpoch: which offsets a partition has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_wire import (
+    ErrorCode,
+    IsolationLevel,
+    ListOffsetsRequest,
+    ListOffsetsRequestTopicPartition,
+    ListOffsetsResponse,
+    ListOffsetsResponseTopic,
+    ListOffsetsResponseTopicPartition,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponseTopic,
+    OffsetForLeaderEpochResponseTopicPartition,
+)
+
+from krammar.broker.errors import ApiError
+
+if TYPE_CHECKING:
+    from krammar.broker.broker import Broker
+    from krammar.broker.session import Session
+    from krammar.broker.storage.log import PartitionLog
+
+# Timestamps that stand for something else, each with the version that first has it.
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3  # KIP-734
+EARLIEST_LOCAL = -4  # KIP-405
+LATEST_TIERED = -5  # KIP-1005
+EARLIEST_PENDING_UPLOAD = -6  # KIP-1023
+_SINCE = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+
+
+def partition_of(
+    broker: Broker, topic: str, index: int, current_leader_epoch: int = -1
+) -> PartitionLog:
+    """The log of a partition, and whether the client's idea of its leader is of today (KIP-320).
+
+    Raises ApiError.
+    """
+    log = broker.logs.get(topic, index)
+    if log is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if current_leader_epoch != -1:
+        epoch = broker.cluster.topics[topic].partitions[index].leader_epoch
+        if current_leader_epoch < epoch:
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+        if current_leader_epoch > epoch:
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    return log
+
+
+def list_offsets(
+    broker: Broker, session: Session, request: ListOffsetsRequest, version: int
+) -> ListOffsetsResponse:
+    asked = [
+        (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
+    ]
+    twice = (
+        {key for key in asked if asked.count(key) > 1} if len(set(asked)) < len(asked) else set()
+    )
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for part in topic.partitions:
+            response = ListOffsetsResponseTopicPartition(partition_index=part.partition_index)
+            try:
+                if (topic.name, part.partition_index) in twice:
+                    raise ApiError(ErrorCode.INVALID_REQUEST)
+                _look_up(broker, topic.name, part, request.isolation_level, version, response)
+            except ApiError as error:
+                response.error_code = error.code
+            partitions.append(response)
+        topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _look_up(
+    broker: Broker,
+    topic: str,
+    part: ListOffsetsRequestTopicPartition,
+    isolation_level: int,
+    version: int,
+    response: ListOffsetsResponseTopicPartition,
+) -> None:
+    timestamp = part.timestamp
+    log = partition_of(broker, topic, part.partition_index, part.current_leader_epoch)
+    if timestamp < 0 and version < _SINCE.get(timestamp, 99):
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+    committed = isolation_level == IsolationLevel.READ_COMMITTED
+    end = log.last_stable_offset if committed else log.end_offset
+    found: tuple[int, int] | None
+    if timestamp == LATEST:
+        found = (-1, end)
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        found = (-1, log.log_start_offset)
+    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        found = None  # nothing is ever tiered here
+    elif timestamp == MAX_TIMESTAMP:
+        found = log.offset_of_max_timestamp()
+    else:
+        found = log.offset_for_timestamp(timestamp)
+        if found is not None and found[1] >= end:
+            found = None
+    if found is not None:
+        response.timestamp, response.offset = found
+        response.leader_epoch = max(log.latest_epoch, 0)
+
+
+def offset_for_leader_epoch(
+    broker: Broker, session: Session, request: OffsetForLeaderEpochRequest, version: int
+) -> OffsetForLeaderEpochResponse:
+    """Where the records of a leader's epoch end, so that a client finds out about truncation (KIP-320)."""
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for part in topic.partitions:
+            response = OffsetForLeaderEpochResponseTopicPartition(partition=part.partition)
+            try:
+                log = partition_of(broker, topic.topic, part.partition, part.current_leader_epoch)
+                response.leader_epoch, response.end_offset = log.epoch_end_offset(part.leader_epoch)
+            except ApiError as error:
+                response.error_code = error.code
+            partitions.append(response)
+        topics.append(OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(topics=topics)
