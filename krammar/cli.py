@@ -482,3 +482,81 @@ def tap(
 
 if __name__ == "__main__":
     main()
+
+
+@main.command(
+    epilog=_examples(
+        "krammar broker --data-dir data",
+        "krammar broker --data-dir data --port 9093 --override num.partitions=4",
+        "krammar broker server.properties          # as Kafka's own start script takes it",
+        "krammar broker --data-dir data --fsync always   # survives a power cut too",
+    )
+)
+@click.argument(
+    "properties", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
+)
+@click.option("--data-dir", type=_FOLDER, help="Where logs and metadata are kept (log.dirs).")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Listen on this port of loopback. 0 is any free one.  [default: 9092]",
+)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The same as PROPERTIES.",
+)
+@click.option(
+    "--override",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting by Kafka's name, before those of the file. Can be repeated.",
+)
+@click.option(
+    "--fsync",
+    type=click.Choice(["always", "interval", "never"]),
+    help="When data is written through to the disk: before each answer, now and then, or when the "
+    "system likes to. A crash of the broker loses nothing in any case.  [default: interval]",
+)
+def broker(
+    properties: Path | None,
+    data_dir: Path | None,
+    port: int | None,
+    config: Path | None,
+    override: tuple[str, ...],
+    fsync: str | None,
+) -> None:
+    """Run a Kafka-compatible broker of one node.
+
+    It takes Kafka's server.properties, keeps its data in Kafka's own files, and starts on folders
+    that Kafka has written. It serves until it gets INT or TERM.
+    """
+    import time
+
+    started = time.perf_counter()
+    from krammar.broker.config import BrokerConfig, ConfigError
+    from krammar.broker.errors import BrokerError
+    from krammar.broker.run import run
+
+    if properties is not None and config is not None:
+        raise click.UsageError("give PROPERTIES or --config, not both")
+    source = properties or config
+    overrides = {}
+    for setting in override:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise click.UsageError(f"--override {setting}: needs KEY=VALUE")
+        overrides[key.strip()] = value.strip()
+    if data_dir is not None:
+        overrides["log.dirs"] = str(data_dir)
+    elif source is None:
+        raise click.UsageError("give --data-dir, or a server.properties with log.dirs")
+    if port is not None:
+        overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
+    if fsync is not None:
+        overrides["krammar.fsync"] = fsync
+    try:
+        settings = BrokerConfig.from_properties(source if source is not None else "", overrides)
+        run(settings, click.echo, started)
+    except (BrokerError, ConfigError) as error:
+        raise click.ClickException(str(error)) from None

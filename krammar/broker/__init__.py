@@ -1,1 +1,37 @@
-"""A Kafka-compatible broker of one node, made of the generated classes."""
+"""A Kafka-compatible broker of one node, made of the generated classes.
+
+```python
+from krammar.broker import Broker
+
+with Broker.start() as broker:
+    print(broker.bootstrap_servers)
+```
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from krammar.broker.broker import Broker as Broker
+    from krammar.broker.config import BrokerConfig as BrokerConfig
+    from krammar.broker.config import ConfigError as ConfigError
+    from krammar.broker.errors import BrokerError as BrokerError
+
+_MODULES = {
+    "Broker": "broker",
+    "BrokerConfig": "config",
+    "BrokerError": "errors",
+    "ConfigError": "config",
+}
+
+__all__ = ["Broker", "BrokerConfig", "BrokerError", "ConfigError"]
+
+
+def __getattr__(name: str) -> Any:
+    # The parts import this package too, for their own names; the broker is loaded when it is asked for.
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,0 +1,60 @@
+"""What ``krammar broker`` does: start, say where, serve until a signal comes, stop in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from krammar import __version__
+from krammar.broker.broker import Broker, new_event_loop
+from krammar.broker.config import BrokerConfig
+
+
+def run(config: BrokerConfig, write: Callable[[str], None], started: float) -> None:
+    """Serve until INT or TERM. ``started`` is the ``time.perf_counter()`` of the start that is told of.
+
+    Raises BrokerError and ConfigError where the broker cannot start.
+    """
+    logging.basicConfig(
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(message)s",
+        level=logging.WARNING,
+    )
+    for warning in config.warnings:
+        write(f"warning: {warning}")
+
+    async def serve() -> None:
+        broker = Broker(config)
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        async with broker:
+            topics = broker.cluster.topics.values()
+            partitions = sum(len(topic.partitions) for topic in topics)
+            write(
+                f"krammar broker {__version__}: node {config.node_id} of cluster "
+                f"{broker.cluster.cluster_id}"
+            )
+            write(
+                f"{_number(len(topics), 'topic')} with {_number(partitions, 'partition')} in "
+                + ", ".join(map(str, config.log_dirs))
+            )
+            for listener in config.listeners:
+                host, port = broker.addresses[listener.name]
+                write(f"{listener.protocol} listening on {host}:{port}")
+            write(f"ready after {(time.perf_counter() - started) * 1000:.0f} ms")
+            await stop.wait()
+            write("stopping")
+        write("stopped: logs are closed")
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve())
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
