@@ -1,0 +1,235 @@
+"""What a configuration key is: its type, its default, what values it takes, and how text becomes a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from kafka_wire import ConfigType
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+BOOLEAN = ConfigType.BOOLEAN
+STRING = ConfigType.STRING
+INT = ConfigType.INT
+SHORT = ConfigType.SHORT
+LONG = ConfigType.LONG
+DOUBLE = ConfigType.DOUBLE
+LIST = ConfigType.LIST
+CLASS = ConfigType.CLASS
+PASSWORD = ConfigType.PASSWORD
+
+
+class ConfigError(ValueError):
+    """A configuration value that cannot be used.
+
+    ``name`` and ``value`` are the key and its text (None where it has none), ``reason`` says what is
+    wrong, ``origin`` where the text stands ("line 12 of server.properties"), or is empty. A secret
+    never gets into the message.
+    """
+
+    def __init__(self, name: str, value: str | None, reason: str, origin: str = "") -> None:
+        self.name = name
+        self.value = value
+        self.reason = reason
+        self.origin = origin
+        shown = "" if value is None else f" {value!r}:"
+        where = f" ({origin})" if origin else ""
+        super().__init__(f"{name}:{shown} {reason}{where}")
+
+    @property
+    def api_message(self) -> str:
+        """The text that a response carries, worded as Kafka words it."""
+        if self.reason.startswith("Configuration '"):
+            return self.reason
+        value = "null" if self.value is None else self.value
+        return f"Invalid value {value} for configuration {self.name}: {self.reason}"
+
+    def at(self, origin: str) -> ConfigError:
+        """The same error, with the place of the text."""
+        return ConfigError(self.name, self.value, self.reason, origin)
+
+
+class UpdateMode(Enum):
+    """How a broker's key may be changed while it runs."""
+
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+# Takes the key and a parsed value; raises ConfigError for one that is out of its range.
+Validator = Callable[[str, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDef:
+    """One key of a topic's or a broker's configuration.
+
+    ``default``   as text; None for no value
+    ``doc``       one sentence
+    ``synonyms``  for a topic's key: the broker's keys that stand in for it, the first that is set wins, each
+                  with the factor that turns its value into the topic's (hours into milliseconds)
+    ``effect``    whether this broker acts on it; a key without effect is known, checked and shown
+    ``internal``  taken, but never shown
+    """
+
+    name: str
+    type: ConfigType
+    default: str | None = None
+    validator: Validator | None = None
+    doc: str = ""
+    synonyms: tuple[tuple[str, int], ...] = ()
+    mode: UpdateMode = UpdateMode.READ_ONLY
+    effect: bool = True
+    internal: bool = False
+
+    @property
+    def sensitive(self) -> bool:
+        """Whether the value is a secret, which no response and no log shows."""
+        return self.type is ConfigType.PASSWORD
+
+    @property
+    def read_only(self) -> bool:
+        return self.mode is UpdateMode.READ_ONLY
+
+    @property
+    def synonym(self) -> str | None:
+        """The first of the broker's keys for a topic's key."""
+        return self.synonyms[0][0] if self.synonyms else None
+
+    def parse(self, text: str | None) -> Any:
+        """The value that a text means: bool, int, float, list[str] or str, None for no text.
+
+        Raises ConfigError for text that is not of the key's type or out of its range.
+        """
+        value = None if text is None else self._convert(text)
+        if self.validator is not None:
+            self.validator(self.name, value)
+        return value
+
+    def _convert(self, text: str) -> Any:
+        if self.type is PASSWORD:
+            return text
+        text = text.strip()
+        if self.type is STRING or self.type is CLASS:
+            return text
+        if self.type is LIST:
+            return split_list(text)
+        if self.type is BOOLEAN:
+            lowered = text.lower()
+            if lowered not in ("true", "false"):
+                raise ConfigError(self.name, text, "Expected value to be either true or false")
+            return lowered == "true"
+        if self.type is DOUBLE:
+            if not _FLOAT.fullmatch(text):
+                raise ConfigError(self.name, text, "Not a number of type DOUBLE")
+            return float(text)
+        bits = _BITS[self.type]
+        if not _INTEGER.fullmatch(text) or not -(1 << bits) <= int(text) < (1 << bits):
+            raise ConfigError(self.name, text, f"Not a number of type {self.type.name}")
+        return int(text)
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_BITS = {INT: 31, SHORT: 15, LONG: 63}
+_COMMA = re.compile(r"\s*,\s*")
+
+
+def split_list(text: str) -> list[str]:
+    """The values of a text with commas between them; white space around them does not count."""
+    text = text.strip()
+    return _COMMA.split(text) if text else []
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, list):
+        return f"[{', '.join(value)}]"
+    return None if value is None else str(value)
+
+
+def at_least(minimum: float) -> Validator:
+    return between(minimum, None)
+
+
+def between(minimum: float, maximum: float | None) -> Validator:
+    def check(name: str, value: Any) -> None:
+        if value is None:
+            raise ConfigError(name, None, "Value must be non-null")
+        if value < minimum:
+            raise ConfigError(name, _text(value), f"Value must be at least {minimum}")
+        if maximum is not None and value > maximum:
+            raise ConfigError(name, _text(value), f"Value must be no more than {maximum}")
+
+    return check
+
+
+def one_of(*names: str, ignore_case: bool = False) -> Validator:
+    how = " (case insensitive)" if ignore_case else ""
+
+    def check(name: str, value: Any) -> None:
+        if value not in names and not (ignore_case and value and value.upper() in names):
+            raise ConfigError(name, value, f"String must be one of{how}: {', '.join(names)}")
+
+    return check
+
+
+def each_of(*names: str) -> Validator:
+    """For lists, which may be empty: every value is one of some names."""
+
+    def check(name: str, value: Any) -> None:
+        any_list(name, value)
+        for item in value or ():
+            if item not in names:
+                raise ConfigError(name, item, f"String must be one of: {', '.join(names)}")
+
+    return check
+
+
+def any_list(name: str, value: Any) -> None:
+    """For lists, which may be empty: no value between two commas is."""
+    if value and "" in value:
+        raise ConfigError(
+            name, ",".join(value), f"Configuration '{name}' values must not be empty."
+        )
+
+
+def filled_list(name: str, value: Any) -> None:
+    """For lists that have a value."""
+    if value is not None and not value:
+        raise ConfigError(
+            name,
+            "",
+            f"Configuration '{name}' must not be empty. Valid values include: any non-empty value",
+        )
+    any_list(name, value)
+
+
+def filled_string(name: str, value: Any) -> None:
+    if value == "":
+        raise ConfigError(name, value, "String must be non-empty")
+
+
+def gzip_level(name: str, value: Any) -> None:
+    """-1 stands for the codec's own choice."""
+    if value != -1 and not (value is not None and 1 <= value <= 9):
+        raise ConfigError(name, _text(value), "Value must be between 1 and 9 or equal to -1")
+
+
+def throttled_replicas(name: str, value: Any) -> None:
+    """``*`` for all, or ``partition:broker`` pairs."""
+    if value != ["*"] and not all(_PAIR.fullmatch(item) for item in value or ()):
+        raise ConfigError(
+            name,
+            _text(value),
+            f"{name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        )
+
+
+_PAIR = re.compile(r"[0-9]+:[0-9]+")
