@@ -1,0 +1,454 @@
+"""The cluster's metadata: topics, settings, credentials, features, as ``__cluster_metadata-0`` has them.
+
+This broker is the only controller of its cluster. What changes is written to the log as one batch, and
+only then is it in effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafka_wire import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    ConfigResourceType,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    LeaderChangeMessageVoter,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterBrokerRecordEndPoint,
+    RegisterBrokerRecordFeature,
+    RemoveTopicRecord,
+    SecurityProtocol,
+    TopicRecord,
+    VotersRecord,
+    VotersRecordVoter,
+    VotersRecordVoterEndpoint,
+    VotersRecordVoterKRaftVersionFeature,
+)
+
+from krammar.broker.errors import ApiError, BrokerError
+from krammar.broker.meta_properties import (
+    MetaProperties,
+    format_uuid,
+    random_uuid,
+    read_meta_properties,
+    write_meta_properties,
+)
+from krammar.broker.metadata_image import (
+    INTERNAL_TOPICS,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    OLDEST_LEVEL,
+    Image,
+    Partition,
+    Topic,
+)
+from krammar.broker.metadata_log import MetadataLog
+from krammar.broker.metadata_records import LEVEL_3_7_IV2, LEVEL_4_0_IV3, LEVEL_4_4_IV2
+from krammar.wire.errors import DecodeError
+from krammar.wire.message import Codec
+from krammar.wire.records import ControlRecord, ControlRecordType
+
+if TYPE_CHECKING:
+    from kafka_wire import UserScramCredentialRecord
+
+    from krammar.broker.config import BrokerConfig, Listener
+
+__all__ = ["INTERNAL_TOPICS", "ClusterMetadata", "Partition", "Topic"]
+
+FOLDER = "__cluster_metadata-0"
+TRANSACTION_VERSION = "transaction.version"
+# A new folder's features: the metadata.version of Kafka 4.0, so that every Kafka 4 can read it.
+NEW_FEATURES = ((METADATA_VERSION, LEVEL_4_0_IV3), (TRANSACTION_VERSION, 2))
+# Name and levels of what a registration says this software knows.
+SUPPORTED_FEATURES = (
+    (KRAFT_VERSION, 0, 1),
+    (METADATA_VERSION, OLDEST_LEVEL, LEVEL_4_4_IV2),
+    (TRANSACTION_VERSION, 0, 2),
+)
+UNASSIGNED_DIRECTORY = UUID(int=1)
+# Kafka's default of `metadata.log.max.record.bytes.between.snapshots`.
+SNAPSHOT_BYTES = 20 << 20
+# On close, a snapshot replaces a log of at least this size that has more than four records for each
+# that a snapshot would have.
+GARBAGE_BYTES = 1 << 20
+GARBAGE_FACTOR = 4
+
+
+class ClusterMetadata:
+    """What the cluster knows of itself. Made by ``open``.
+
+    ``cluster_id``        in Kafka's text form
+    ``topics``            by name; ``topics_by_id`` by id. ``__cluster_metadata`` is none of them
+    ``features``          level by name of the features that are on
+    ``configs``           what was set dynamically, by (resource type, resource name), then by key
+    ``scram``             credential by (mechanism, user)
+    ``next_producer_id``  the first that no block has yet
+    ``directory_ids``     of the log directories, in the order of ``log.dirs``
+    """
+
+    cluster_id: str
+    directory_ids: list[UUID]
+
+    def __init__(
+        self, log: MetadataLog, node_id: int, now_ms: Callable[[], int], warn: Callable[[str], None]
+    ) -> None:
+        self.node_id = node_id
+        self._log = log
+        self._now_ms = now_ms
+        self._warn = warn
+        self._image = Image(node_id)
+        self._records_read = 0
+        self._unknown: set[int] = set()
+        self._kraft: tuple[KRaftVersionRecord, VotersRecord] | None = None
+        self._leading = False
+        # Whether the log ends inside of a transaction that will never end.
+        self._abandoned = False
+        self._snapshot_bytes = SNAPSHOT_BYTES
+
+    @classmethod
+    def open(
+        cls,
+        metadata_dir: Path,
+        config: BrokerConfig,
+        *,
+        now_ms: Callable[[], int],
+        warn: Callable[[str], None],
+    ) -> ClusterMetadata:
+        """Read the folder ``__cluster_metadata-0`` in ``metadata_dir``, or make it.
+
+        ``meta.properties`` is written where it is missing in a log directory. Raises BrokerError for
+        what cannot be read or written.
+        """
+        log = MetadataLog(metadata_dir / FOLDER, fsync=config.fsync != "never", warn=warn)
+        self = cls(log, config.node_id, now_ms, warn)
+        self._identify(metadata_dir, config.log_dirs)
+        self._read()
+        if log.end_offset == 0:
+            self._format(config)
+        return self
+
+    def close(self) -> None:
+        """Close the log; first make a snapshot if most of it is out of date."""
+        log = self._log
+        if log.size >= GARBAGE_BYTES:
+            live = sum(1 for _ in self._image.records())
+            if self._records_read > GARBAGE_FACTOR * live:
+                self._snapshot()
+        log.close()
+
+    # What is known.
+
+    @property
+    def topics(self) -> dict[str, Topic]:
+        return self._image.topics
+
+    @property
+    def topics_by_id(self) -> dict[UUID, Topic]:
+        return self._image.topics_by_id
+
+    @property
+    def features(self) -> dict[str, int]:
+        return self._image.features
+
+    @property
+    def configs(self) -> dict[tuple[int, str], dict[str, str]]:
+        return self._image.configs
+
+    @property
+    def scram(self) -> dict[tuple[int, str], UserScramCredentialRecord]:
+        return self._image.scram
+
+    @property
+    def next_producer_id(self) -> int:
+        return self._image.next_producer_id
+
+    # Changing it. All raise ApiError(KAFKA_STORAGE_ERROR) if the log cannot be written; nothing has
+    # changed then.
+
+    def append(self, records: Sequence[Codec]) -> None:
+        """Write records as one batch, then apply them."""
+        if not records:
+            return
+        self._lead()
+        self._write(records)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        *,
+        topic_id: UUID | None = None,
+    ) -> Topic:
+        """Add a topic, with this node as the replica of each partition. Nothing is validated."""
+        if topic_id is None:
+            topic_id = random_uuid()
+        records: list[Codec] = [TopicRecord(name=name, topic_id=topic_id)]
+        for key, value in (configs or {}).items():
+            records.append(_config_record(ConfigResourceType.TOPIC, name, key, value))
+        records += self._new_partitions(topic_id, range(partitions))
+        self.append(records)
+        return self.topics_by_id[topic_id]
+
+    def delete_topic(self, topic: Topic) -> None:
+        """Remove a topic and its settings."""
+        self.append([RemoveTopicRecord(topic_id=topic.topic_id)])
+
+    def add_partitions(self, topic: Topic, count: int) -> None:
+        """Grow a topic to ``count`` partitions in all."""
+        self.append(self._new_partitions(topic.topic_id, range(len(topic.partitions), count)))
+
+    def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set entries of a resource's dynamic settings; None takes one away."""
+        self.append(
+            [_config_record(resource_type, name, key, value) for key, value in changes.items()]
+        )
+
+    def allocate_producer_ids(self, count: int) -> int:
+        """Reserve ``count`` producer ids for good and return the first."""
+        first = self.next_producer_id
+        own = self._image.brokers.get(self.node_id)
+        record = ProducerIdsRecord(
+            broker_id=self.node_id,
+            broker_epoch=-1 if own is None else own.broker_epoch,
+            next_producer_id=first + count,
+        )
+        self.append([record])
+        return first
+
+    def register(self, listeners: Iterable[tuple[Listener, str, int]]) -> None:
+        """Tell where this node is reached: its listeners, each with its advertised host and port.
+
+        Written only if the log says something else. Raises BrokerError.
+        """
+        end_points = [
+            RegisterBrokerRecordEndPoint(
+                name=listener.name,
+                host=host,
+                port=port,
+                security_protocol=SecurityProtocol[listener.protocol],
+            )
+            for listener, host, port in listeners
+        ]
+        known = self._image.brokers.get(self.node_id)
+        if (
+            known is not None
+            and known.end_points == end_points
+            and known.log_dirs == self.directory_ids
+            and not known.fenced
+        ):
+            return
+        try:
+            self._lead()
+            record = RegisterBrokerRecord(
+                broker_id=self.node_id,
+                incarnation_id=random_uuid(),
+                broker_epoch=self._log.end_offset,
+                end_points=end_points,
+                features=[
+                    RegisterBrokerRecordFeature(
+                        name=name, min_supported_version=low, max_supported_version=high
+                    )
+                    for name, low, high in SUPPORTED_FEATURES
+                ],
+                fenced=False,
+                log_dirs=self.directory_ids if self._image.level >= LEVEL_3_7_IV2 else [],
+            )
+            self._write([record])
+        except ApiError as error:
+            raise BrokerError(str(error.message)) from None
+
+    def _new_partitions(self, topic_id: UUID, indexes: Iterable[int]) -> list[Codec]:
+        directory = UNASSIGNED_DIRECTORY
+        if len(self.directory_ids) == 1:
+            directory = self.directory_ids[0]
+        directories = [directory] if self._image.level >= LEVEL_3_7_IV2 else []
+        return [
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=[self.node_id],
+                isr=[self.node_id],
+                leader=self.node_id,
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=directories,
+            )
+            for index in indexes
+        ]
+
+    # The log.
+
+    def _identify(self, metadata_dir: Path, log_dirs: Sequence[Path]) -> None:
+        """Read the directories' ``meta.properties``, or make them."""
+        directories = list(log_dirs)
+        if metadata_dir not in directories:
+            directories.append(metadata_dir)
+        found = {directory: read_meta_properties(directory) for directory in directories}
+        ids = {
+            properties.cluster_id: directory
+            for directory, properties in found.items()
+            if properties is not None and properties.cluster_id is not None
+        }
+        if len(ids) > 1:
+            listing = ", ".join(f"{directory} has {name}" for name, directory in ids.items())
+            raise BrokerError(
+                f"the log directories belong to different clusters: {listing}; "
+                "take those of other clusters out of log.dirs"
+            )
+        self.cluster_id = next(iter(ids), None) or format_uuid(random_uuid())
+        directory_ids = {}
+        for directory, properties in found.items():
+            known = properties or MetaProperties()
+            node_id = self.node_id if known.node_id is None else known.node_id
+            if node_id != self.node_id:
+                self._warn(
+                    f"{directory}: was written by node {node_id}; it is served as node {self.node_id}"
+                )
+            directory_ids[directory] = known.directory_id or random_uuid()
+            full = MetaProperties(self.cluster_id, node_id, directory_ids[directory])
+            if full != properties:
+                write_meta_properties(directory, full)
+        self.directory_ids = [directory_ids[directory] for directory in log_dirs]
+
+    def _read(self) -> None:
+        transaction: list[Codec] | None = None
+        for entry in self._log.read():
+            content = entry.content
+            self._records_read += 1
+            if isinstance(content, int):
+                if content not in self._unknown:
+                    self._unknown.add(content)
+                    self._warn(
+                        f"{self._log.directory}: records of the unknown type {content} are skipped, "
+                        f"the first at offset {entry.offset}"
+                    )
+            elif isinstance(content, ControlRecord):
+                self._control(content)
+            # Between these two records nothing is in effect before the end is there (KIP-868).
+            elif type(content).__name__ == "BeginTransactionRecord":
+                transaction = []
+            elif type(content).__name__ == "EndTransactionRecord":
+                for record in transaction or ():
+                    self._image.apply(record)
+                transaction = None
+            elif type(content).__name__ == "AbortTransactionRecord":
+                transaction = None
+            elif transaction is not None:
+                transaction.append(content)
+            else:
+                self._image.apply(content)
+        self._abandoned = transaction is not None
+
+    def _control(self, control: ControlRecord) -> None:
+        try:
+            if control.type == ControlRecordType.KRAFT_VERSION:
+                level = KRaftVersionRecord.decode(control.value or b"")
+                voters = VotersRecord() if self._kraft is None else self._kraft[1]
+                self._kraft = level, voters
+                if level.k_raft_version > 0:
+                    self._image.features[KRAFT_VERSION] = level.k_raft_version
+            elif control.type == ControlRecordType.KRAFT_VOTERS:
+                known = KRaftVersionRecord() if self._kraft is None else self._kraft[0]
+                self._kraft = known, VotersRecord.decode(control.value or b"")
+        except DecodeError as error:
+            raise BrokerError(
+                f"{self._log.directory}: the control record at offset {control.offset} cannot be "
+                f"read: {error}; restore the folder from a copy"
+            ) from None
+
+    def _format(self, config: BrokerConfig) -> None:
+        """Write what a log begins with: what Kafka's format command has prepared, or what it would."""
+        records = self._log.bootstrap()
+        if not records:
+            records = [
+                FeatureLevelRecord(name=name, feature_level=level) for name, level in NEW_FEATURES
+            ]
+            if self._kraft is None:
+                self._kraft = KRaftVersionRecord(k_raft_version=1), self._voters(config)
+                self._image.features[KRAFT_VERSION] = 1
+        try:
+            self.append(
+                [
+                    BeginTransactionRecord(name="Bootstrap records"),
+                    *records,
+                    EndTransactionRecord(),
+                ]
+            )
+        except ApiError as error:
+            raise BrokerError(str(error.message)) from None
+
+    def _voters(self, config: BrokerConfig) -> VotersRecord:
+        """This node as the only voter, where Kafka's controller would listen."""
+        return VotersRecord(
+            voters=[
+                VotersRecordVoter(
+                    voter_id=self.node_id,
+                    voter_directory_id=self.directory_ids[0],
+                    endpoints=[
+                        VotersRecordVoterEndpoint(name="CONTROLLER", host="localhost", port=9093)
+                    ],
+                    k_raft_version_feature=VotersRecordVoterKRaftVersionFeature(
+                        min_supported_version=0, max_supported_version=1
+                    ),
+                )
+            ]
+        )
+
+    def _lead(self) -> None:
+        """Begin an epoch of our own before the first record that this process writes."""
+        if self._leading:
+            return
+        voter = LeaderChangeMessageVoter(voter_id=self.node_id)
+        message = LeaderChangeMessage(
+            leader_id=self.node_id, voters=[voter], granting_voters=[voter]
+        )
+        controls = [ControlRecord(ControlRecordType.LEADER_CHANGE, value=message.encode())]
+        if self._log.end_offset == 0 and self._kraft is not None:
+            level, voters = (part.encode() for part in self._kraft)
+            controls.append(ControlRecord(ControlRecordType.KRAFT_VERSION, value=level))
+            controls.append(ControlRecord(ControlRecordType.KRAFT_VOTERS, value=voters))
+        self._log.append_control(controls, self._log.epoch + 1, self._now_ms())
+        self._leading = True
+        if self._abandoned:
+            self._abandoned = False
+            self._write([AbortTransactionRecord(reason="the writer was gone")])
+
+    def _write(self, records: Sequence[Codec]) -> None:
+        level = self._image.level
+        for record in records:
+            if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
+                level = record.feature_level
+        self._log.append(records, level, self._now_ms())
+        self._records_read += len(records)
+        for record in records:
+            if not isinstance(record, (BeginTransactionRecord, EndTransactionRecord)):
+                self._image.apply(record)
+        if self._log.size > self._snapshot_bytes:
+            self._snapshot()
+
+    def _snapshot(self) -> None:
+        """Write a snapshot and begin the log anew; if that fails the log goes on as it is."""
+        if self._unknown:
+            return  # their records would be lost
+        image = self._image
+        try:
+            self._log.snapshot(image.records(), image.level, self._now_ms(), self._kraft)
+            self._records_read = 0
+        except OSError as error:
+            self._warn(f"{self._log.directory}: no snapshot: {error.strerror}; the log goes on")
+            self._snapshot_bytes = self._log.size * 2
+
+
+def _config_record(resource_type: int, resource: str, key: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(resource_type=resource_type, resource_name=resource, name=key, value=value)
