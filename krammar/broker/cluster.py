@@ -110,6 +110,7 @@ class ClusterMetadata:
         self._records_read = 0
         self._unknown: set[int] = set()
         self._kraft: tuple[KRaftVersionRecord, VotersRecord] | None = None
+        self._rack: str | None = None
         self._leading = False
         # Whether the log ends inside of a transaction that will never end.
         self._abandoned = False
@@ -131,6 +132,7 @@ class ClusterMetadata:
         """
         log = MetadataLog(metadata_dir / FOLDER, fsync=config.fsync != "never", warn=warn)
         self = cls(log, config.node_id, now_ms, warn)
+        self._rack = config.get("broker.rack")
         self._identify(metadata_dir, config.log_dirs)
         self._read()
         if log.end_offset == 0:
@@ -245,6 +247,7 @@ class ClusterMetadata:
             known is not None
             and known.end_points == end_points
             and known.log_dirs == self.directory_ids
+            and known.rack == self._rack
             and not known.fenced
         ):
             return
@@ -261,6 +264,7 @@ class ClusterMetadata:
                     )
                     for name, low, high in SUPPORTED_FEATURES
                 ],
+                rack=self._rack,
                 fenced=False,
                 log_dirs=self.directory_ids if self._image.level >= LEVEL_3_7_IV2 else [],
             )
