@@ -1,0 +1,488 @@
+"""What the brokers write for each other: content made through a client, and all that a client can see of it.
+
+``write`` leaves the same content in either broker; ``observe`` reads a broker back into plain values, so
+that two brokers on the same folder can be compared with ``==``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+WAIT = 30.0
+
+# Long enough that no transaction that is left open is aborted for its age.
+OPEN_TRANSACTION_MS = 900_000
+
+DYNAMIC = frozenset(
+    source.value
+    for source in (
+        ConfigSource.DYNAMIC_TOPIC_CONFIG,
+        ConfigSource.DYNAMIC_BROKER_CONFIG,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+    )
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What ``write`` left behind and tests go on with."""
+
+    began: int
+    open_transactions: tuple[str, ...] = ("tx-open", "tx-open-offsets")
+    groups: tuple[str, ...] = ("g-plain", "g-joined", "g-transactional", "g-pending")
+    users: dict[str, str] = field(default_factory=lambda: {"alice": "alice-secret", "bob": "b"})
+
+
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+def create(client: AdminClient, name: str, partitions: int = 1, **config: str) -> None:
+    """A topic; underscores in the names of ``config`` stand for dots."""
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    topic = NewTopic(name, partitions, 1, config=settings)
+    client.create_topics([topic], operation_timeout=WAIT)[name].result(WAIT)
+
+
+def producer(bootstrap: str, **config: Any) -> Producer:
+    """A producer that makes a batch of what is between two flushes."""
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    return Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "acks": "all", **settings})
+
+
+def flush(source: Producer) -> None:
+    left = source.flush(WAIT)
+    assert left == 0, f"{left} records are not acknowledged"
+
+
+def write(bootstrap: str) -> Written:
+    """All kinds of content, the same every time but for times, ids and keys of passwords."""
+    client = admin(bootstrap)
+    began = int(time.time() * 1000) - 3_600_000
+    _plain(client, bootstrap, began)
+    _codecs(client, bootstrap, began)
+    _segments(client, bootstrap, began)
+    _compacted(client, bootstrap, began)
+    _topics(client, bootstrap)
+    _transactions(client, bootstrap)
+    _groups(bootstrap)
+    _configs_and_users(client)
+    return Written(began)
+
+
+def _plain(client: AdminClient, bootstrap: str, began: int) -> None:
+    create(client, "plain", 3)
+    source = producer(bootstrap)
+    for number in range(300):
+        source.produce(
+            "plain",
+            value=None if number % 17 == 0 else f"value {number} é".encode(),
+            key=None if number % 13 == 0 else f"key-{number}".encode(),
+            headers=[("n", str(number).encode()), ("n", None)] if number % 5 == 0 else None,
+            partition=number % 3,
+            timestamp=began + number * 1000 - (5000 if number % 50 == 7 else 0),
+        )
+        if number % 25 == 24:
+            flush(source)
+    flush(source)
+    idempotent = producer(bootstrap, enable_idempotence=True)
+    for number in range(60):
+        idempotent.produce("plain", f"idempotent {number}", partition=number % 3)
+        if number % 10 == 9:
+            flush(idempotent)
+    flush(idempotent)
+    create(client, "append-time", 1, message_timestamp_type="LogAppendTime")
+    for number in range(10):
+        source.produce("append-time", str(number), timestamp=began + number)
+        flush(source)
+
+
+def _codecs(client: AdminClient, bootstrap: str, began: int) -> None:
+    create(client, "codecs", len(CODECS))
+    for partition, codec in enumerate(CODECS):
+        source = producer(bootstrap, compression_type=codec)
+        for batch in range(3):
+            for number in range(200):
+                source.produce(
+                    "codecs",
+                    f"{codec} {number} ".encode() * 8,
+                    key=str(number % 7),
+                    partition=partition,
+                    timestamp=began + batch * 60_000 + number,
+                )
+            flush(source)
+    # The broker compresses anew: what is on disk is its own work.
+    create(client, "recompressed", 1, compression_type="zstd")
+    source = producer(bootstrap, compression_type="gzip")
+    for number in range(100):
+        source.produce("recompressed", f"again {number} ".encode() * 20, timestamp=began + number)
+    flush(source)
+
+
+def _segments(client: AdminClient, bootstrap: str, began: int) -> None:
+    create(client, "rolled", 1, segment_bytes="1048576")
+    source = producer(bootstrap, batch_size=20_000)
+    for number in range(3500):
+        source.produce(
+            "rolled", number.to_bytes(4, "big") + bytes(996), timestamp=began + number * 100
+        )
+    flush(source)
+    create(client, "cut", 1)
+    for number in range(100):
+        source.produce("cut", str(number), timestamp=began + number)
+        if number % 10 == 9:
+            flush(source)
+    client.delete_records([TopicPartition("cut", 0, 45)])[TopicPartition("cut", 0)].result(WAIT)
+
+
+def _compacted(client: AdminClient, bootstrap: str, began: int) -> None:
+    create(
+        client,
+        "compacted",
+        1,
+        cleanup_policy="compact",
+        segment_bytes="1048576",
+        min_cleanable_dirty_ratio="0.01",
+    )
+    source = producer(bootstrap, batch_size=50_000)
+    for number in range(3000):
+        value = None if number % 10 == 3 and number > 2900 else number.to_bytes(4, "big") * 200
+        source.produce("compacted", value, key=f"k{number % 40}", timestamp=began + number)
+    flush(source)
+
+
+def _topics(client: AdminClient, bootstrap: str) -> None:
+    create(client, "grown", 1)
+    client.create_partitions([NewPartitions("grown", 4)])["grown"].result(WAIT)
+    create(client, "dropped", 2)
+    source = producer(bootstrap)
+    source.produce("dropped", "gone", partition=1)
+    source.produce("grown", "here", partition=3)
+    flush(source)
+    client.delete_topics(["dropped"], operation_timeout=WAIT)["dropped"].result(WAIT)
+    create(client, "empty.topic-with_all.chars", 2)
+
+
+def transactional(bootstrap: str, name: str) -> Producer:
+    source = producer(
+        bootstrap, transactional_id=name, transaction_timeout_ms=str(OPEN_TRANSACTION_MS)
+    )
+    source.init_transactions(WAIT)
+    return source
+
+
+def _transactions(client: AdminClient, bootstrap: str) -> None:
+    create(client, "transactional", 2)
+    plain = producer(bootstrap)
+    first, second = transactional(bootstrap, "tx-1"), transactional(bootstrap, "tx-2")
+    for number in range(6):
+        # Two transactions at a time over both partitions, one of them aborted, plain records between.
+        for source, name in ((first, "first"), (second, "second")):
+            source.begin_transaction()
+            for index in range(4):
+                source.produce("transactional", f"{name} {number} {index}", partition=index % 2)
+            flush(source)
+            plain.produce("transactional", f"plain {number} {name}", partition=number % 2)
+            flush(plain)
+        for index, source in enumerate((first, second)):
+            if (number + index) % 3:
+                source.commit_transaction(WAIT)
+            else:
+                source.abort_transaction(WAIT)
+
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "g-transactional"})
+    for name, offset, end in (("tx-offsets", 11, "commit"), ("tx-offsets", 13, "abort")):
+        source = transactional(bootstrap, name)
+        source.begin_transaction()
+        source.produce("transactional", f"with offsets {offset}", partition=0)
+        source.send_offsets_to_transaction(
+            [TopicPartition("plain", 1, offset)], reader.consumer_group_metadata(), WAIT
+        )
+        getattr(source, f"{end}_transaction")(WAIT)
+    reader.close()
+
+    # Left open: the last stable offset stays below them, their offsets stay pending.
+    create(client, "open", 2)
+    plain.produce("open", "before", partition=0)
+    flush(plain)
+    left = transactional(bootstrap, "tx-open")
+    left.begin_transaction()
+    left.produce("open", "undecided", partition=0)
+    flush(left)
+    plain.produce("open", "after", partition=0)
+    plain.produce("open", "elsewhere", partition=1)
+    flush(plain)
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "g-pending"})
+    left_offsets = transactional(bootstrap, "tx-open-offsets")
+    left_offsets.begin_transaction()
+    left_offsets.send_offsets_to_transaction(
+        [TopicPartition("plain", 0, 5)], reader.consumer_group_metadata(), WAIT
+    )
+    reader.close()
+
+
+def _groups(bootstrap: str) -> None:
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "g-plain"})
+    reader.commit(
+        offsets=[TopicPartition("plain", p, 10 + p, metadata=f"noté {p}") for p in range(3)],
+        asynchronous=False,
+    )
+    reader.commit(offsets=[TopicPartition("plain", 0, 99)], asynchronous=False)
+    reader.close()
+    member = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "g-joined",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    member.subscribe(["codecs"])
+    seen = 0
+    deadline = time.monotonic() + WAIT
+    while seen < 600 * len(CODECS):
+        assert time.monotonic() < deadline, f"the group has read {seen} records"
+        seen += sum(message.error() is None for message in member.consume(500, 1.0))
+    member.commit(asynchronous=False)
+    member.close()
+
+
+def _configs_and_users(client: AdminClient) -> None:
+    changes = {
+        ("plain", ResourceType.TOPIC): {"retention.ms": "864000000", "max.message.bytes": "2000000"},
+        ("1", ResourceType.BROKER): {"log.cleaner.threads": "2"},
+        ("", ResourceType.BROKER): {"message.max.bytes": "1500000"},
+    }
+    for (name, kind), values in changes.items():
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in values.items()
+        ]
+        resource = ConfigResource(kind, name, incremental_configs=entries)
+        if name:
+            client.incremental_alter_configs([resource])[resource].result(WAIT)
+    set_password(client, "alice", "alice-secret", ScramMechanism.SCRAM_SHA_256)
+    set_password(client, "bob", "b", ScramMechanism.SCRAM_SHA_512)
+
+
+def set_password(client: AdminClient, user: str, password: str, mechanism: ScramMechanism) -> None:
+    change = UserScramCredentialUpsertion(
+        user, ScramCredentialInfo(mechanism, 4096), password.encode(), b"salt of " + user.encode()
+    )
+    client.alter_user_scram_credentials([change])[user].result(WAIT)
+
+
+# --- reading back
+
+
+Where = tuple[str, int]
+
+
+def read(
+    bootstrap: str, partitions: Iterable[Where], *, committed: bool = False
+) -> dict[Where, list[tuple[Any, ...]]]:
+    """Every record that a client sees in some partitions: offset, kind and value of its timestamp, key,
+    value, headers."""
+    found: dict[Where, list[tuple[Any, ...]]] = {where: [] for where in partitions}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "check.crcs": True,
+            "fetch.wait.max.ms": 20,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(*where, OFFSET_BEGINNING) for where in found])
+        unread = set(found)
+        deadline = time.monotonic() + WAIT
+        while unread:
+            assert time.monotonic() < deadline, f"no end of {sorted(unread)}"
+            for message in consumer.consume(1000, 0.1):
+                where, error = (message.topic(), message.partition()), message.error()
+                if error is None:
+                    seen = (message.offset(), *message.timestamp(), message.key(), message.value())
+                    found[where].append((*seen, message.headers()))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard(where)
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
+    return found
+
+
+def topics(bootstrap: str) -> dict[str, int]:
+    """Number of partitions of each topic that is not the broker's own."""
+    found = admin(bootstrap).list_topics(timeout=WAIT).topics.values()
+    return {topic.topic: len(topic.partitions) for topic in found if topic.topic[:2] != "__"}
+
+
+def observe(bootstrap: str, *, without_records: Iterable[str] = ()) -> dict[str, Any]:
+    """All that a client sees of a broker's content, in plain values."""
+    client = admin(bootstrap)
+    names = topics(bootstrap)
+    hidden = set(without_records)
+    partitions = [
+        (name, index) for name, count in names.items() if name not in hidden for index in range(count)
+    ]
+    records = read(bootstrap, partitions)
+    return {
+        "cluster": client.list_topics(timeout=WAIT).cluster_id,
+        "topics": _describe_topics(client, names),
+        "offsets": _offsets(client, records),
+        "records": records,
+        "committed records": read(bootstrap, partitions, committed=True),
+        "configs": {
+            **{name: configs(client, ResourceType.TOPIC, name) for name in names},
+            "broker": configs(client, ResourceType.BROKER, "1"),
+        },
+        "groups": _groups_seen(client),
+        "users": _users(client),
+    }
+
+
+def _describe_topics(client: AdminClient, names: dict[str, int]) -> dict[str, Any]:
+    from confluent_kafka import TopicCollection
+
+    futures = client.describe_topics(TopicCollection(list(names)), request_timeout=WAIT)
+    described = {name: future.result(WAIT) for name, future in futures.items()}
+    return {
+        name: {
+            "id": str(topic.topic_id),
+            "partitions": [
+                (item.id, item.leader.id, [node.id for node in item.replicas])
+                for item in sorted(topic.partitions, key=lambda item: item.id)
+            ],
+        }
+        for name, topic in described.items()
+    }
+
+
+def _offsets(
+    client: AdminClient, records: dict[Where, list[tuple[Any, ...]]]
+) -> dict[Where, dict[str, Any]]:
+    """What ListOffsets says of each partition: ends, and the first record at or behind a time, for times
+    between records, on them, before the first and behind the last."""
+    found: dict[Where, dict[str, Any]] = {where: {} for where in records}
+    times: dict[Where, list[int]] = {}
+    for where, seen in records.items():
+        stamps = sorted({record[2] for record in seen})
+        some = stamps[:: max(1, len(stamps) // 20)]
+        times[where] = sorted({stamp + step for stamp in some for step in (-1, 0, 1)} | {0, 2**62})
+
+    def ask(what: dict[Where, tuple[str, OffsetSpec]], isolation: IsolationLevel) -> None:
+        specs = {TopicPartition(*where): spec for where, (_, spec) in what.items()}
+        for place, future in client.list_offsets(specs, isolation_level=isolation).items():
+            where = (place.topic, place.partition)
+            answer = future.result(WAIT)
+            name = f"{what[where][0]}, {isolation.name.lower()}"
+            found[where][name] = (answer.offset, answer.timestamp)
+
+    for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+        for name, spec in (
+            ("earliest", OffsetSpec.earliest()),
+            ("latest", OffsetSpec.latest()),
+            ("greatest time", OffsetSpec.max_timestamp()),
+        ):
+            ask(dict.fromkeys(records, (name, spec)), isolation)
+    for index in range(max(map(len, times.values()), default=0)):
+        ask(
+            {
+                where: (f"at {stamps[index]}", OffsetSpec.for_timestamp(stamps[index]))
+                for where, stamps in times.items()
+                if index < len(stamps)
+            },
+            IsolationLevel.READ_UNCOMMITTED,
+        )
+    return found
+
+
+def configs(client: AdminClient, kind: ResourceType, name: str) -> dict[str, str]:
+    """What has been set for a resource."""
+    resource = ConfigResource(kind, name)
+    entries = client.describe_configs([resource])[resource].result(WAIT)
+    return {
+        entry.name: entry.value
+        for entry in entries.values()
+        if (entry.source.value if hasattr(entry.source, "value") else entry.source) in DYNAMIC
+    }
+
+
+def _groups_seen(client: AdminClient) -> dict[str, Any]:
+    listed = client.list_consumer_groups().result(WAIT)
+    assert not listed.errors, listed.errors
+    found: dict[str, Any] = {}
+    for group in listed.valid:
+        name = group.group_id
+        asked = [ConsumerGroupTopicPartitions(name)]
+        stored = client.list_consumer_group_offsets(asked)[name].result(WAIT)
+        described = client.describe_consumer_groups([name])[name].result(WAIT)
+        found[name] = {
+            "state": described.state.name,
+            "offsets": sorted(
+                (item.topic, item.partition, item.offset, item.metadata, item.leader_epoch)
+                for item in stored.topic_partitions
+            ),
+        }
+    return found
+
+
+def _users(client: AdminClient) -> dict[str, Any]:
+    described = client.describe_user_scram_credentials().result(WAIT)
+    return {
+        name: sorted((info.mechanism.name, info.iterations) for info in user.scram_credential_infos)
+        for name, user in described.items()
+    }
+
+
+def differences(theirs: Any, ours: Any, path: str = "") -> list[str]:
+    """Where two observations differ, one line each."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        found = []
+        for name in sorted(theirs.keys() | ours.keys()):
+            if name not in ours:
+                found.append(f"{path}/{name}: missing, was {str(theirs[name])[:200]}")
+            elif name not in theirs:
+                found.append(f"{path}/{name}: new, is {str(ours[name])[:200]}")
+            else:
+                found += differences(theirs[name], ours[name], f"{path}/{name}")
+        return found
+    if isinstance(theirs, list) and isinstance(ours, list) and theirs != ours:
+        if len(theirs) != len(ours):
+            return [f"{path}: {len(ours)} entries, were {len(theirs)}; {ours[:3]}, {theirs[:3]}"]
+        index = next(i for i, pair in enumerate(zip(theirs, ours, strict=True)) if pair[0] != pair[1])
+        return [f"{path}[{index}]: {ours[index]!r}, was {theirs[index]!r}"]
+    return [] if theirs == ours else [f"{path}: {ours!r}, was {theirs!r}"]
