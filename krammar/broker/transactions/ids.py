@@ -1,0 +1,26 @@
+"""Producer ids, which no two producers of a cluster may share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+BLOCK = 1000
+
+
+class ProducerIds:
+    """Ids from blocks that the metadata log has allotted to this broker. What is left of a block when
+    the broker stops is lost."""
+
+    def __init__(self, allocate: Callable[[int], int]) -> None:
+        """``allocate`` allots that many ids for good and gives the first one."""
+        self._allocate = allocate
+        self._next = 0
+        self._end = 0
+
+    def take(self) -> int:
+        if self._next == self._end:
+            self._next = self._allocate(BLOCK)
+            self._end = self._next + BLOCK
+        taken = self._next
+        self._next += 1
+        return taken

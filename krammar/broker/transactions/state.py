@@ -1,0 +1,295 @@
+"""What the coordinator knows of a transactional id, and how each request changes it.
+
+No input or output here: every method gives the state that follows, which counts once it is in the
+log. As in Kafka's coordinator, except that two of its states never come up. `PrepareEpochFence`
+stands there between deciding to fence a producer and writing that down, and `Dead` between expiry and
+tombstone; here both happen in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, TypeAlias
+
+from kafka_wire import ErrorCode, TransactionState
+
+from krammar.broker.errors import ApiError
+
+TopicPartition: TypeAlias = tuple[str, int]
+
+NO_ID = -1
+NO_EPOCH = -1
+MAX_EPOCH = 32767
+# The last one that a producer gets: one is left to fence it with.
+LAST_EPOCH = MAX_EPOCH - 1
+# The level of the feature `transaction.version` from which each transaction has its own epoch.
+EPOCH_BUMP = 2
+
+_ENDED = frozenset(
+    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+)
+_PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+# From where each state can be reached.
+_BEFORE: dict[TransactionState, frozenset[TransactionState]] = {
+    TransactionState.EMPTY: _ENDED,
+    TransactionState.ONGOING: _ENDED | {TransactionState.ONGOING},
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
+    TransactionState.PREPARE_ABORT: _ENDED | {TransactionState.ONGOING},
+    TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
+    TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The state of one transactional id.
+
+    ``producer_id``, ``epoch``  of the producer that may write; an epoch of -1 was not given out yet
+    ``previous_id``             the producer id of the state before this one, or -1
+    ``next_id``                 the id to go on with when this transaction is complete, or -1
+    ``last_epoch``              the epoch before, where its holder may repeat a request; else -1
+    ``timeout_ms``              from ``start_ms`` until an open transaction is aborted
+    ``partitions``              what needs a marker
+    ``start_ms``                milliseconds since 1970; -1 if no transaction was begun
+    ``updated_ms``              milliseconds since 1970
+    ``client_version``          the `transaction.version` that the last request went by: 0 or 2
+    """
+
+    producer_id: int
+    timeout_ms: int
+    updated_ms: int
+    epoch: int = NO_EPOCH
+    last_epoch: int = NO_EPOCH
+    previous_id: int = NO_ID
+    next_id: int = NO_ID
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = -1
+    client_version: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.state is TransactionState.ONGOING
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether the outcome is decided and markers are still to be written."""
+        return self.state in _PREPARED
+
+    @property
+    def is_commit(self) -> bool:
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the producer id has no epoch left to give out."""
+        return self.epoch >= LAST_EPOCH
+
+    @property
+    def deadline_ms(self) -> int:
+        """When an open transaction is aborted, in milliseconds since 1970."""
+        return self.start_ms + self.timeout_ms
+
+    def initialized(
+        self,
+        expected: tuple[int, int] | None,
+        timeout_ms: int,
+        now_ms: int,
+        new_id: Callable[[], int],
+    ) -> Transaction:
+        """The state after InitProducerId; one that still is open has to be fenced instead.
+
+        ``expected`` is the id and epoch that the producer has and wants to go on with (KIP-360).
+        ``new_id`` is called if the epochs are used up. Raises ApiError: CONCURRENT_TRANSACTIONS if
+        markers are still to be written, PRODUCER_FENCED if there is a newer producer.
+        """
+        if self.is_prepared:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        self.check_holder(expected)
+        changes: dict[str, Any] = {
+            "timeout_ms": timeout_ms,
+            "partitions": frozenset(),
+            "start_ms": -1,
+            "updated_ms": now_ms,
+        }
+        if self.is_exhausted and (expected is None or expected[1] == self.epoch):
+            return self._to(
+                TransactionState.EMPTY,
+                producer_id=new_id(),
+                epoch=0,
+                last_epoch=NO_EPOCH if expected is None else self.epoch,
+                **changes,
+            )
+        if expected is None:
+            epoch, last_epoch = self.epoch + 1, NO_EPOCH
+        elif self.epoch in (NO_EPOCH, expected[1]):
+            epoch, last_epoch = self.epoch + 1, self.epoch
+        elif expected[1] == self.last_epoch:
+            # The producer did not get the answer to this very request.
+            epoch, last_epoch = self.epoch, self.last_epoch
+        else:
+            raise ApiError(ErrorCode.PRODUCER_FENCED)
+        return self._to(TransactionState.EMPTY, epoch=epoch, last_epoch=last_epoch, **changes)
+
+    def check_holder(self, expected: tuple[int, int] | None) -> None:
+        """Raise ApiError(PRODUCER_FENCED) if ``expected`` has another producer's id."""
+        if expected is None or self.epoch == NO_EPOCH or expected[0] == self.producer_id:
+            return
+        if expected[0] != self.previous_id or expected[1] < LAST_EPOCH:
+            raise ApiError(ErrorCode.PRODUCER_FENCED)
+
+    def fenced(self, level: int, now_ms: int, new_id: Callable[[], int]) -> Transaction:
+        """An open transaction that is aborted over its producer's head; ``level`` is the broker's
+        `transaction.version`."""
+        if level >= EPOCH_BUMP:
+            return self._prepared(False, level, now_ms, new_id)
+        return self._to(
+            TransactionState.PREPARE_ABORT,
+            epoch=min(self.epoch + 1, MAX_EPOCH),
+            last_epoch=NO_EPOCH,
+            next_id=NO_ID,
+            updated_ms=now_ms,
+            client_version=0,
+        )
+
+    def missing(
+        self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
+    ) -> set[TopicPartition]:
+        """Those of ``partitions`` that are not part of the transaction. Raises ApiError:
+        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, and CONCURRENT_TRANSACTIONS if markers are still
+        to be written."""
+        self._check_producer(producer_id, epoch)
+        if self.is_prepared:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return set(partitions) - self.partitions
+
+    def _check_producer(self, producer_id: int, epoch: int) -> None:
+        if producer_id != self.producer_id:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if epoch != self.epoch:
+            raise ApiError(ErrorCode.PRODUCER_FENCED)
+
+    def with_partitions(
+        self,
+        producer_id: int,
+        epoch: int,
+        partitions: Iterable[TopicPartition],
+        client_version: int,
+        now_ms: int,
+    ) -> Transaction:
+        """The state with ``partitions`` in the transaction, which begins if none is open. Itself if
+        nothing changes. Raises ApiError as ``missing``."""
+        # The producer may have the id already that comes with the complete state.
+        if self.is_prepared:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        self._check_producer(producer_id, epoch)
+        if self.is_open and self.partitions.issuperset(partitions):
+            return self
+        return self._to(
+            TransactionState.ONGOING,
+            partitions=self.partitions.union(partitions),
+            start_ms=self.start_ms if self.is_open else now_ms,
+            updated_ms=now_ms,
+            client_version=client_version,
+        )
+
+    def ended(
+        self,
+        producer_id: int,
+        epoch: int,
+        commit: bool,
+        client_version: int,
+        now_ms: int,
+        new_id: Callable[[], int],
+    ) -> Transaction:
+        """The state after EndTxn: prepared, or itself if the request was repeated and all is done.
+
+        Raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, and
+        CONCURRENT_TRANSACTIONS if markers are still to be written.
+        """
+        if client_version < EPOCH_BUMP:
+            return self._ended_with_same_epoch(producer_id, epoch, commit, now_ms, new_id)
+        after_new_id = producer_id == self.previous_id and epoch == LAST_EPOCH and self.epoch == 0
+        repeated = after_new_id or epoch == self.epoch - 1
+        if producer_id != self.producer_id and not after_new_id:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        complete = self.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+        # A transaction is ended with its own epoch; the one before belongs to a repeated request.
+        if self.is_prepared:
+            valid = epoch == self.epoch - 1
+        else:
+            valid = epoch == self.epoch or (repeated and complete)
+        if not valid:
+            raise ApiError(ErrorCode.PRODUCER_FENCED)
+        if self.is_prepared:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if self.is_open:
+            return self._prepared(commit, client_version, now_ms, new_id)
+        if repeated:
+            return self._outcome(commit)
+        if commit:
+            self._refuse(commit)
+        # The producer cannot know whether the broker added a partition before its write failed.
+        return self._prepared(False, client_version, now_ms, new_id)
+
+    def _ended_with_same_epoch(
+        self, producer_id: int, epoch: int, commit: bool, now_ms: int, new_id: Callable[[], int]
+    ) -> Transaction:
+        if producer_id != self.producer_id:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if epoch != self.epoch:
+            raise ApiError(ErrorCode.PRODUCER_FENCED)
+        if self.is_prepared:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if self.is_open:
+            return self._prepared(commit, 0, now_ms, new_id)
+        if self.state is TransactionState.EMPTY:
+            self._refuse(commit)
+        return self._outcome(commit)
+
+    def _outcome(self, commit: bool) -> Transaction:
+        """What a repeated EndTxn finds."""
+        if commit != self.is_commit:
+            self._refuse(commit)
+        return self
+
+    def _refuse(self, commit: bool) -> NoReturn:
+        verb = "commit" if commit else "abort"
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, f"cannot {verb} in state {self.state.name}")
+
+    def _prepared(
+        self, commit: bool, client_version: int, now_ms: int, new_id: Callable[[], int]
+    ) -> Transaction:
+        epoch, last_epoch, next_id = self.epoch, self.last_epoch, NO_ID
+        if client_version >= EPOCH_BUMP:
+            epoch, last_epoch = min(self.epoch + 1, MAX_EPOCH), self.epoch
+            if self.is_exhausted:
+                next_id = new_id()
+        return self._to(
+            TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+            epoch=epoch,
+            last_epoch=last_epoch,
+            next_id=next_id,
+            start_ms=self.start_ms if self.is_open else now_ms,
+            updated_ms=now_ms,
+            client_version=client_version,
+        )
+
+    def completed(self, now_ms: int) -> Transaction:
+        """The state when all markers are written; its id and epoch are those to go on with."""
+        changes: dict[str, Any] = {}
+        if self.client_version >= EPOCH_BUMP and self.next_id != NO_ID:
+            changes = {"producer_id": self.next_id, "epoch": 0}
+        return self._to(
+            TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT,
+            next_id=NO_ID,
+            partitions=frozenset(),
+            updated_ms=now_ms,
+            **changes,
+        )
+
+    def _to(self, state: TransactionState, **changes: Any) -> Transaction:
+        if self.state not in _BEFORE[state]:
+            raise RuntimeError(f"a transaction cannot go from {self.state.name} to {state.name}")
+        return replace(self, state=state, previous_id=self.producer_id, **changes)
