@@ -1,0 +1,182 @@
+"""SaslHandshake, SaslAuthenticate, and the SCRAM credentials' APIs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kafka_wire import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequestDeletion,
+    AlterUserScramCredentialsRequestUpsertion,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResponseResult,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResponseResult,
+    DescribeUserScramCredentialsResponseResultCredentialInfo,
+    ErrorCode,
+    RemoveUserScramCredentialRecord,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+    UserScramCredentialRecord,
+)
+
+from krammar.broker.errors import ApiError
+from krammar.broker.security import scram
+from krammar.broker.security.users import record_of
+
+if TYPE_CHECKING:
+    from krammar.broker.broker import Broker
+    from krammar.broker.session import Session
+
+
+def sasl_handshake(
+    broker: Broker, session: Session, request: SaslHandshakeRequest, version: int
+) -> SaslHandshakeResponse:
+    if session.sasl is None:  # a listener without SASL
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    response: SaslHandshakeResponse = session.sasl.handshake(request.mechanism, version)
+    return response
+
+
+def sasl_authenticate(
+    broker: Broker, session: Session, request: SaslAuthenticateRequest, version: int
+) -> SaslAuthenticateResponse:
+    if session.sasl is None:
+        return SaslAuthenticateResponse(
+            error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            error_message="SaslAuthenticate request received on a listener without SASL",
+        )
+    response: SaslAuthenticateResponse = session.sasl.authenticate(request.auth_bytes, version)
+    return response
+
+
+def describe_user_scram_credentials(
+    broker: Broker, session: Session, request: DescribeUserScramCredentialsRequest, version: int
+) -> DescribeUserScramCredentialsResponse:
+    credentials: dict[str, list[DescribeUserScramCredentialsResponseResultCredentialInfo]] = {}
+    for (mechanism, user), record in sorted(broker.cluster.scram.items()):
+        credentials.setdefault(user, []).append(
+            DescribeUserScramCredentialsResponseResultCredentialInfo(
+                mechanism=mechanism, iterations=record.iterations
+            )
+        )
+    asked = Counter(user.name for user in request.users or ())
+    results = []
+    for user in asked or sorted(credentials):
+        if asked[user] > 1:
+            code = ErrorCode.DUPLICATE_RESOURCE
+            text = (
+                "Cannot describe SCRAM credentials for the same user twice in a single request: "
+                + user
+            )
+        elif user not in credentials:
+            code = ErrorCode.RESOURCE_NOT_FOUND
+            text = f"Attempt to describe a user credential that does not exist: {user}"
+        else:
+            results.append(
+                DescribeUserScramCredentialsResponseResult(
+                    user=user, credential_infos=credentials[user]
+                )
+            )
+            continue
+        results.append(
+            DescribeUserScramCredentialsResponseResult(
+                user=user, error_code=code, error_message=text
+            )
+        )
+    return DescribeUserScramCredentialsResponse(results=results)
+
+
+def alter_user_scram_credentials(
+    broker: Broker, session: Session, request: AlterUserScramCredentialsRequest, version: int
+) -> AlterUserScramCredentialsResponse:
+    changes = _Changes(broker)
+    for deletion in request.deletions:
+        changes.delete(deletion)
+    for upsertion in request.upsertions:
+        changes.upsert(upsertion)
+    return changes.write()
+
+
+class _Changes:
+    """What a request comes to. A user can be named once in it, whatever the mechanism."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._cluster = broker.cluster
+        self._records: dict[str, RemoveUserScramCredentialRecord | UserScramCredentialRecord] = {}
+        self._errors: dict[str, ApiError] = {}
+
+    def delete(self, deletion: AlterUserScramCredentialsRequestDeletion) -> None:
+        name = deletion.name
+        try:
+            self._check(name, deletion.mechanism)
+            if (deletion.mechanism, name) not in self._cluster.scram:
+                raise ApiError(
+                    ErrorCode.RESOURCE_NOT_FOUND,
+                    "Attempt to delete a user credential that does not exist",
+                )
+        except ApiError as error:
+            self._refuse(name, error)
+        else:
+            self._records[name] = RemoveUserScramCredentialRecord(
+                name=name, mechanism=deletion.mechanism
+            )
+
+    def upsert(self, upsertion: AlterUserScramCredentialsRequestUpsertion) -> None:
+        name, iterations = upsertion.name, upsertion.iterations
+        try:
+            mechanism = self._check(name, upsertion.mechanism)
+            if iterations < scram.MIN_ITERATIONS:
+                raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+            if iterations > scram.MAX_ITERATIONS:
+                raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        except ApiError as error:
+            self._refuse(name, error)
+        else:
+            credential = scram.credential_of(
+                mechanism, upsertion.salted_password, upsertion.salt, iterations
+            )
+            self._records[name] = record_of(name, mechanism, credential)
+
+    def _check(self, name: str, mechanism: int) -> scram.Mechanism:
+        if name in self._records:
+            raise ApiError(
+                ErrorCode.DUPLICATE_RESOURCE,
+                "A user credential cannot be altered twice in the same request",
+            )
+        if not name:
+            raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+        if mechanism not in scram.BY_NUMBER:
+            raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+        return scram.BY_NUMBER[mechanism]
+
+    def _refuse(self, name: str, error: ApiError) -> None:
+        # The first error of a user stands.
+        self._records.pop(name, None)
+        self._errors.setdefault(name, error)
+
+    def write(self) -> AlterUserScramCredentialsResponse:
+        changed = {
+            name: record for name, record in self._records.items() if name not in self._errors
+        }
+        if changed:
+            try:
+                self._cluster.append(list(changed.values()))
+            except ApiError as error:
+                self._errors.update(dict.fromkeys(changed, error))
+                changed = {}
+        results = [
+            AlterUserScramCredentialsResponseResult(user=name, error_message=None)
+            for name in changed
+        ]
+        results += [
+            AlterUserScramCredentialsResponseResult(
+                user=name, error_code=error.code, error_message=error.message
+            )
+            for name, error in self._errors.items()
+        ]
+        return AlterUserScramCredentialsResponse(results=results)

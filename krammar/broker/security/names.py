@@ -1,0 +1,114 @@
+"""The distinguished name of a certificate as Kafka's principals have it: RFC 2253, with the choices that
+Java's X500Principal makes where the RFC leaves some."""
+
+from __future__ import annotations
+
+# The attribute types that RFC 2253, section 2.3, has a keyword for; others are shown by their number.
+_KEYWORDS = {
+    "2.5.4.3": "CN",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "2.5.4.6": "C",
+    "2.5.4.9": "STREET",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+}
+_SEQUENCE = 0x30
+_VERSION = 0xA0
+# UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString, BMPString.
+_STRINGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
+_ESCAPED = frozenset(',=+<>#;"\\')
+
+
+class CertificateError(ValueError):
+    """Bytes that are no certificate."""
+
+
+def _read(data: memoryview, at: int) -> tuple[int, memoryview, int]:
+    """The DER element at ``at``: its tag, its content, and where the next one begins."""
+    try:
+        tag, size = data[at], data[at + 1]
+        at += 2
+        if size >= 0x80:
+            count = size & 0x7F
+            size = int.from_bytes(data[at : at + count], "big")
+            at += count
+    except IndexError:
+        raise CertificateError("a certificate that ends early") from None
+    if at + size > len(data):
+        raise CertificateError("a certificate that ends early")
+    return tag, data[at : at + size], at + size
+
+
+def _parts(data: memoryview) -> list[tuple[int, memoryview]]:
+    parts = []
+    at = 0
+    while at < len(data):
+        tag, content, at = _read(data, at)
+        parts.append((tag, content))
+    return parts
+
+
+def subject_of(certificate: bytes) -> str:
+    """The subject of an X.509 certificate in DER, the most specific part first, such as
+    ``CN=alice,OU=Data,O=Example,C=DE``. Raises CertificateError."""
+    outer = _parts(memoryview(certificate))
+    if len(outer) != 1 or outer[0][0] != _SEQUENCE:
+        raise CertificateError("no certificate")
+    signed = _parts(outer[0][1])
+    fields = _parts(signed[0][1]) if signed else []
+    if fields and fields[0][0] == _VERSION:
+        del fields[0]
+    # serialNumber, signature, issuer, validity, subject
+    if len(fields) < 5:
+        raise CertificateError("no certificate")
+    sets = [content for _, content in _parts(fields[4][1])]
+    return ",".join("+".join(_attribute(part) for _, part in _parts(each)) for each in sets[::-1])
+
+
+def _attribute(data: memoryview) -> str:
+    parts = _parts(data)
+    if len(parts) != 2:
+        raise CertificateError("an attribute that is not type and value")
+    number = _number(bytes(parts[0][1]))
+    tag, value = parts[1]
+    keyword = _KEYWORDS.get(number)
+    if keyword is None or tag not in _STRINGS:
+        # All of the value, tag and length too.
+        start = len(data) - len(value) - _head_size(len(value))
+        return f"{keyword or number}=#{bytes(data[start:]).hex()}"
+    return f"{keyword}={_escape(bytes(value).decode('utf-8', 'replace'))}"
+
+
+def _head_size(size: int) -> int:
+    return 2 if size < 0x80 else 2 + (size.bit_length() + 7) // 8
+
+
+def _number(data: bytes) -> str:
+    """An object identifier in dotted form."""
+    numbers: list[int] = []
+    value = 0
+    for byte in data:
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            numbers.append(value)
+            value = 0
+    if not numbers:
+        raise CertificateError("an empty object identifier")
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]]))
+
+
+def _escape(text: str) -> str:
+    escaped = "".join(
+        "\\00" if char == "\0" else f"\\{char}" if char in _ESCAPED else char for char in text
+    )
+    # Spaces at either end would be lost.
+    inner = escaped.strip(" \r")
+    if not inner:
+        return "".join(f"\\{char}" for char in escaped)
+    start = escaped.index(inner)
+    head, tail = escaped[:start], escaped[start + len(inner) :]
+    return "".join([*(f"\\{c}" for c in head), inner, *(f"\\{c}" for c in tail)])

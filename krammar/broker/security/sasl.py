@@ -1,0 +1,242 @@
+"""The login of one connection: SaslHandshake picks a mechanism, tokens go back and forth, and in the end
+the session has a principal (KIP-43, KIP-152, KIP-368).
+
+After SaslHandshake v1 the tokens come in SaslAuthenticate, after v0 as bare frames.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from kafka_wire import ErrorCode, SaslAuthenticateResponse, SaslHandshakeResponse
+
+from krammar.broker.security import scram
+from krammar.broker.security.settings import PLAIN
+
+if TYPE_CHECKING:
+    from krammar.broker.broker import Broker
+    from krammar.broker.session import Session
+
+log = logging.getLogger("krammar.broker")
+
+# Kafka takes a new login on an open connection at most once in this time (KIP-368).
+MIN_REAUTH_INTERVAL_MS = 1000
+_OTHER_IDENTITY = (
+    "Authentication failed: Client requested an authorization id that is different from username"
+)
+
+
+class LoginError(Exception):
+    """A refused login. ``public`` is what the client is told, None for the text that gives nothing
+    away; the exception's own text is for the broker's log."""
+
+    def __init__(self, reason: str, public: str | None = None) -> None:
+        super().__init__(reason)
+        self.public = public
+
+
+class Exchange(Protocol):
+    """A mechanism at work. ``user`` is the name that the client gave, None before."""
+
+    user: str | None
+    done: bool
+
+    def step(self, message: bytes) -> bytes:
+        """The answer to a message of the client. Raises LoginError."""
+
+
+class PlainExchange:
+    """PLAIN (RFC 4616): one message with name and password."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self.user: str | None = None
+        self.done = False
+        self._passwords = passwords
+
+    def step(self, message: bytes) -> bytes:
+        parts = message.split(b"\0")
+        if len(parts) != 3:
+            raise LoginError(f"a PLAIN message of {len(parts)} parts, not 3")
+        try:
+            identity, user, password = (part.decode() for part in parts)
+        except UnicodeDecodeError:
+            raise LoginError("a PLAIN message is not UTF-8") from None
+        if not user:
+            raise LoginError("no user name", "Authentication failed: username not specified")
+        self.user = user
+        if not password:
+            raise LoginError("no password", "Authentication failed: password not specified")
+        expected = self._passwords.get(user)
+        # A comparison takes place for unknown users too, so that time does not tell them apart.
+        right = hmac.compare_digest((expected or "").encode(), password.encode())
+        if expected is None or not right:
+            raise LoginError(
+                "unknown user or wrong password",
+                "Authentication failed: Invalid username or password",
+            )
+        if identity and identity != user:
+            raise LoginError("the client asks for another identity", _OTHER_IDENTITY)
+        self.done = True
+        return b""
+
+
+class ScramExchange(scram.ScramServer):
+    """SCRAM, with its errors as the authenticator wants them."""
+
+    def step(self, message: bytes) -> bytes:
+        try:
+            return super().step(message)
+        except scram.ScramError as error:
+            raise LoginError(str(error)) from None
+        except scram.IdentityError:
+            raise LoginError("the client asks for another identity", _OTHER_IDENTITY) from None
+
+
+class Authenticator:
+    """What a session on a SASL listener has in ``session.sasl``.
+
+    ``expects_raw``: the next frame is a bare token, for ``raw``. ``failed``: the login, or its renewal,
+    was refused; the connection is to be closed behind the answer, after
+    ``connection.failed.authentication.delay.ms``.
+
+    While a login is renewed the session is not authenticated, so that nothing is served in between.
+    """
+
+    def __init__(self, broker: Broker, session: Session) -> None:
+        self.expects_raw = False
+        self.failed = False
+        self._broker = broker
+        self._session = session
+        self._settings = broker.users.sasl_settings(session.listener)
+        self._exchange: Exchange | None = None
+        self._mechanism = ""  # of the exchange, or of the login that stands
+        self._logged_in = False
+        self._renewed_at: int | None = None
+        self._other_mechanism: str | None = None
+
+    def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
+        """Begin a login, or its renewal."""
+        if self._exchange is not None or self.failed:
+            return self._refuse_handshake("SaslHandshake during a login")
+        if self._logged_in and not self._may_renew():
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        offered = list(self._settings.mechanisms)
+        if mechanism not in offered:
+            self._fail(f"the mechanism {mechanism[:64]!r} is not enabled")
+            return SaslHandshakeResponse(
+                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered
+            )
+        if self._logged_in and mechanism != self._mechanism:
+            # The handshake itself succeeds; the message behind it is refused.
+            self._other_mechanism = mechanism
+        else:
+            self._mechanism = mechanism
+        self._exchange = self._begin(mechanism)
+        self._session.authenticated = False
+        self.expects_raw = version == 0
+        return SaslHandshakeResponse(mechanisms=offered)
+
+    def _may_renew(self) -> bool:
+        now = self._broker.now_ms()
+        if self._renewed_at is not None and now - self._renewed_at < MIN_REAUTH_INTERVAL_MS:
+            return False
+        self._renewed_at = now
+        return True
+
+    def _begin(self, mechanism: str) -> Exchange:
+        if mechanism == PLAIN:
+            return PlainExchange(self._settings.plain_users)
+        kind = scram.BY_NAME[mechanism]
+        users = self._broker.users
+        return ScramExchange(kind, lambda user: users.credential(kind, user))
+
+    def _refuse_handshake(self, reason: str) -> SaslHandshakeResponse:
+        self._fail(reason)
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+
+    def authenticate(self, message: bytes, version: int) -> SaslAuthenticateResponse:
+        """Answer a SaslAuthenticate."""
+        if self._exchange is None and self._logged_in and not self.failed:
+            return SaslAuthenticateResponse(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE,
+                error_message="SaslAuthenticate request received after successful authentication",
+            )
+        if self._exchange is None or self.failed:
+            self._fail("SaslAuthenticate before SaslHandshake")
+            return SaslAuthenticateResponse(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE,
+                error_message="SaslAuthenticate request received before SaslHandshake",
+            )
+        try:
+            answer, lifetime_ms = self._step(self._exchange, message)
+        except LoginError as error:
+            text = error.public or (
+                f"Authentication failed during {self._activity} due to invalid credentials "
+                f"with SASL mechanism {self._mechanism}"
+            )
+            return SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=text
+            )
+        return SaslAuthenticateResponse(
+            auth_bytes=answer, session_lifetime_ms=lifetime_ms if version > 0 else 0
+        )
+
+    def raw(self, message: bytes) -> bytes | None:
+        """The answer to a bare token; None, with ``failed``, where there is none."""
+        if self._exchange is None or self.failed:
+            self._fail("a token outside of a login")
+            return None
+        try:
+            return self._step(self._exchange, bytes(message))[0]
+        except LoginError:
+            return None
+
+    def _step(self, exchange: Exchange, message: bytes) -> tuple[bytes, int]:
+        try:
+            if self._other_mechanism is not None:
+                raise LoginError(
+                    "the login is renewed with another mechanism",
+                    f"SASL mechanism '{self._other_mechanism}' requested by client is not "
+                    f"supported for re-authentication of mechanism '{self._mechanism}'",
+                )
+            answer = exchange.step(message)
+            if not exchange.done:
+                return answer, 0
+            return answer, self._complete(f"User:{exchange.user}")
+        except LoginError as error:
+            name = f" as {exchange.user[:64]!r}" if exchange.user else ""
+            self._fail(f"{self._activity} with {self._mechanism}{name} failed: {error}")
+            raise
+
+    def _complete(self, principal: str) -> int:
+        """Let the client in; milliseconds until it has to log in again, 0 for never."""
+        session = self._session
+        if self._logged_in and principal != session.principal:
+            raise LoginError(
+                "the login is renewed by another user",
+                "Cannot change principals during re-authentication from "
+                f"{session.principal} to {principal}".replace("User:", "User."),
+            )
+        lifetime_ms = self._settings.max_reauth_ms[self._mechanism]
+        session.principal = principal
+        session.authenticated = True
+        session.expires_at = self._broker.now_ms() + lifetime_ms if lifetime_ms else None
+        self._logged_in = True
+        self._exchange = None
+        self.expects_raw = False
+        return lifetime_ms
+
+    @property
+    def _activity(self) -> str:
+        return "re-authentication" if self._logged_in else "authentication"
+
+    def _fail(self, reason: str) -> None:
+        if not self.failed:
+            log.warning("%s: %s; connection closed", self._session.connection_id, reason)
+        self.failed = True
+        self.expects_raw = False
+        self._exchange = None
+        self._session.authenticated = False

@@ -1,0 +1,206 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512, the server's side (RFC 5802, RFC 7677).
+
+The broker knows of a password no more than the two keys that are made of it. Without channel binding,
+as in Kafka: a client that asks for it, or says that it could do it, is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+MIN_ITERATIONS = 4096
+MAX_ITERATIONS = 16384
+_SALT_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Mechanism:
+    """``name`` as SASL knows it, ``number`` as ``ScramMechanism`` does, ``hash`` as hashlib does."""
+
+    name: str
+    number: int
+    hash: str
+
+
+SHA_256 = Mechanism("SCRAM-SHA-256", 1, "sha256")
+SHA_512 = Mechanism("SCRAM-SHA-512", 2, "sha512")
+BY_NAME = {mechanism.name: mechanism for mechanism in (SHA_256, SHA_512)}
+BY_NUMBER = {mechanism.number: mechanism for mechanism in (SHA_256, SHA_512)}
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What is kept of a user's password; the keys are those of RFC 5802, section 3."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
+
+
+class ScramError(Exception):
+    """A message that does not follow RFC 5802, or a proof that is not right. The text is for the
+    broker's log, not for the client."""
+
+
+class IdentityError(Exception):
+    """The client wants to act as another than the user whose password it has."""
+
+
+def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
+    """``Hi(password, salt, iterations)``. The password goes in as UTF-8 without SASLprep, as Kafka's
+    clients and tools do it."""
+    return hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
+
+
+def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:
+    """The credential to keep for a salted password."""
+    client_key = hmac.digest(salted, b"Client Key", mechanism.hash)
+    return Credential(
+        salt=salt,
+        iterations=iterations,
+        stored_key=hashlib.new(mechanism.hash, client_key).digest(),
+        server_key=hmac.digest(salted, b"Server Key", mechanism.hash),
+    )
+
+
+def new_credential(
+    mechanism: Mechanism, password: str, iterations: int = MIN_ITERATIONS
+) -> Credential:
+    """The credential to keep for a password, with a fresh salt."""
+    salt = secrets.token_bytes(_SALT_SIZE)
+    return credential_of(
+        mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations
+    )
+
+
+def decoy(mechanism: Mechanism, secret: bytes, user: str, iterations: int) -> Credential:
+    """What stands in for the credential of a user who does not exist: the same salt at each attempt, so
+    that names cannot be tried out, and keys that no password has."""
+
+    def fill(label: bytes) -> bytes:
+        return hmac.digest(secret, label + user.encode("utf-8", "surrogatepass"), mechanism.hash)
+
+    return Credential(
+        salt=fill(b"salt")[:_SALT_SIZE],
+        iterations=iterations,
+        stored_key=fill(b"stored"),
+        server_key=fill(b"server"),
+    )
+
+
+_NAME = r"(?:[^\0=,]|=2C|=3D)+"
+_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
+_EXTENSIONS = r"(?:,[A-Za-z]=[^\0,]+)*"
+# Kafka's token attribute has a name of more than one letter.
+_KAFKA_EXTENSIONS = r"(?:,[A-Za-z]+=[^\0,]+)*"
+_FIRST = re.compile(
+    rf"(?P<gs2>n,(?:a=(?P<authzid>{_NAME}))?,)"
+    rf"(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>{_NONCE})(?P<extensions>{_KAFKA_EXTENSIONS}))"
+)
+_FINAL = re.compile(
+    rf"(?P<unproven>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>{_NONCE}){_EXTENSIONS})"
+    r",p=(?P<proof>[A-Za-z0-9+/=]+)"
+)
+
+
+def _text(message: bytes) -> str:
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        raise ScramError("a message is not UTF-8") from None
+
+
+def _base64(value: str) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError:
+        raise ScramError("a value is not base64") from None
+
+
+def _unescape(name: str) -> str:
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
+class ScramServer:
+    """One login. ``find`` gives a user's credential and whether that user exists; for one who does not
+    it gives a decoy.
+
+    ``step`` takes the client's first and then its final message; ``user`` is set, and ``done`` true,
+    once the proof was right.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        find: Callable[[str], tuple[Credential, bool]],
+        *,
+        nonce: str | None = None,
+    ) -> None:
+        self.mechanism = mechanism
+        self.user: str | None = None
+        self.done = False
+        self._find = find
+        self._own_nonce = secrets.token_urlsafe(24) if nonce is None else nonce
+        self._credential: Credential | None = None
+        self._known = False
+        self._gs2 = self._nonce = self._so_far = ""
+
+    def step(self, message: bytes) -> bytes:
+        """The server's answer. Raises ScramError, and IdentityError."""
+        if self.done:
+            raise ScramError("a message after the end of the login")
+        if self._credential is None:
+            return self._first(_text(message))
+        return self._final(_text(message), self._credential)
+
+    def _first(self, message: str) -> bytes:
+        match = _FIRST.fullmatch(message)
+        if match is None:
+            if message.startswith(("y,", "p=")):
+                raise ScramError("the client asks for channel binding")
+            raise ScramError("the client's first message is malformed")
+        # A delegation token (KIP-48) logs in by an attribute of its own; there are no tokens here.
+        if any(part.lower() == "tokenauth=true" for part in match["extensions"].split(",")):
+            raise ScramError("the client logs in with a delegation token")
+        user = _unescape(match["user"])
+        if match["authzid"] is not None and _unescape(match["authzid"]) != user:
+            raise IdentityError
+        self.user = user
+        self._credential, self._known = self._find(user)
+        self._gs2 = match["gs2"]
+        self._nonce = match["nonce"] + self._own_nonce
+        salt = base64.b64encode(self._credential.salt).decode()
+        answer = f"r={self._nonce},s={salt},i={self._credential.iterations}"
+        self._so_far = f"{match['bare']},{answer}"
+        return answer.encode()
+
+    def _final(self, message: str, credential: Credential) -> bytes:
+        match = _FINAL.fullmatch(message)
+        if match is None:
+            raise ScramError("the client's final message is malformed")
+        if not hmac.compare_digest(match["nonce"], self._nonce):
+            raise ScramError("the client's final message has another nonce")
+        if _base64(match["binding"]) != self._gs2.encode():
+            raise ScramError("the client's final message has another channel binding")
+        said = f"{self._so_far},{match['unproven']}".encode()
+        if not self._proves(_base64(match["proof"]), said, credential):
+            raise ScramError("unknown user or wrong password")
+        self.done = True
+        signature = hmac.digest(credential.server_key, said, self.mechanism.hash)
+        return b"v=" + base64.b64encode(signature)
+
+    def _proves(self, proof: bytes, said: bytes, credential: Credential) -> bool:
+        signature = hmac.digest(credential.stored_key, said, self.mechanism.hash)
+        if len(proof) != len(signature):
+            return False
+        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        stored_key = hashlib.new(self.mechanism.hash, client_key).digest()
+        # Both are looked at in any case: the time taken tells nothing.
+        return hmac.compare_digest(stored_key, credential.stored_key) & self._known
