@@ -1,0 +1,238 @@
+"""Kill the broker in the middle of load, again and again, and look what is left.
+
+``python -m tests.broker.torture --rounds 500`` runs it from the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import confluent_kafka
+
+from tests.broker.challenge.disk import read_partition
+from tests.broker.challenge.server import BrokerProcess, free_port
+from tests.broker.crash_support import (
+    Arena,
+    ConfluentProducer,
+    Damage,
+    IdempotentProducer,
+    Load,
+    OffsetCommitter,
+    TransactionalProducer,
+    check_indexes,
+    create_topics,
+)
+from tests.broker.support import RawClient
+
+INDEX_INTERVAL = 2048
+SETTINGS = {
+    # The least that Kafka allows, so that segments roll and indexes have entries.
+    "log.segment.bytes": "1048576",
+    "log.index.interval.bytes": str(INDEX_INTERVAL),
+    "log.retention.ms": "-1",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+    "auto.create.topics.enable": "false",
+}
+PARTITIONS = 3
+# Full checks read all that was ever written, so that they are not made after every round.
+CHECK_EVERY = 25
+
+
+class Torture:
+    """Loads against a broker in ``folder`` that is killed ``rounds`` times."""
+
+    def __init__(
+        self, folder: Path, rounds: int, seed: int, say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.process = BrokerProcess(folder, free_port(), overrides=SETTINGS)
+        self.data = self.process.data
+        self.rounds = rounds
+        self.random = random.Random(seed)
+        self.say = say
+        self.damage = Damage(self.data, self.random)
+        arena = self.arena = Arena(self.process.port)
+        self.producers = [
+            IdempotentProducer(arena, seed, "load", index) for index in range(PARTITIONS)
+        ]
+        self.transactions = [
+            TransactionalProducer(arena, seed, "transactions", "load", version)
+            for version in (1, 2)
+        ]
+        self.committer = OffsetCommitter(arena, seed, "load")
+        self.confluent = ConfluentProducer(arena, seed, "confluent")
+        self.loads: list[Load] = [
+            *self.producers,
+            *self.transactions,
+            self.committer,
+            self.confluent,
+        ]
+
+    def run(self) -> None:
+        """Raises AssertionError for whatever is wrong in the end."""
+        self.data.mkdir()
+        try:
+            self.process.start()
+            with RawClient(self.process.port) as client:
+                create_topics(
+                    client,
+                    {"load": (PARTITIONS, {}), "transactions": (2, {}), "confluent": (1, {})},
+                )
+            self.arena.set_up(True)
+            for load in self.loads:
+                load.start()
+            for number in range(1, self.rounds + 1):
+                self.round(number)
+            self.finish()
+        finally:
+            self.arena.stopping.set()
+            self.arena.end()
+            if self.process.alive:
+                self.process.kill()
+
+    def round(self, number: int) -> None:
+        self.arena.wait_for_acks(self.arena.acks + self.random.randrange(1, 150))
+        kind = self.random.random()
+        self.arena.set_up(False)
+        if kind < 0.15:
+            code = self.process.stop()
+            assert code == 0, f"exit code {code}:\n{self.process.log()}"
+        else:
+            self.process.kill()
+            while kind > 0.85 and self.random.random() < 0.7:
+                # Killed again while it is still reading what it finds.
+                self.process.spawn()
+                self.process.wait(self.random.uniform(0, 0.6))
+                self.process.kill()
+            self.damage.apply()
+        self.process.start()
+        self.arena.set_up(True)
+        if number % CHECK_EVERY == 0:
+            self.say(
+                f"round {number}: {self.arena.acks} acknowledgements, "
+                f"{len(self.damage.done)} times damaged"
+            )
+            self.check_contents()
+
+    def check_contents(self) -> None:
+        """Of a broker that is stopped: while it runs, a batch may be half written."""
+        self.arena.set_up(False)
+        self.process.kill()
+        for producer in self.producers:
+            producer.check(self.data)
+        self.confluent.check(self.data)
+        self.process.start()
+        self.arena.set_up(True)
+
+    def finish(self) -> None:
+        self.arena.stopping.set()
+        for load in self.loads:
+            load.join(120)
+            assert not load.is_alive(), f"{load.name} does not come to an end"
+        assert not self.arena.failures, "\n".join(self.arena.failures)
+        with contextlib.closing(Readers(self)) as readers:
+            readers.check()
+        self.process.stop()
+        for producer in self.producers:
+            assert not producer.pending
+            producer.check(self.data)
+            assert producer.acknowledged
+        self.confluent.check(self.data)
+        assert self.confluent.acknowledged
+        for transactions in self.transactions:
+            transactions.check(self.data)
+            assert transactions.committed
+        for folder in self.damage.partitions():
+            read_partition(folder)
+            if not folder.name.startswith("__cluster_metadata"):
+                check_indexes(folder, INDEX_INTERVAL)
+        assert "Traceback" not in self.process.log(), self.process.log()
+
+
+class Readers:
+    """What consumers see of it in the end."""
+
+    def __init__(self, torture: Torture) -> None:
+        self.torture = torture
+        self.consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": f"127.0.0.1:{torture.process.port}",
+                "group.id": "readers",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+
+    def close(self) -> None:
+        self.consumer.close()
+
+    def read(self, topic: str, partition: int) -> list[bytes]:
+        """All values of a partition, through librdkafka."""
+        self.consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0)])
+        values: list[bytes] = []
+        deadline = time.monotonic() + 60
+        while True:
+            assert time.monotonic() < deadline, f"{topic}-{partition} has no end"
+            message = self.consumer.poll(1)
+            if message is None:
+                continue
+            error = message.error()
+            if error is not None:
+                assert error.code() == confluent_kafka.KafkaError._PARTITION_EOF, error
+                return values
+            values.append(message.value() or b"")
+
+    def check(self) -> None:
+        torture = self.torture
+        for producer in torture.producers:
+            wanted = [value for sent in producer.acknowledged for value in sent.values]
+            assert self.read("load", producer.partition) == wanted
+        for partition in (0, 1):
+            numbers: dict[int, dict[int, None]] = {1: {}, 2: {}}
+            for value in self.read("transactions", partition):
+                version, number, _ = value.split(b":")
+                numbers[int(version)][int(number)] = None
+            for one in torture.transactions:
+                assert list(numbers[one.version]) == one.committed
+        for group, offset in [
+            (torture.committer.group, torture.committer.acknowledged),
+            *((one.group, one.offset) for one in torture.transactions),
+        ]:
+            consumer = confluent_kafka.Consumer(
+                {"bootstrap.servers": f"127.0.0.1:{torture.process.port}", "group.id": group}
+            )
+            with contextlib.closing(consumer):
+                [found] = consumer.committed([confluent_kafka.TopicPartition("load", 0)], 10)
+            assert found.offset == (offset if offset >= 0 else confluent_kafka.OFFSET_INVALID)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    options = parser.parse_args()
+    print(f"{options.rounds} rounds, seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="krammar-torture-") as folder:
+        torture = Torture(
+            Path(folder), options.rounds, options.seed, lambda text: print(text, flush=True)
+        )
+        began = time.monotonic()
+        torture.run()
+    print(
+        f"{options.rounds} rounds in {time.monotonic() - began:.0f} s: "
+        f"{torture.arena.acks} acknowledgements, {len(torture.damage.done)} times damaged, "
+        "nothing lost, nothing twice"
+    )
+
+
+if __name__ == "__main__":
+    main()
