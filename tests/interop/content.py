@@ -344,6 +344,19 @@ def read(
     return found
 
 
+def wait_for_compaction(bootstrap: str, topic: str, written: int) -> None:
+    """Until the cleaner has been over a topic of one partition, and has nothing more to do."""
+    deadline = time.monotonic() + WAIT
+    before = written
+    while True:
+        left = len(read(bootstrap, [(topic, 0)])[topic, 0])
+        if left == before < written:
+            return
+        before = left
+        assert time.monotonic() < deadline, f"still {left} records"
+        time.sleep(1)
+
+
 def topics(bootstrap: str) -> dict[str, int]:
     """Number of partitions of each topic that is not the broker's own."""
     found = admin(bootstrap).list_topics(timeout=WAIT).topics.values()

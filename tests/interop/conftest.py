@@ -1,0 +1,52 @@
+"""Fixtures for what runs against Apache Kafka and against our broker.
+
+``KRAMMAR_INTEROP=apache`` puts Apache Kafka where our broker is: the tests of clients and tools then
+prove themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.apache import ApacheKafka, class_path
+from tests.interop.processes import Krammar, Server, Unavailable
+
+AGAINST_APACHE = os.environ.get("KRAMMAR_INTEROP") == "apache"
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> str:
+    """Skips without Java, Maven, or the jars they get."""
+    try:
+        class_path("broker")
+        return class_path("tools")
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+def our_broker(folder: Path, **properties: str) -> Server:
+    """The broker under test on a folder; properties with underscores for dots."""
+    settings = {name.replace("_", "."): value for name, value in properties.items()}
+    if AGAINST_APACHE:
+        return ApacheKafka(folder, properties=settings)
+    return Krammar(folder, properties=settings)
+
+
+@pytest.fixture(scope="module")
+def broker(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A running broker for the tests of a module."""
+    with our_broker(tmp_path_factory.mktemp("broker") / "data") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    found = shutil.which("node")
+    if found is None or shutil.which("npm") is None:
+        pytest.skip("needs node and npm")
+    return found

@@ -1,0 +1,97 @@
+"""Our broker writes a folder; Apache Kafka's DumpLogSegments reads every file of it without complaint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.interop import content
+from tests.interop.conftest import AGAINST_APACHE, our_broker
+from tests.interop.dump import dump, files
+
+LOGS = "[!_]*/*.log"
+
+
+@pytest.fixture(scope="module")
+def written(
+    kafka_jars: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """A folder with all kinds of content, and what a client saw of it before the broker stopped."""
+    broker = our_broker(
+        tmp_path_factory.mktemp("ours") / "data",
+        log_cleaner_backoff_ms="100",
+        log_retention_check_interval_ms="1000",
+    )
+    with broker:
+        content.write(broker.bootstrap)
+        content.wait_for_compaction(broker.bootstrap, "compacted", 3000)
+        seen = content.observe(broker.bootstrap)
+    yield broker.folder, seen
+
+
+@pytest.mark.parametrize(
+    ("pattern", "flags"),
+    [
+        (LOGS, ["--deep-iteration"]),
+        ("__consumer_offsets-*/*.log", ["--offsets-decoder"]),
+        ("__transaction_state-*/*.log", ["--transaction-log-decoder"]),
+        ("__cluster_metadata-0/*.log", ["--cluster-metadata-decoder"]),
+        ("*/*index", ["--index-sanity-check"]),
+        ("*/*index", ["--verify-index-only"]),
+        ("*/*index", []),
+        ("[!_]*/*.snapshot", []),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_no_complaint(
+    written: tuple[Path, dict[str, Any]], pattern: str, flags: list[str]
+) -> None:
+    folder, _ = written
+    found = files(folder, pattern)
+    if AGAINST_APACHE:
+        # Which leaves the index of its metadata log as long as it was laid out, with zeros at its end.
+        found = [file for file in found if file.parent.name != "__cluster_metadata-0" or file.suffix == ".log"]
+    result = dump(folder, found, *flags)
+    assert result.complaints == []
+    if pattern.endswith(".log"):
+        assert sum(map(len, result.records.values())) > 0
+
+
+def test_a_metadata_snapshot_is_read(written: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = written
+    found = files(folder, "__cluster_metadata-0/*.checkpoint")
+    if not found:
+        pytest.skip("this folder has no snapshot of its metadata")
+    result = dump(folder, found, "--cluster-metadata-decoder")
+    assert result.complaints == []
+    assert any(result.records.values())
+
+
+def test_kafka_finds_the_records_that_clients_saw(written: tuple[Path, dict[str, Any]]) -> None:
+    folder, seen = written
+    result = dump(folder, files(folder, LOGS), "--print-data-log")
+    assert result.complaints == []
+    starts = {where: offsets["earliest, read_uncommitted"][0] for where, offsets in seen["offsets"].items()}
+    for (topic, partition), records in seen["records"].items():
+        prefix = f"{topic}-{partition}/"
+        theirs = [
+            (record.offset, record.key_size, record.value_size)
+            for name, found in sorted(result.records.items())
+            if name.startswith(prefix)
+            for record in found
+            if record.offset >= starts[topic, partition]
+        ]
+        ours = [
+            (offset, _size(key), _size(value)) for offset, _, _, key, value, _ in records
+        ]
+        # Markers of transactions are in the files, with keys of four bytes, and are shown to no client.
+        markers = {offset for offset, *_ in theirs} - {offset for offset, *_ in ours}
+        assert [record for record in theirs if record[0] not in markers] == ours, prefix
+        assert markers == set() or topic in ("transactional", "open"), prefix
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
