@@ -1,0 +1,455 @@
+"""The group coordinator of a broker: finds groups, keeps their time, writes what they decide."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from kafka_wire import (
+    ErrorCode,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequestMember,
+    LeaveGroupResponseMember,
+    SyncGroupRequest,
+    SyncGroupResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+
+from krammar.broker.errors import ApiError
+from krammar.broker.groups.group import Group, State, join_error, sync_error
+from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Settings
+from krammar.broker.groups.records import Committed, TopicPartition
+from krammar.broker.groups.shard import Shard
+
+if TYPE_CHECKING:
+    from krammar.broker.broker import Broker
+    from krammar.broker.cluster import Topic
+
+log = logging.getLogger("krammar.broker.groups")
+
+OFFSETS_TOPIC = "__consumer_offsets"
+R = TypeVar("R")
+
+# How the failure of a write looks to the members of a group.
+_WRITE_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def java_hash(text: str) -> int:
+    """Java's ``String.hashCode``: over UTF-16 units, in 32 bits with a sign."""
+    value = 0
+    data = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(data), 2):
+        value = (31 * value + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+class GroupCoordinator:
+    """All groups of a broker, in as many shards as `__consumer_offsets` has partitions.
+
+    A shard is read from its log when it is first needed. Methods raise ApiError where they do not
+    return a response.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        config = broker.config
+        self._broker = broker
+        self._protocol = ClassicProtocol(
+            self,
+            Settings(
+                config.group_min_session_timeout_ms,
+                config.group_max_session_timeout_ms,
+                config.group_initial_rebalance_delay_ms,
+                config.group_max_size,
+            ),
+        )
+        self._shards: dict[int, Shard] = {}
+        self._timers: dict[Group, dict[Key, asyncio.TimerHandle]] = {}
+        self._closed = False
+
+    def start(self) -> None:
+        """Look for offsets that have expired from time to time."""
+        interval = self._broker.config.offsets_retention_check_interval_ms
+        self._broker.call_later(interval / 1000, self._sweep)
+
+    def close(self) -> None:
+        """Stop all timers; whoever waits in JoinGroup or SyncGroup is sent away."""
+        self._closed = True
+        for number in list(self._shards):
+            self._unload(number)
+
+    # -- shards
+
+    def ensure_topic(self) -> Topic:
+        """`__consumer_offsets`, made where it is missing. Raises ApiError if it cannot be written."""
+        topic = self._broker.cluster.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            config = self._broker.config
+            topic = self._broker.create_topic(
+                OFFSETS_TOPIC,
+                config.offsets_topic_num_partitions,
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "producer",
+                    "segment.bytes": str(config.offsets_topic_segment_bytes),
+                },
+            )
+        return topic
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that keeps a group."""
+        topic = self._broker.cluster.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            count = self._broker.config.offsets_topic_num_partitions
+        else:
+            count = len(topic.partitions)
+        return (java_hash(group_id) & 0x7FFFFFFF) % count
+
+    def _shard(self, group_id: str) -> Shard:
+        self.ensure_topic()
+        return self._load(self.partition_for(group_id))
+
+    def _existing_shard(self, group_id: str) -> Shard | None:
+        """The group's shard, unless there is no `__consumer_offsets` at all."""
+        if OFFSETS_TOPIC not in self._broker.cluster.topics:
+            return None
+        return self._load(self.partition_for(group_id))
+
+    def _load(self, number: int) -> Shard:
+        shard = self._shards.get(number)
+        if shard is None:
+            partition_log = self._broker.logs.get(OFFSETS_TOPIC, number)
+            if partition_log is None or self._closed:
+                raise ApiError(ErrorCode.NOT_COORDINATOR)
+            shard = self._shards[number] = Shard(partition_log, log.warning)
+            for group in list(shard.groups.values()):
+                self._protocol.loaded(group)
+        return shard
+
+    def _all_shards(self) -> Iterator[Shard]:
+        topic = self._broker.cluster.topics.get(OFFSETS_TOPIC)
+        for number in sorted(topic.partitions) if topic is not None else ():
+            yield self._load(number)
+
+    def _unload(self, number: int) -> None:
+        shard = self._shards.pop(number)
+        for group in shard.groups.values():
+            self._bury(group, ErrorCode.NOT_COORDINATOR)
+
+    def _bury(self, group: Group, code: ErrorCode) -> None:
+        group.state = State.DEAD
+        for timer in self._timers.pop(group, {}).values():
+            timer.cancel()
+        for member in list(group.members.values()):
+            group.answer_join(member, join_error(code, member.member_id))
+            group.answer_sync(member, sync_error(code))
+
+    # -- what groups need: `protocol.Host`
+
+    def now_ms(self) -> int:
+        return self._broker.now_ms()
+
+    def schedule(self, group: Group, key: Key, delay: int, action: Callable[[], None]) -> None:
+        timers = self._timers.setdefault(group, {})
+        if (old := timers.get(key)) is not None:
+            old.cancel()
+
+        def elapsed() -> None:
+            timers.pop(key, None)
+            action()
+
+        timers[key] = self._broker.call_later(max(delay, 0) / 1000, elapsed)
+
+    def cancel(self, group: Group, key: Key) -> None:
+        timers = self._timers.get(group)
+        if timers is None:
+            return
+        if (timer := timers.pop(key, None)) is not None:
+            timer.cancel()
+        if not timers:
+            del self._timers[group]
+
+    def store(self, group: Group) -> None:
+        try:
+            self._shard(group.group_id).store(group)
+        except ApiError as error:
+            log.warning("group %s could not be written: %s", group.group_id, error)
+            raise write_error(error) from error
+
+    # -- members
+
+    def join(
+        self, request: JoinGroupRequest, client: Client
+    ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+        settings = self._broker.config
+        timeout = request.session_timeout_ms
+        if not request.group_id:
+            return join_error(ErrorCode.INVALID_GROUP_ID, request.member_id)
+        if not (
+            settings.group_min_session_timeout_ms
+            <= timeout
+            <= settings.group_max_session_timeout_ms
+        ):
+            return join_error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
+        try:
+            group = self._group_to_join(request)
+        except ApiError as error:
+            return join_error(error.code, request.member_id)
+        return self._held(lambda reply: self._protocol.join(group, request, client, reply))
+
+    def _group_to_join(self, request: JoinGroupRequest) -> Group:
+        shard = self._shard(request.group_id)
+        group = shard.groups.get(request.group_id)
+        if group is None:
+            if request.member_id:
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+            group = Group(request.group_id, self.now_ms())
+            try:
+                shard.store_new(group)
+            except ApiError as error:
+                raise write_error(error) from error
+        return group
+
+    def sync(self, request: SyncGroupRequest) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+        group = self._group_of_member(request.group_id)
+        return self._held(lambda reply: self._protocol.sync(group, request, reply))
+
+    def heartbeat(self, request: HeartbeatRequest) -> None:
+        self._protocol.heartbeat(self._group_of_member(request.group_id), request)
+
+    def leave(
+        self, group_id: str, members: Sequence[LeaveGroupRequestMember]
+    ) -> list[LeaveGroupResponseMember]:
+        return self._protocol.leave(self._group_of_member(group_id), members)
+
+    def _group_of_member(self, group_id: str) -> Group:
+        if not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        group = self.find(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
+
+    def _held(self, run: Callable[[Callable[[R], None]], None]) -> R | Awaitable[R]:
+        """The answer, at once where it is there at once, else a future of it."""
+        future: asyncio.Future[R] = self._broker.loop.create_future()
+
+        def reply(response: R) -> None:
+            # Of a connection that has been closed meanwhile the future is cancelled.
+            if not future.done():
+                future.set_result(response)
+
+        run(reply)
+        return future.result() if future.done() else future
+
+    # -- offsets
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Sequence[tuple[TopicPartition, Committed]],
+        *,
+        unknown_group: ErrorCode,
+    ) -> None:
+        """Store offsets; ``unknown_group`` is what a member of a group that is gone is told."""
+        shard = self._shard(group_id)
+        group = shard.groups.get(group_id)
+        if group is None:
+            if generation >= 0:
+                raise ApiError(unknown_group)
+            group = Group(group_id, None)
+        group.check_commit(member_id, instance_id, generation, transactional=False)
+        if group.state in (State.STABLE, State.PREPARING_REBALANCE):
+            self._protocol.extend_session(group, group.members[member_id])
+        try:
+            if offsets:
+                shard.commit(group_id, offsets)
+        except ApiError as error:
+            raise write_error(error) from error
+
+    def commit_transactional_offsets(
+        self,
+        request: TxnOffsetCommitRequest,
+        offsets: Sequence[tuple[TopicPartition, Committed]],
+    ) -> None:
+        """Store offsets that wait for the end of a producer's transaction."""
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        shard = self._shard(request.group_id)
+        group = shard.groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        if group is None:
+            if generation >= 0:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+            group = Group(request.group_id, None)
+        group.check_commit(
+            request.member_id, request.group_instance_id, generation, transactional=True
+        )
+        try:
+            if offsets:
+                shard.commit(
+                    request.group_id,
+                    offsets,
+                    producer_id=request.producer_id,
+                    producer_epoch=request.producer_epoch,
+                )
+        except ApiError as error:
+            raise write_error(error) from error
+
+    def txn_offset_commit(
+        self, request: TxnOffsetCommitRequest, version: int
+    ) -> TxnOffsetCommitResponse:
+        """The answer to TxnOffsetCommit, once the transaction coordinator has agreed to it."""
+        from krammar.broker.groups.offset_apis import txn_offset_commit
+
+        return txn_offset_commit(self._broker, request, version)
+
+    def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
+        """A marker has been written to a partition of `__consumer_offsets`."""
+        shard = self._shards.get(partition)
+        if shard is not None:
+            shard.end_transaction(producer_id, committed)
+
+    def offsets_of(self, group_id: str) -> dict[TopicPartition, Committed]:
+        """What a group has committed."""
+        shard = self._existing_shard(group_id)
+        return {} if shard is None else shard.offsets.of_group(group_id)
+
+    def is_unstable(self, group_id: str, where: TopicPartition) -> bool:
+        """Whether an open transaction may change an offset."""
+        shard = self._existing_shard(group_id)
+        return shard is not None and shard.offsets.is_pending(group_id, where)
+
+    def delete_offsets(
+        self, group_id: str, offsets: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Forget offsets, except of topics that members read."""
+        if not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        shard, group = self._shard_and_group(group_id)
+        group.check_delete_offsets()
+        results = {
+            where: (
+                ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.reads(where[0]) else ErrorCode.NONE
+            )
+            for where in offsets
+        }
+        known = set(shard.offsets.all_of(group_id))
+        gone = [
+            (group_id, where)
+            for where, code in results.items()
+            if code == ErrorCode.NONE and where in known
+        ]
+        self._forget(shard, gone)
+        return results
+
+    # -- administration
+
+    def find(self, group_id: str) -> Group | None:
+        shard = self._existing_shard(group_id)
+        return None if shard is None else shard.groups.get(group_id)
+
+    def all_groups(self) -> list[Group]:
+        return [group for shard in self._all_shards() for group in shard.groups.values()]
+
+    def delete(self, group_id: str) -> None:
+        """Delete a group without members, and its offsets."""
+        shard, group = self._shard_and_group(group_id)
+        group.check_delete()
+        offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
+        self._forget(shard, offsets, [group])
+
+    def _shard_and_group(self, group_id: str) -> tuple[Shard, Group]:
+        shard = self._existing_shard(group_id)
+        group = None if shard is None else shard.groups.get(group_id)
+        if shard is None or group is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return shard, group
+
+    def _forget(
+        self,
+        shard: Shard,
+        offsets: Sequence[tuple[str, TopicPartition]],
+        groups: Sequence[Group] = (),
+    ) -> None:
+        try:
+            shard.forget(offsets, groups)
+        except ApiError as error:
+            raise write_error(error) from error
+        for group in groups:
+            self._bury(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    # -- what goes by itself
+
+    def topic_deleted(self, topic: Topic) -> None:
+        """Drop what groups have committed of a topic."""
+        if topic.name == OFFSETS_TOPIC:
+            for number in list(self._shards):
+                self._unload(number)
+            return
+        for shard in self._all_shards():
+            try:
+                shard.forget(list(shard.offsets.of_topic(topic.name)))
+            except ApiError as error:
+                log.warning("offsets of %s could not be deleted: %s", topic.name, error)
+
+    def _sweep(self) -> None:
+        self.start()
+        for shard in self._all_shards():
+            try:
+                self.expire(shard)
+            except ApiError as error:
+                log.warning("expired offsets could not be deleted: %s", error)
+
+    def expire(self, shard: Shard) -> None:
+        """Forget offsets whose retention is over, and groups that have neither members nor offsets."""
+        retention = self._broker.config.offsets_retention_minutes * 60000
+        now = self.now_ms()
+        for group in list(shard.groups.values()):
+            offsets = shard.offsets.of_group(group.group_id)
+            expired = [
+                where
+                for where, offset in offsets.items()
+                if not group.reads(where[0])
+                and _is_expired(group, offset, now, retention)
+                and not shard.offsets.is_pending(group.group_id, where)
+            ]
+            is_over = (
+                len(expired) == len(offsets)
+                and group.state is State.EMPTY
+                and not group.pending
+                and not shard.offsets.has_transactions(group.group_id)
+            )
+            self._forget(
+                shard, [(group.group_id, where) for where in expired], [group] if is_over else []
+            )
+
+
+def _is_expired(group: Group, offset: Committed, now: int, retention: int) -> bool:
+    base = group.expiry_base(offset.timestamp)
+    if base is None:
+        return False
+    if offset.expires is not None:
+        return now >= offset.expires
+    return now - base >= retention
+
+
+def write_error(error: ApiError) -> ApiError:
+    """How a log's failure looks to the clients of a group."""
+    return ApiError(_WRITE_ERRORS.get(error.code, error.code), error.message)

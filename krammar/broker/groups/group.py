@@ -1,0 +1,340 @@
+"""A classic group: who is in it, which generation it has, and what may be done in which state."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from kafka_wire import (
+    ConsumerProtocolSubscription,
+    ErrorCode,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+)
+
+from krammar.broker.errors import ApiError
+from krammar.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from krammar.broker.groups.member import JoinReply, Member, Protocols
+
+CONSUMER = "consumer"
+NO_GENERATION = -1
+
+
+class State(Enum):
+    """Where a group is in its life; the values are how Kafka writes them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class Group:
+    """Members and generation of one group; how they change in time is `protocol.ClassicProtocol`'s.
+
+    ``pending``       ids that were given out with MEMBER_ID_REQUIRED and have not joined yet
+    ``unsynced``      members of this generation that have not sent SyncGroup yet
+    ``subscriptions`` the topics that a consumer group reads, None when unknown
+    ``state_since``   milliseconds since 1970, None when unknown
+    """
+
+    def __init__(self, group_id: str, now: int | None) -> None:
+        self.group_id = group_id
+        self.state = State.EMPTY
+        self.previous_state = State.EMPTY
+        self.state_since = now
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.statics: dict[str, str] = {}
+        self.pending: set[str] = set()
+        self.unsynced: set[str] = set()
+        self.subscriptions: frozenset[str] | None = None
+        # A member came during the first rebalance, which is a reason to wait for more.
+        self.grew = False
+
+    def __repr__(self) -> str:
+        return (
+            f"Group({self.group_id!r}, {self.state.value}, generation={self.generation},"
+            f" members={list(self.members)})"
+        )
+
+    # -- members
+
+    def new_member_id(self, client_id: str, instance_id: str | None) -> str:
+        return f"{client_id if instance_id is None else instance_id}-{uuid4()}"
+
+    def add(self, member: Member, protocol_type: str, joining: JoinReply | None) -> None:
+        if not self.members:
+            self.protocol_type = protocol_type
+        if member.instance_id is not None:
+            self.statics[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        member.joining = joining
+        self.pending.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Take out a member, or an id that is pending; requests of it that wait are answered."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            if member.instance_id is not None:
+                self.statics.pop(member.instance_id, None)
+            self.answer_join(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+            self.answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending.discard(member_id)
+        self.unsynced.discard(member_id)
+
+    def replace_static(self, instance_id: str, member_id: str) -> Member:
+        """Give a static member a new id; whoever waits under the old one is fenced off."""
+        old_id = self.statics[instance_id]
+        member = self.members.pop(old_id)
+        self.answer_join(member, join_error(ErrorCode.FENCED_INSTANCE_ID, old_id))
+        self.answer_sync(member, sync_error(ErrorCode.FENCED_INSTANCE_ID))
+        if old_id in self.unsynced:
+            self.unsynced.remove(old_id)
+            self.unsynced.add(member_id)
+        member.member_id = member_id
+        member.is_new = False
+        self.members[member_id] = member
+        self.statics[instance_id] = member_id
+        if self.leader == old_id:
+            self.leader = member_id
+        return member
+
+    def check_member(self, member_id: str, instance_id: str | None) -> Member:
+        """The member of an id. Raises ApiError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where another
+        member has taken over the static member's place."""
+        if instance_id is not None:
+            current = self.statics.get(instance_id)
+            if current is None:
+                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if current != member_id:
+                raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
+        member = self.members.get(member_id)
+        if member is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    def check_generation(self, generation: int) -> None:
+        if generation != self.generation:
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+
+    def has_room(self, member_id: str, max_size: int) -> bool:
+        """Whether a member may join. While a group rebalances those count that have joined so far, so
+        that of a group that is too large the last to come stay outside."""
+        member = self.members.get(member_id)
+        if self.state is State.PREPARING_REBALANCE:
+            if member is not None and member.joining is not None:
+                return True
+            return sum(m.joining is not None for m in self.members.values()) < max_size
+        if self.state in (State.COMPLETING_REBALANCE, State.STABLE):
+            return member is not None or len(self.members) < max_size
+        return True
+
+    def all_joined(self) -> bool:
+        return not self.pending and all(m.joining is not None for m in self.members.values())
+
+    def rebalance_timeout(self) -> int:
+        return max((m.rebalance_timeout for m in self.members.values()), default=0)
+
+    def elect_joined_leader(self) -> bool:
+        """See that the leader is a member that has joined; False if there is none."""
+        leader = self.members.get(self.leader or "")
+        if leader is None:
+            return False
+        if leader.joining is not None:
+            return True
+        joined = next((m for m in self.members.values() if m.joining is not None), None)
+        if joined is None:
+            return False
+        self.leader = joined.member_id
+        return True
+
+    # -- protocols
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether a member with these could join: one of its protocols is offered by all others."""
+        if self.state is State.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        if protocol_type != self.protocol_type or not protocols:
+            return False
+        common = self._common()
+        return common is None or any(name in common for name, _ in protocols)
+
+    def _common(self) -> set[str] | None:
+        """What all members offer; None without members."""
+        common: set[str] | None = None
+        for member in self.members.values():
+            names = {name for name, _ in member.protocols}
+            common = names if common is None else common & names
+        return common
+
+    def select_protocol(self) -> str:
+        """The protocol with most votes among those that all members offer."""
+        candidates = self._common() or set()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def read_subscriptions(self) -> frozenset[str] | None:
+        """The topics that the members name, if they are consumers and speak as consumers do.
+
+        Version 0 is the beginning of all later versions.
+        """
+        if self.protocol_type != CONSUMER:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            data = member.metadata(self.protocol)
+            if data is None:
+                return None
+            try:
+                topics.update(_subscription_v0(data))
+            except WireError:
+                return None
+        return frozenset(topics)
+
+    def reads(self, topic: str) -> bool:
+        """Whether members read a topic, as far as the group knows; if consumers cannot be understood,
+        they might."""
+        if self.subscriptions is not None:
+            return topic in self.subscriptions
+        return self.protocol_type == CONSUMER
+
+    # -- states
+
+    def move_to(self, state: State, now: int) -> None:
+        self.previous_state = self.state
+        self.state = state
+        self.state_since = now
+
+    def can_rebalance(self) -> bool:
+        return self.state in (State.EMPTY, State.STABLE, State.COMPLETING_REBALANCE)
+
+    def next_generation(self, now: int) -> None:
+        self.generation += 1
+        self.protocol = self.select_protocol() if self.members else None
+        self.subscriptions = self.read_subscriptions()
+        self.move_to(State.COMPLETING_REBALANCE if self.members else State.EMPTY, now)
+        self.unsynced.clear()
+
+    # -- answers
+
+    def joined(self, member: Member, *, with_members: bool) -> JoinGroupResponse:
+        """The answer to JoinGroup in the present generation."""
+        members = []
+        if with_members:
+            members = [
+                JoinGroupResponseMember(
+                    member_id=m.member_id,
+                    group_instance_id=m.instance_id,
+                    metadata=m.metadata(self.protocol) or b"",
+                )
+                for m in self.members.values()
+            ]
+        return JoinGroupResponse(
+            generation_id=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            leader=self.leader or "",
+            member_id=member.member_id,
+            members=members,
+        )
+
+    def synced(self, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            assignment=member.assignment,
+        )
+
+    @staticmethod
+    def answer_join(member: Member, response: JoinGroupResponse) -> bool:
+        reply, member.joining = member.joining, None
+        if reply is None:
+            return False
+        reply(response)
+        return True
+
+    @staticmethod
+    def answer_sync(member: Member, response: SyncGroupResponse) -> bool:
+        reply, member.syncing = member.syncing, None
+        if reply is None:
+            return False
+        reply(response)
+        return True
+
+    # -- what commits and administration may do
+
+    def check_commit(
+        self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool
+    ) -> None:
+        """Whether offsets may be committed in this name. Raises ApiError.
+
+        Without a generation it is an administrator or a consumer that assigns partitions by itself:
+        allowed while nobody is in the group, or in a transaction of a client from before KIP-447.
+        """
+        if self.state is State.DEAD:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation < 0 and self.state is State.EMPTY:
+            return
+        if generation >= 0 or member_id or instance_id is not None:
+            self.check_member(member_id, instance_id)
+            self.check_generation(generation)
+        elif not transactional and self.state is not State.EMPTY:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if not transactional and self.state is State.COMPLETING_REBALANCE:
+            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def check_delete(self) -> None:
+        if self.state is State.DEAD:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} not found.")
+        if self.state is not State.EMPTY:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"Group {self.group_id} is not empty.")
+
+    def check_delete_offsets(self) -> None:
+        """Consumers say what they read, so that offsets of other topics can go; others do not."""
+        if self.state is State.DEAD or self.protocol_type != CONSUMER:
+            self.check_delete()
+
+    def expiry_base(self, commit_timestamp: int) -> int | None:
+        """From when on the retention of an offset counts, in milliseconds since 1970; None if it must
+        stay (KIP-211)."""
+        if self.protocol_type is None:
+            return commit_timestamp
+        if self.state is State.EMPTY:
+            return commit_timestamp if self.state_since is None else self.state_since
+        if (
+            self.state is State.STABLE
+            and self.protocol_type == CONSUMER
+            and self.subscriptions is not None
+        ):
+            return commit_timestamp
+        return None
+
+
+def join_error(code: ErrorCode, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
+
+
+def sync_error(code: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=code)
+
+
+def _subscription_v0(data: bytes) -> list[str]:
+    plain = b"\x00\x00" + data[2:]
+    subscription, _ = ConsumerProtocolSubscription.decode_from(plain, 0)
+    return subscription.topics

@@ -1,0 +1,348 @@
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: from requests to offsets and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from kafka_wire import (
+    ErrorCode,
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitRequestTopicPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponseTopic,
+    OffsetCommitResponseTopicPartition,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponseTopic,
+    OffsetDeleteResponseTopicPartition,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseGroupTopic,
+    OffsetFetchResponseGroupTopicPartition,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopicPartition,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitRequestTopicPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponseTopic,
+    TxnOffsetCommitResponseTopicPartition,
+)
+
+from krammar.broker.errors import ApiError
+from krammar.broker.groups.records import NULL_UUID, Committed, TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from krammar.broker.broker import Broker
+    from krammar.broker.cluster import Topic
+    from krammar.broker.session import Session
+
+    AnyTopic = OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic
+    AnyPartition = OffsetCommitRequestTopicPartition | TxnOffsetCommitRequestTopicPartition
+
+# The first versions that name topics by id.
+COMMIT_BY_ID = 10
+TXN_COMMIT_BY_ID = 6
+FETCH_BY_ID = 10
+
+# From here on a member of a group that is gone learns just that.
+GROUP_NOT_FOUND = 9
+
+
+def find_topic(broker: Broker, name: str, topic_id: UUID, *, by_id: bool) -> Topic | ErrorCode:
+    """A topic as a request names it, or what is wrong with the name."""
+    if by_id:
+        return broker.cluster.topics_by_id.get(topic_id) or ErrorCode.UNKNOWN_TOPIC_ID
+    return broker.cluster.topics.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class _Commit:
+    """The partitions of a commit: those that can be stored, and the error of each of the others."""
+
+    def __init__(self, broker: Broker, expires: int | None = None) -> None:
+        self.offsets: list[tuple[TopicPartition, Committed]] = []
+        self._broker = broker
+        self._now = broker.now_ms()
+        self._expires = expires
+        self._limit = broker.config.offset_metadata_max_bytes
+        # By the position of topic and partition in the request.
+        self._accepted: set[tuple[int, int]] = set()
+        self._codes: dict[tuple[int, int], ErrorCode] = {}
+        self.known = False
+
+    def read(self, topics: Sequence[AnyTopic], *, by_id: bool) -> None:
+        for t, asked in enumerate(topics):
+            topic = find_topic(self._broker, asked.name, asked.topic_id, by_id=by_id)
+            partitions: Sequence[AnyPartition] = asked.partitions
+            for p, partition in enumerate(partitions):
+                self._codes[t, p] = ErrorCode.NONE
+                if isinstance(topic, ErrorCode):
+                    self._codes[t, p] = topic
+                elif partition.partition_index not in topic.partitions:
+                    self._codes[t, p] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                else:
+                    self._accept(t, p, topic, partition, by_id=by_id)
+
+    def _accept(
+        self, t: int, p: int, topic: Topic, partition: AnyPartition, *, by_id: bool
+    ) -> None:
+        # An error of the group as a whole goes to these, too long or not.
+        self._accepted.add((t, p))
+        self.known = True
+        metadata = partition.committed_metadata or ""
+        if len(metadata) * 2 > self._limit and len(metadata.encode("utf-16-le")) > 2 * self._limit:
+            self._codes[t, p] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            return
+        committed = Committed(
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            metadata,
+            self._now,
+            self._expires,
+            topic.topic_id if by_id else NULL_UUID,
+        )
+        self.offsets.append(((topic.name, partition.partition_index), committed))
+
+    def fail(self, code: ErrorCode) -> None:
+        """The group as a whole cannot commit."""
+        for place in self._accepted:
+            self._codes[place] = code
+
+    def code(self, t: int, p: int) -> ErrorCode:
+        return self._codes[t, p]
+
+
+def offset_commit(
+    broker: Broker, session: Session, request: OffsetCommitRequest, version: int
+) -> OffsetCommitResponse:
+    retention = request.retention_time_ms
+    commit = _Commit(broker, None if retention == -1 else broker.now_ms() + retention)
+    commit.read(request.topics, by_id=version >= COMMIT_BY_ID)
+    if commit.known:
+        unknown = (
+            ErrorCode.GROUP_ID_NOT_FOUND
+            if version >= GROUP_NOT_FOUND
+            else ErrorCode.ILLEGAL_GENERATION
+        )
+        try:
+            broker.groups.commit_offsets(
+                request.group_id,
+                request.generation_id_or_member_epoch,
+                request.member_id,
+                request.group_instance_id,
+                commit.offsets,
+                unknown_group=unknown,
+            )
+        except ApiError as error:
+            commit.fail(error.code)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponseTopicPartition(
+                        partition_index=partition.partition_index, error_code=commit.code(t, p)
+                    )
+                    for p, partition in enumerate(topic.partitions)
+                ],
+            )
+            for t, topic in enumerate(request.topics)
+        ]
+    )
+
+
+def txn_offset_commit(
+    broker: Broker, request: TxnOffsetCommitRequest, version: int
+) -> TxnOffsetCommitResponse:
+    commit = _Commit(broker)
+    commit.read(request.topics, by_id=version >= TXN_COMMIT_BY_ID)
+    if commit.known:
+        try:
+            broker.groups.commit_transactional_offsets(request, commit.offsets)
+        except ApiError as error:
+            commit.fail(error.code)
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    TxnOffsetCommitResponseTopicPartition(
+                        partition_index=partition.partition_index, error_code=commit.code(t, p)
+                    )
+                    for p, partition in enumerate(topic.partitions)
+                ],
+            )
+            for t, topic in enumerate(request.topics)
+        ]
+    )
+
+
+def offset_fetch(
+    broker: Broker, session: Session, request: OffsetFetchRequest, version: int
+) -> OffsetFetchResponse:
+    if version >= 8:
+        return OffsetFetchResponse(
+            groups=[_fetch(broker, group, request, version) for group in request.groups]
+        )
+    topics = request.topics
+    group = OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=(
+            None
+            if topics is None
+            else [
+                OffsetFetchRequestGroupTopic(
+                    name=topic.name, partition_indexes=topic.partition_indexes
+                )
+                for topic in topics
+            ]
+        ),
+    )
+    found = _fetch(broker, group, request, version)
+    return OffsetFetchResponse(
+        error_code=found.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponseTopicPartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in found.topics
+        ],
+    )
+
+
+def _fetch(
+    broker: Broker, group: OffsetFetchRequestGroup, request: OffsetFetchRequest, version: int
+) -> OffsetFetchResponseGroup:
+    by_id = version >= FETCH_BY_ID
+    try:
+        offsets = broker.groups.offsets_of(group.group_id)
+    except ApiError as error:
+        return _failed(group, error.code, version)
+    wanted = group.topics
+    if wanted is None:
+        wanted = _all_topics(broker, offsets, by_id=by_id)
+    topics = []
+    for asked in wanted:
+        topic = find_topic(broker, asked.name, asked.topic_id, by_id=True) if by_id else None
+        answer = OffsetFetchResponseGroupTopic(name=asked.name, topic_id=asked.topic_id)
+        for index in asked.partition_indexes:
+            if isinstance(topic, ErrorCode):
+                answer.partitions.append(_nothing(index, topic))
+                continue
+            where = (asked.name if topic is None else topic.name, index)
+            committed = offsets.get(where)
+            if request.require_stable and broker.groups.is_unstable(group.group_id, where):
+                answer.partitions.append(_nothing(index, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            elif committed is None or _is_of_another(committed, asked.topic_id):
+                answer.partitions.append(_nothing(index, ErrorCode.NONE))
+            else:
+                answer.partitions.append(
+                    OffsetFetchResponseGroupTopicPartition(
+                        partition_index=index,
+                        committed_offset=committed.offset,
+                        committed_leader_epoch=committed.leader_epoch,
+                        metadata=committed.metadata,
+                    )
+                )
+        topics.append(answer)
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+
+def _is_of_another(committed: Committed, topic_id: UUID) -> bool:
+    """Whether the offset is that of a topic of the same name which was deleted."""
+    return NULL_UUID not in (topic_id, committed.topic_id) and topic_id != committed.topic_id
+
+
+def _all_topics(
+    broker: Broker, offsets: Iterable[TopicPartition], *, by_id: bool
+) -> list[OffsetFetchRequestGroupTopic]:
+    topics: dict[str, OffsetFetchRequestGroupTopic] = {}
+    for name, partition in offsets:
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = OffsetFetchRequestGroupTopic(name=name)
+            existing = broker.cluster.topics.get(name)
+            if by_id and existing is not None:
+                topic.topic_id = existing.topic_id
+        topic.partition_indexes.append(partition)
+    # What has no id any more cannot be named in these versions.
+    return [topic for topic in topics.values() if not by_id or topic.topic_id != NULL_UUID]
+
+
+def _nothing(index: int, code: ErrorCode) -> OffsetFetchResponseGroupTopicPartition:
+    return OffsetFetchResponseGroupTopicPartition(
+        partition_index=index,
+        committed_offset=-1,
+        committed_leader_epoch=-1,
+        metadata="",
+        error_code=code,
+    )
+
+
+def _failed(
+    group: OffsetFetchRequestGroup, code: ErrorCode, version: int
+) -> OffsetFetchResponseGroup:
+    """Version 1 has a place for an error only in each partition."""
+    failed = OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+    if version < 2:
+        failed.topics = [
+            OffsetFetchResponseGroupTopic(
+                name=topic.name,
+                partitions=[_nothing(index, code) for index in topic.partition_indexes],
+            )
+            for topic in group.topics or ()
+        ]
+    return failed
+
+
+def offset_delete(
+    broker: Broker, session: Session, request: OffsetDeleteRequest, version: int
+) -> OffsetDeleteResponse:
+    known = [
+        (topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+        if topic.name in broker.cluster.topics
+        and partition.partition_index in broker.cluster.topics[topic.name].partitions
+    ]
+    try:
+        results = broker.groups.delete_offsets(request.group_id, known)
+    except ApiError as error:
+        return OffsetDeleteResponse(error_code=error.code)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponseTopicPartition(
+                        partition_index=partition.partition_index,
+                        error_code=results.get(
+                            (topic.name, partition.partition_index),
+                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        ),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

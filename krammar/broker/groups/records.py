@@ -1,0 +1,154 @@
+"""The records of `__consumer_offsets`, as Kafka writes and reads them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from kafka_wire import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupMetadataValueMemberMetadata,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+from krammar.broker.groups.group import Group, State
+from krammar.broker.groups.member import Member
+from krammar.wire.records import Record
+
+TopicPartition = tuple[str, int]
+
+# Keys of other versions belong to the groups of newer protocols.
+OFFSET_KEYS = (0, 1)
+GROUP_KEY = 2
+
+# The newest version that is not flexible; Kafka 4 stays with it.
+GROUP_VALUE = 3
+
+NULL_UUID = UUID(int=0)
+
+
+class Committed(NamedTuple):
+    """A committed offset; times in milliseconds since 1970.
+
+    ``position``  the offset of its record in `__consumer_offsets`, by which the newer of two wins
+    ``expires``   when the client wanted it to be forgotten (OffsetCommit v2 to v4), or None
+    ``topic_id``  the null uuid when the client did not name the topic by its id
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    timestamp: int
+    expires: int | None = None
+    topic_id: UUID = NULL_UUID
+    position: int = -1
+
+
+def offset_record(group_id: str, where: TopicPartition, committed: Committed | None) -> Record:
+    """The record of a committed offset, or the tombstone for it."""
+    key = OffsetCommitKey(group=group_id, topic=where[0], partition=where[1]).encode()
+    if committed is None:
+        return Record(key=key)
+    # Version 1 is the one with an expiry of its own, version 4 the first with the topic's id.
+    if committed.expires is not None:
+        version = 1
+    else:
+        version = 3 if committed.topic_id == NULL_UUID else 4
+    value = OffsetCommitValue(
+        version=version,
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.timestamp,
+        expire_timestamp=-1 if committed.expires is None else committed.expires,
+        topic_id=committed.topic_id if version == 4 else NULL_UUID,
+    )
+    return Record(key=key, value=value.encode())
+
+
+def read_offset(value: bytes, position: int) -> Committed:
+    """Raises WireError."""
+    if value[:2] == b"\x00\x00":
+        old = LegacyOffsetCommitValue.decode(value)
+        return Committed(old.offset, -1, old.metadata, old.commit_timestamp, position=position)
+    new = OffsetCommitValue.decode(value)
+    return Committed(
+        new.offset,
+        new.leader_epoch,
+        new.metadata,
+        new.commit_timestamp,
+        None if new.expire_timestamp == -1 else new.expire_timestamp,
+        new.topic_id,
+        position,
+    )
+
+
+def group_record(group: Group) -> Record:
+    """The record of a group with its members and their assignments."""
+    value = GroupMetadataValue(
+        version=GROUP_VALUE,
+        protocol_type=group.protocol_type or "",
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        current_state_timestamp=-1 if group.state_since is None else group.state_since,
+        members=[
+            GroupMetadataValueMemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout,
+                session_timeout=member.session_timeout,
+                subscription=member.metadata(group.protocol) or b"",
+                assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )
+    return Record(key=GroupMetadataKey(group=group.group_id).encode(), value=value.encode())
+
+
+def empty_group_record(group: Group) -> Record:
+    """The record of a group that has just been made and has had no generation yet."""
+    value = GroupMetadataValue(
+        version=GROUP_VALUE,
+        protocol=None,
+        leader=None,
+        current_state_timestamp=-1 if group.state_since is None else group.state_since,
+    )
+    return Record(key=GroupMetadataKey(group=group.group_id).encode(), value=value.encode())
+
+
+def group_tombstone(group_id: str) -> Record:
+    return Record(key=GroupMetadataKey(group=group_id).encode())
+
+
+def read_group(group_id: str, data: bytes) -> Group:
+    """The group as it was written: stable if it has members. Raises WireError."""
+    value = GroupMetadataValue.decode(data)
+    since = value.current_state_timestamp
+    group = Group(group_id, None if since == -1 else since)
+    group.generation = value.generation
+    group.protocol = value.protocol
+    group.leader = value.leader
+    for stored in value.members:
+        timeout = stored.rebalance_timeout
+        member = Member(
+            stored.member_id,
+            stored.group_instance_id,
+            stored.client_id,
+            stored.client_host,
+            stored.session_timeout if timeout == -1 else timeout,
+            stored.session_timeout,
+            [(value.protocol or "", stored.subscription)],
+            stored.assignment,
+        )
+        group.add(member, value.protocol_type, None)
+    group.protocol_type = value.protocol_type or None
+    group.state = State.STABLE if group.members else State.EMPTY
+    group.subscriptions = group.read_subscriptions()
+    return group
