@@ -69,12 +69,12 @@ FOLDER = "__cluster_metadata-0"
 TRANSACTION_VERSION = "transaction.version"
 # A new folder's features: the metadata.version of Kafka 4.0, so that every Kafka 4 can read it.
 NEW_FEATURES = ((METADATA_VERSION, LEVEL_4_0_IV3), (TRANSACTION_VERSION, 2))
-# Name and levels of what a registration says this software knows.
-SUPPORTED_FEATURES = (
-    (KRAFT_VERSION, 0, 1),
-    (METADATA_VERSION, OLDEST_LEVEL, LEVEL_4_4_IV2),
-    (TRANSACTION_VERSION, 0, 2),
-)
+# What this software knows of each feature: the lowest and the highest level.
+SUPPORTED_FEATURES = {
+    KRAFT_VERSION: (0, 1),
+    METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_4_IV2),
+    TRANSACTION_VERSION: (0, 2),
+}
 UNASSIGNED_DIRECTORY = UUID(int=1)
 # Kafka's default of `metadata.log.max.record.bytes.between.snapshots`.
 SNAPSHOT_BYTES = 20 << 20
@@ -130,9 +130,9 @@ class ClusterMetadata:
         ``meta.properties`` is written where it is missing in a log directory. Raises BrokerError for
         what cannot be read or written.
         """
-        log = MetadataLog(metadata_dir / FOLDER, fsync=config.fsync != "never", warn=warn)
+        log = MetadataLog(metadata_dir / FOLDER, fsync=config.krammar_fsync != "never", warn=warn)
         self = cls(log, config.node_id, now_ms, warn)
-        self._rack = config.get("broker.rack")
+        self._rack = config.broker_rack
         self._identify(metadata_dir, config.log_dirs)
         self._read()
         if log.end_offset == 0:
@@ -173,6 +173,11 @@ class ClusterMetadata:
     @property
     def next_producer_id(self) -> int:
         return self._image.next_producer_id
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the newest record in the log, which grows with every change."""
+        return self._log.end_offset - 1
 
     # Changing it. All raise ApiError(KAFKA_STORAGE_ERROR) if the log cannot be written; nothing has
     # changed then.
@@ -262,7 +267,7 @@ class ClusterMetadata:
                     RegisterBrokerRecordFeature(
                         name=name, min_supported_version=low, max_supported_version=high
                     )
-                    for name, low, high in SUPPORTED_FEATURES
+                    for name, (low, high) in SUPPORTED_FEATURES.items()
                 ],
                 rack=self._rack,
                 fenced=False,
