@@ -7,6 +7,7 @@ PLAIN's are in the settings.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import secrets
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from krammar.broker.errors import BrokerError
+from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.security import scram
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import Listener
     from krammar.broker.security.settings import SaslSettings
+
+
+log = logging.getLogger("krammar.broker")
 
 
 class Credentials:
@@ -133,8 +137,7 @@ def remove_user(data_dir: Path, name: str, mechanism: str | None = None) -> list
     """
     from kafka_wire import RemoveUserScramCredentialRecord
 
-    if not data_dir.is_dir():
-        raise UserError(f"there is no folder {data_dir}")
+    _insist_on_folder(data_dir)
     kinds = list(scram.BY_NUMBER.values()) if mechanism is None else [_mechanism(mechanism)]
     with _metadata(data_dir) as cluster:
         found = [kind for kind in kinds if (kind.number, name) in cluster.scram]
@@ -150,14 +153,18 @@ def remove_user(data_dir: Path, name: str, mechanism: str | None = None) -> list
 def list_users(data_dir: Path) -> list[User]:
     """The users on file, by name. Raises UserError where there is no folder, and BrokerError where a
     broker holds it."""
-    if not data_dir.is_dir():
-        raise UserError(f"there is no folder {data_dir}")
+    _insist_on_folder(data_dir)
     with _metadata(data_dir) as cluster:
         return sorted(
             User(name, scram.BY_NUMBER[number].name, record.iterations)
             for (number, name), record in cluster.scram.items()
             if number in scram.BY_NUMBER
         )
+
+
+def _insist_on_folder(data_dir: Path) -> None:
+    if not (data_dir / "meta.properties").exists():
+        raise UserError(f"{data_dir} is not the folder of a broker: it has no meta.properties")
 
 
 def _mechanism(name: str) -> scram.Mechanism:
@@ -175,6 +182,7 @@ def _metadata(data_dir: Path) -> Iterator[ClusterMetadata]:
     there before the broker's first start."""
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig
+    from krammar.broker.meta_properties import read_meta_properties
 
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -189,11 +197,14 @@ def _metadata(data_dir: Path) -> Iterator[ClusterMetadata]:
                 f"a broker has {data_dir} open: stop it, or use a client's "
                 "AlterUserScramCredentials while it runs"
             ) from None
-        warnings: list[str] = []
-        config = BrokerConfig.defaults(**{"log.dirs": str(data_dir)})
-        cluster = ClusterMetadata.open(data_dir, config, now_ms=_now_ms, warn=warnings.append)
+        known = read_meta_properties(data_dir)
+        node_id = 1 if known is None or known.node_id is None else known.node_id
+        config = BrokerConfig.defaults(**{"log.dirs": str(data_dir), "node.id": str(node_id)})
+        cluster = ClusterMetadata.open(data_dir, config, now_ms=_now_ms, warn=log.warning)
         try:
             yield cluster
+        except ApiError as error:
+            raise BrokerError(f"{data_dir}: {error}") from None
         finally:
             cluster.close()
     finally:
