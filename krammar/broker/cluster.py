@@ -130,7 +130,7 @@ class ClusterMetadata:
         ``meta.properties`` is written where it is missing in a log directory. Raises BrokerError for
         what cannot be read or written.
         """
-        log = MetadataLog(metadata_dir / FOLDER, fsync=config.krammar_fsync != "never", warn=warn)
+        log = MetadataLog(metadata_dir / FOLDER, fsync=config.fsync != "never", warn=warn)
         self = cls(log, config.node_id, now_ms, warn)
         self._rack = config.broker_rack
         self._identify(metadata_dir, config.log_dirs)

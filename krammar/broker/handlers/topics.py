@@ -1,0 +1,289 @@
+"""CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafka_wire import (
+    ConfigSource,
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+    CreatePartitionsResponseResult,
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+    CreateTopicsResponseTopic,
+    CreateTopicsResponseTopicConfig,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsResponseTopic,
+    DeleteRecordsResponseTopicPartition,
+    DeleteTopicsRequest,
+    DeleteTopicsRequestTopic,
+    DeleteTopicsResponse,
+    DeleteTopicsResponseResponse,
+    ErrorCode,
+)
+
+from krammar.broker.assignments import check_amount, check_replicas, partition_count
+from krammar.broker.cluster import INTERNAL_TOPICS, Topic
+from krammar.broker.config import TOPIC_CONFIGS, ConfigError
+from krammar.broker.config.definitions import to_text
+from krammar.broker.config.topics import TopicSettings
+from krammar.broker.errors import ApiError
+from krammar.broker.topic_names import check_topic_name, colliding
+from krammar.wire.primitives import NULL_UUID
+
+if TYPE_CHECKING:
+    from krammar.broker.broker import Broker
+    from krammar.broker.session import Session
+
+METADATA_TOPIC = "__cluster_metadata"
+_DUPLICATE_NAME = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+
+
+def create_topics(
+    broker: Broker, session: Session, request: CreateTopicsRequest, version: int
+) -> CreateTopicsResponse:
+    named = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreateTopicsResponseTopic] = {}
+    for topic in request.topics:
+        if topic.name in results:
+            continue
+        try:
+            if named[topic.name] > 1:
+                raise _DUPLICATE_NAME
+            results[topic.name] = _create(broker, topic, validate_only=request.validate_only)
+        except ApiError as error:
+            results[topic.name] = CreateTopicsResponseTopic(
+                name=topic.name, error_code=error.code, error_message=error.message, configs=None
+            )
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _create(
+    broker: Broker, topic: CreateTopicsRequestTopic, *, validate_only: bool
+) -> CreateTopicsResponseTopic:
+    name = topic.name
+    cluster, config = broker.cluster, broker.config
+    if name == METADATA_TOPIC:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} cannot be created.")
+    check_topic_name(name)
+    if name in cluster.topics:
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    other = colliding(name, cluster.topics)
+    if other is not None:
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {other}",
+        )
+    configs = _configs(broker, topic)
+    count = partition_count(
+        topic,
+        node_id=config.node_id,
+        num_partitions=config.num_partitions,
+        replication_factor=config.default_replication_factor,
+    )
+    topic_id = NULL_UUID
+    if not validate_only:
+        topic_id = broker.create_topic(name, count, configs).topic_id
+    return CreateTopicsResponseTopic(
+        name=name,
+        topic_id=topic_id,
+        num_partitions=count,
+        replication_factor=1,
+        configs=list(_effective(broker, configs)),
+    )
+
+
+def _configs(broker: Broker, topic: CreateTopicsRequestTopic) -> dict[str, str]:
+    """The settings that a new topic shall have. Raises ApiError."""
+    configs = {}
+    for entry in topic.configs:
+        if entry.value is None:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG,
+                f"Null value not supported for topic configs: {entry.name}",
+            )
+        configs[entry.name] = entry.value
+    try:
+        broker.config.check_topic_config(configs)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, error.api) from None
+    return configs
+
+
+def _effective(
+    broker: Broker, overrides: Mapping[str, str]
+) -> Iterator[CreateTopicsResponseTopicConfig]:
+    """All settings of a topic, each with where it comes from (KIP-525)."""
+    config = broker.config
+    levels = (
+        (config.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (config.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (config.static, ConfigSource.STATIC_BROKER_CONFIG),
+    )
+    settings = TopicSettings(config.static, config.dynamic_default, config.dynamic)
+    for name, definition in TOPIC_CONFIGS.items():
+        if definition.internal:
+            continue
+        source = ConfigSource.DEFAULT_CONFIG
+        if name in overrides:
+            source, value = ConfigSource.TOPIC_CONFIG, overrides[name]
+        else:
+            for texts, candidate in levels:
+                if any(synonym in texts for synonym, _ in definition.synonyms):
+                    source = candidate
+                    break
+            value = to_text(settings.value(name, overrides)) or ""
+        yield CreateTopicsResponseTopicConfig(
+            name=name, value=value, config_source=source, is_sensitive=definition.sensitive
+        )
+
+
+def delete_topics(
+    broker: Broker, session: Session, request: DeleteTopicsRequest, version: int
+) -> DeleteTopicsResponse:
+    if version >= 6:
+        wanted = request.topics
+    else:
+        wanted = [DeleteTopicsRequestTopic(name=name) for name in request.topic_names]
+    if not broker.config.delete_topic_enable:
+        code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
+        error = ApiError(code, "delete.topic.enable is false.")
+        return DeleteTopicsResponse(
+            responses=[_not_deleted(topic.name, topic.topic_id, error) for topic in wanted]
+        )
+    responses = []
+    names = Counter(topic.name for topic in wanted if topic.name is not None)
+    ids = Counter(topic.topic_id for topic in wanted if topic.topic_id != NULL_UUID)
+    seen: set[str | UUID] = set()
+    for topic in wanted:
+        key = topic.topic_id if topic.name is None else topic.name
+        try:
+            if topic.name is not None and topic.topic_id != NULL_UUID:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "A topic has a name or an id, not both.")
+            if key == NULL_UUID:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, "Neither name nor id of a topic is given."
+                )
+            if key in seen:
+                continue
+            seen.add(key)
+            if names[topic.name or ""] > 1:
+                raise _DUPLICATE_NAME
+            if ids[topic.topic_id] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
+            found = _find(broker, topic)
+            if topic.name is None and found.name in names:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "The topic is given by its name, too.")
+            broker.delete_topic(found)
+            responses.append(DeleteTopicsResponseResponse(name=found.name, topic_id=found.topic_id))
+        except ApiError as error:
+            responses.append(_not_deleted(topic.name, topic.topic_id, error))
+    return DeleteTopicsResponse(responses=responses)
+
+
+def _find(broker: Broker, topic: DeleteTopicsRequestTopic) -> Topic:
+    if topic.name is None:
+        found = broker.cluster.topics_by_id.get(topic.topic_id)
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        found = broker.cluster.topics.get(topic.name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if found is None:
+        raise ApiError(code, "There is no such topic.")
+    return found
+
+
+def _not_deleted(name: str | None, topic_id: UUID, error: ApiError) -> DeleteTopicsResponseResponse:
+    return DeleteTopicsResponseResponse(
+        name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
+    )
+
+
+def create_partitions(
+    broker: Broker, session: Session, request: CreatePartitionsRequest, version: int
+) -> CreatePartitionsResponse:
+    named = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatePartitionsResponseResult] = {}
+    for topic in request.topics:
+        result = CreatePartitionsResponseResult(name=topic.name)
+        if results.setdefault(topic.name, result) is not result:
+            continue
+        try:
+            if named[topic.name] > 1:
+                raise _DUPLICATE_NAME
+            found = _growing(broker, topic)
+            if not request.validate_only:
+                broker.add_partitions(found, topic.count)
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+def _growing(broker: Broker, topic: CreatePartitionsRequestTopic) -> Topic:
+    """The topic that shall grow. Raises ApiError if it cannot."""
+    found = broker.cluster.topics.get(topic.name)
+    if found is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such topic.")
+    now = len(found.partitions)
+    if topic.count == now:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
+    if topic.count < now:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {now} partition(s); "
+            f"{topic.count} would not be an increase.",
+        )
+    more = topic.count - now
+    check_amount(more)
+    if topic.assignments is not None:
+        if len(topic.assignments) != more:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{more} partition(s) are added, but {len(topic.assignments)} assigned.",
+            )
+        check_replicas((each.broker_ids for each in topic.assignments), broker.config.node_id)
+    return found
+
+
+def delete_records(
+    broker: Broker, session: Session, request: DeleteRecordsRequest, version: int
+) -> DeleteRecordsResponse:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            result = DeleteRecordsResponseTopicPartition(
+                partition_index=partition.partition_index, low_watermark=-1
+            )
+            try:
+                result.low_watermark = _delete_before(
+                    broker, topic.name, partition.partition_index, partition.offset
+                )
+            except ApiError as error:
+                result.error_code = error.code
+            partitions.append(result)
+        topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=partitions))
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _delete_before(broker: Broker, topic: str, partition: int, offset: int) -> int:
+    """Drop what is before an offset, -1 for everything; returns where the log begins then."""
+    log = broker.logs.get(topic, partition)
+    if log is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic in INTERNAL_TOPICS:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not log.config.deletes:
+        raise ApiError(ErrorCode.POLICY_VIOLATION)
+    if offset == -1:
+        offset = log.end_offset
+    if not 0 <= offset <= log.end_offset:
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    return log.delete_records(offset)
