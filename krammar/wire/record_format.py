@@ -396,6 +396,171 @@ def _decode_fault(buf: bytes, pos: int, count: int, first: int, origin: int | No
     return DecodeError(f"records[{first}]: cannot be decoded", path=f"records[{first}]")
 
 
+def check_records(buf: bytes, pos: int, count: int, origin: int | None = 0) -> tuple[int, int, int]:
+    """Walk ``count`` records, which have to fill ``buf`` from ``pos`` to its end, as a broker has to
+    before it stores what a producer sent: lengths, and offsets that count up from 0.
+
+    Returns the lowest and the highest timestamp, as differences to the batch's, and the number of a
+    record without a key, -1 if there is none. Nothing is decoded; names of headers may be any bytes.
+    ``origin`` as in ``decode_records``. Raises DecodeError.
+    """
+    try:
+        return _check_records(buf, pos, count)
+    except FAILURES:
+        raise _check_fault(buf, pos, count, origin) from None
+
+
+def _check_records(buf: bytes, pos: int, count: int) -> tuple[int, int, int]:
+    first = _FIRST
+    low = _LOW
+    lowest = INT64_MAX
+    highest = INT64_MIN
+    before = None
+    without_key = -1
+    for index in range(count):
+        # length, attributes
+        byte = buf[pos]
+        n = first[byte]
+        if n >= 0:
+            end = pos + n + 1
+            pos += 2
+        elif n == -2 and (byte_2 := buf[pos + 1]) < 128:
+            end = pos + byte_2 * 64 + low[byte] + 2
+            pos += 3
+        else:
+            n, pos = varint(buf, pos)
+            end = pos + n
+            pos += 1
+
+        # timestamp
+        byte = buf[pos]
+        n = first[byte]
+        if n >= 0:
+            pos += 1
+        elif n == -2 and (byte_2 := buf[pos + 1]) < 128:
+            n = byte_2 * 64 + low[byte]
+            pos += 2
+        else:
+            n, pos = varlong(buf, pos)
+        if n != before:
+            before = n
+            if n > highest:
+                highest = n
+            if n < lowest:
+                lowest = n
+
+        # offset
+        byte = buf[pos]
+        n = first[byte]
+        if n >= 0:
+            pos += 1
+        elif n == -2 and (byte_2 := buf[pos + 1]) < 128:
+            n = byte_2 * 64 + low[byte]
+            pos += 2
+        else:
+            n, pos = varint(buf, pos)
+        if n != index:
+            raise Malformed
+
+        # key
+        n = first[buf[pos]]
+        if n >= 0:
+            pos += n + 1
+        elif n == -1:
+            without_key = index
+            pos += 1
+        else:
+            n, pos = varint(buf, pos)
+            if n >= 0:
+                pos += n
+            elif n == -1:
+                without_key = index
+            else:
+                raise Malformed
+
+        # value
+        byte = buf[pos]
+        n = first[byte]
+        if n >= 0:
+            pos += n + 1
+        elif n == -2 and (byte_2 := buf[pos + 1]) < 128:
+            pos += byte_2 * 64 + low[byte] + 2
+        elif n == -1:
+            pos += 1
+        else:
+            n, pos = varint(buf, pos)
+            if n >= 0:
+                pos += n
+            elif n != -1:
+                raise Malformed
+
+        # headers
+        if buf[pos]:
+            pos = _skip_headers(buf, pos, end)
+        else:
+            pos += 1
+        if pos != end:
+            raise Malformed
+    if pos != len(buf):
+        raise Malformed
+    return lowest, highest, without_key
+
+
+def _skip_headers(buf: bytes, pos: int, end: int) -> int:
+    count, pos = varint(buf, pos)
+    if not 0 <= count <= (end - pos) // 2:
+        raise Malformed
+    for _ in repeat(None, count):
+        n, pos = varint(buf, pos)
+        if n < 0:
+            raise Malformed
+        n, pos = varint(buf, pos + n)
+        if n > 0:
+            pos += n
+        elif n < -1:
+            raise Malformed
+    return pos
+
+
+def _check_fault(buf: bytes, pos: int, count: int, origin: int | None) -> DecodeError:
+    """What is wrong with the records that are to fill ``buf`` from ``pos`` on."""
+    start = pos
+    columns = Columns()
+    for index in range(count):
+        at = pos
+        try:
+            pos = _decode_records(columns, buf, pos, 1, 0, 0)
+        except FAILURES:
+            fault = _decode_fault(buf, at, 1, index, origin)
+            # Not UTF-8 is no fault here.
+            if not fault.path.endswith("].key") or "UTF-8" not in fault.args[0]:
+                return fault
+            length, body = varint(buf, at)
+            pos = body + length
+            columns.offsets.append(_offset_delta(buf, body))
+        if columns.offsets[-1] != index:
+            path = f"records[{index}].offset"
+            return DecodeError(
+                f"{path}: {columns.offsets[-1]}, not {index}, from the batch's base offset",
+                path=path,
+                offset=-1 if origin is None else at + origin,
+            )
+        columns.clear()
+    if pos != len(buf):
+        path = f"records[{count}]"
+        return DecodeError(
+            f"{path}: {len(buf) - pos} bytes behind the last record",
+            path=path,
+            offset=-1 if origin is None else pos + origin,
+        )
+    return DecodeError("records: cannot be decoded", path="records", offset=start)
+
+
+def _offset_delta(buf: bytes, body: int) -> int:
+    _, pos = varlong(buf, body + 1)
+    return varint(buf, pos)[0]
+
+
 # Encoding.
 _TABLE_SIZE = 16384
 

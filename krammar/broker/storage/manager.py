@@ -1,0 +1,305 @@
+"""The log folders of a broker and the partitions in them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from krammar.broker.errors import ApiError
+from krammar.broker.storage.environment import Environment, system_ms
+from krammar.broker.storage.files import (
+    CLEAN_SHUTDOWN,
+    DELETE_SUFFIX,
+    LOCK,
+    STRAY_SUFFIX,
+    StorageError,
+    read_offsets,
+    read_topic_id,
+    write_atomically,
+    write_offsets,
+    write_topic_id,
+)
+from krammar.broker.storage.log import PartitionLog
+from krammar.broker.storage.log_config import LogConfig
+from krammar.wire.primitives import NULL_UUID
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+
+_PARTITION = re.compile(r"(.+)-(\d+)")
+_MARKED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
+
+
+class LogFolder:
+    """One of ``log.dirs``: held by a lock, with its checkpoint files."""
+
+    def __init__(self, path: Path, environment: Environment) -> None:
+        self.path = path
+        self._environment = environment
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StorageError(f"log folder {path}: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Kafka locks the file by another call.
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise StorageError(f"log folder {path} is in use by another broker") from None
+        try:
+            self.clean = (path / CLEAN_SHUTDOWN).exists()
+            (path / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+            self.recovery_points = self._read(RECOVERY_POINTS)
+            self.log_starts = self._read(LOG_STARTS)
+            self.cleaner_offsets = self._read(CLEANER_OFFSETS)
+            self.partitions = self._find_partitions()
+        except OSError as error:
+            self.unlock()
+            raise StorageError(
+                f"log folder {path}: {error.filename or ''}: {error.strerror}"
+            ) from None
+
+    def _read(self, name: str) -> dict[tuple[str, int], int]:
+        try:
+            return read_offsets(self.path / name)
+        except ValueError as error:
+            self._environment.warn(f"{self.path / name}: {error}; passed over")
+            return {}
+
+    def _find_partitions(self) -> dict[tuple[str, int], Path]:
+        """The folders of partitions. Those of deleted ones are removed."""
+        found = {}
+        with os.scandir(self.path) as entries:
+            folders = [entry.name for entry in entries if entry.is_dir()]
+        for name in folders:
+            if name.endswith(DELETE_SUFFIX) and _MARKED.fullmatch(name):
+                self._environment.later.append((0, os.fspath(self.path / name)))
+            elif _MARKED.fullmatch(name):
+                self._environment.warn(f"{self.path / name}: left alone")
+            elif match := _PARTITION.fullmatch(name):
+                found[match[1], int(match[2])] = self.path / name
+        return found
+
+    def unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+class LogManager:
+    """Partitions by topic and number, spread over one or several folders."""
+
+    def __init__(
+        self,
+        dirs: Sequence[Path],
+        *,
+        fsync: str = "interval",
+        flush_interval_ms: int = 1000,
+        now_ms: Callable[[], int] = system_ms,
+        warn: Callable[[str], None] | None = None,
+        producer_expiry_ms: int = 86_400_000,
+    ) -> None:
+        """Lock the folders, which are made where there are none. Raises StorageError."""
+        self.environment = Environment(
+            now_ms=now_ms, fsync=fsync, producer_expiry_ms=producer_expiry_ms
+        )
+        if warn is not None:
+            self.environment.warn = warn
+        self._logs: dict[tuple[str, int], PartitionLog] = {}
+        self.folders: list[LogFolder] = []
+        self._closed = False
+        try:
+            for path in dirs:
+                self.folders.append(LogFolder(Path(path), self.environment))
+        except StorageError:
+            for folder in self.folders:
+                folder.unlock()
+            raise
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(list(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self._logs.get((topic, partition))
+
+    def open(self, topic: str, topic_id: UUID, partition: int, config: LogConfig) -> PartitionLog:
+        """The log of a partition: that of an existing folder, in order again, or a new one. Raises
+        StorageError."""
+        key = topic, partition
+        log = self._logs.get(key)
+        if log is not None:
+            return log
+        folder = self._folder_of(key)
+        path = folder.path / f"{topic}-{partition}"
+        try:
+            if key in folder.partitions:
+                topic_id = self._check_topic_id(folder, key, topic_id)
+            known = key in folder.partitions
+            if not known:
+                path.mkdir()
+                write_topic_id(path, topic_id)
+                folder.partitions[key] = path
+            log = PartitionLog(
+                path,
+                topic,
+                partition,
+                topic_id,
+                config,
+                self.environment,
+                clean=folder.clean or not known,
+                recovery_point=folder.recovery_points.get(key, 0) if known else 0,
+                log_start_offset=folder.log_starts.get(key, 0) if known else 0,
+            )
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror or error}") from None
+        self._logs[key] = log
+        return log
+
+    def _folder_of(self, key: tuple[str, int]) -> LogFolder:
+        for folder in self.folders:
+            if key in folder.partitions:
+                return folder
+        return min(self.folders, key=lambda folder: len(folder.partitions))
+
+    def _check_topic_id(self, folder: LogFolder, key: tuple[str, int], topic_id: UUID) -> UUID:
+        """Set a folder aside that belongs to another topic of the same name."""
+        path = folder.partitions[key]
+        try:
+            found = read_topic_id(path)
+        except ValueError as error:
+            self.environment.warn(f"{path}: {error}")
+            found = NULL_UUID
+        if topic_id == NULL_UUID:
+            return found
+        if found == NULL_UUID:
+            write_topic_id(path, topic_id)
+        elif found != topic_id:
+            stray = path.with_name(f"{path.name}.{uuid4().hex}{STRAY_SUFFIX}")
+            self.environment.warn(
+                f"{path} is of a topic that was deleted; it is set aside as {stray.name}"
+            )
+            path.rename(stray)
+            del folder.partitions[key]
+        return topic_id
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Delete a partition: its folder is renamed now and removed a while later."""
+        key = topic, partition
+        log = self._logs.pop(key, None)
+        for folder in self.folders:
+            path = folder.partitions.pop(key, None)
+            if path is None:
+                continue
+            for offsets in (folder.recovery_points, folder.log_starts, folder.cleaner_offsets):
+                offsets.pop(key, None)
+            # A file name has 255 bytes at most.
+            ending = f".{uuid4().hex}{DELETE_SUFFIX}"
+            target = path.with_name(path.name[: 255 - len(ending)] + ending)
+            try:
+                path.rename(target)
+            except OSError as error:
+                self.environment.warn(f"{path}: cannot be deleted: {error.strerror}")
+                continue
+            delay = log.config.file_delete_delay_ms if log is not None else 0
+            self.environment.remove_later([os.fspath(target)], delay)
+        if log is not None:
+            log.mark_deleted()
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """New settings for all partitions of a topic."""
+        for log in self:
+            if log.topic == topic:
+                log.config = config
+
+    def maintain(self, now_ms: int | None = None) -> None:
+        """One sweep: segments that are old enough are ended or deleted, producers that were quiet for
+        long are forgotten, deleted files are removed."""
+        now = self.environment.now_ms() if now_ms is None else now_ms
+        for log in self:
+            try:
+                log.apply_retention(now)
+            except (ApiError, OSError) as error:
+                self.environment.warn(f"{log.path.name}: retention failed: {error}")
+            log.producer_states.expire(now, self.environment.producer_expiry_ms)
+        self._remove_due(now)
+
+    def _remove_due(self, now_ms: int) -> None:
+        later = self.environment.later
+        due = [path for at, path in later if at <= now_ms]
+        if due:
+            later[:] = [entry for entry in later if entry[0] > now_ms]
+            for path in due:
+                if os.path.isdir(path):
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
+
+    def flush(self) -> None:
+        """Bring all logs to the disk, then note how far. Raises OSError."""
+        failed: OSError | None = None
+        for log in self:
+            try:
+                log.flush()
+            except OSError as error:
+                failed = error
+        self._checkpoint()
+        if failed is not None:
+            raise failed
+
+    def _checkpoint(self) -> None:
+        sync = self.environment.fsync != "never"
+        for folder in self.folders:
+            logs = [
+                (key, log) for key in folder.partitions if (log := self._logs.get(key)) is not None
+            ]
+            for key, log in logs:
+                folder.recovery_points[key] = log.recovery_point
+                if log.log_start_offset > log.segments[0].base_offset:
+                    folder.log_starts[key] = log.log_start_offset
+                else:
+                    folder.log_starts.pop(key, None)
+            path = folder.path
+            write_offsets(path / RECOVERY_POINTS, folder.recovery_points.items(), sync=sync)
+            write_offsets(path / LOG_STARTS, folder.log_starts.items(), sync=sync)
+            write_offsets(
+                path / HIGH_WATERMARKS, [(key, log.end_offset) for key, log in logs], sync=sync
+            )
+
+    def close(self) -> None:
+        """Close all logs such that they open without being verified. Never raises."""
+        if self._closed:
+            return
+        self._closed = True
+        clean = True
+        for log in self:
+            try:
+                log.close()
+            except OSError as error:
+                clean = False
+                self.environment.warn(f"{log.path.name}: not closed in order: {error}")
+        try:
+            self._checkpoint()
+            for folder in self.folders:
+                if clean:
+                    text = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
+                    write_atomically(folder.path / CLEAN_SHUTDOWN, text.encode())
+        except OSError as error:
+            self.environment.warn(f"checkpoints could not be written: {error}")
+        for folder in self.folders:
+            folder.unlock()
+        self._logs.clear()

@@ -1,0 +1,285 @@
+"""What a partition knows of its producers: duplicates, gaps, fencing, open transactions.
+
+Rules as in Kafka's producer state: the last five batches of each producer are remembered (KIP-98, the
+most that a producer has in flight), one of them over a restart from a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafka_wire import ErrorCode, ProducerSnapshot, ProducerSnapshotProducerEntry
+
+from krammar.broker.errors import ApiError
+from krammar.wire.errors import WireError
+from krammar.wire.records import BatchHeader, crc32c
+
+_REMEMBERED = 5
+_SEQUENCES = 1 << 31
+_CRC_COVERS_FROM = 6
+
+
+def _add(sequence: int, distance: int) -> int:
+    """Sequence numbers go on with 0 behind 2**31 - 1."""
+    return (sequence + distance) % _SEQUENCES
+
+
+class Sent(NamedTuple):
+    """A batch that was appended."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return _add(self.last_sequence, -self.offset_delta)
+
+
+class ProducerEntry(NamedTuple):
+    """What DescribeProducers tells; ``current_txn_first_offset`` is -1 without an open transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
+
+
+class Completed(NamedTuple):
+    """A transaction that a marker ended."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+    last_stable_offset: int
+
+
+@dataclass(slots=True)
+class Producer:
+    epoch: int = -1
+    batches: deque[Sent] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    timestamp: int = -1
+    coordinator_epoch: int = -1
+    first_offset: int = -1  # of its open transaction
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else -1
+
+
+class Producers:
+    """The producers of one partition, as of ``end_offset``."""
+
+    __slots__ = ("_open", "by_id", "topic_partition")
+
+    def __init__(self, topic_partition: str) -> None:
+        self.topic_partition = topic_partition
+        self.by_id: dict[int, Producer] = {}
+        # First offsets of open transactions by producer. They begin in the order of offsets, so the
+        # first one is the earliest.
+        self._open: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def first_open_offset(self) -> int | None:
+        """Where the earliest open transaction begins."""
+        for offset in self._open.values():
+            return offset
+        return None
+
+    def duplicate(self, header: BatchHeader) -> Sent | None:
+        """The batch, among the last five, that this one repeats."""
+        producer = self.by_id.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            return None
+        first = header.base_sequence
+        last = _add(first, header.last_offset_delta)
+        for sent in producer.batches:
+            if sent.last_sequence == last and sent.first_sequence == first:
+                return sent
+        return None
+
+    def in_transaction(self, producer_id: int, epoch: int) -> bool:
+        producer = self.by_id.get(producer_id)
+        return producer is not None and producer.first_offset >= 0 and producer.epoch == epoch
+
+    def check_batch(self, header: BatchHeader, *, sequence: bool = True) -> None:
+        """Raises ApiError if the producer must not append this batch now."""
+        producer = self.by_id.get(header.producer_id)
+        if producer is None:
+            return
+        self._check_epoch(header.producer_id, producer, header.producer_epoch)
+        if sequence:
+            self._check_sequence(header, producer)
+        if producer.first_offset >= 0 and not header.is_transactional:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"{self.topic_partition}: producer {header.producer_id} has an open transaction and"
+                " sent a batch that is not transactional",
+            )
+
+    def _check_epoch(self, producer_id: int, producer: Producer, epoch: int) -> None:
+        if epoch < producer.epoch:
+            raise ApiError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"{self.topic_partition}: epoch {epoch} of producer {producer_id} is older than"
+                f" {producer.epoch}, its last",
+            )
+
+    def _check_sequence(self, header: BatchHeader, producer: Producer) -> None:
+        first = header.base_sequence
+        if header.producer_epoch != producer.epoch:
+            expected = 0 if producer.epoch != -1 else first
+        elif producer.batches:
+            expected = _add(producer.batches[-1].last_sequence, 1)
+        else:
+            expected = 0
+        if first != expected:
+            raise ApiError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"{self.topic_partition}: producer {header.producer_id} (epoch"
+                f" {header.producer_epoch}) sent sequence {first}, but {expected} is next",
+            )
+
+    def add_batch(self, header: BatchHeader) -> None:
+        """Take in a data batch that is in the log, with its offsets."""
+        producer_id = header.producer_id
+        producer = self.by_id.get(producer_id)
+        if producer is None:
+            producer = self.by_id[producer_id] = Producer()
+        if producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        delta = header.last_offset_delta
+        last = -1 if header.base_sequence < 0 else _add(header.base_sequence, delta)
+        producer.batches.append(Sent(last, header.base_offset + delta, delta, header.max_timestamp))
+        producer.timestamp = header.max_timestamp
+        if producer.first_offset < 0 and header.is_transactional:
+            producer.first_offset = header.base_offset
+            self._open[producer_id] = header.base_offset
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+        """Raises ApiError if a coordinator must not write this marker."""
+        producer = self.by_id.get(producer_id)
+        if producer is None:
+            return
+        self._check_epoch(producer_id, producer, epoch)
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise ApiError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"{self.topic_partition}: coordinator epoch {coordinator_epoch} of a marker for"
+                f" producer {producer_id} is older than {producer.coordinator_epoch}, the last",
+            )
+
+    def add_marker(
+        self,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        offset: int,
+        timestamp: int,
+        *,
+        commit: bool,
+    ) -> Completed | None:
+        """Take in a marker that is in the log. Returns the transaction that it ends, if any."""
+        producer = self.by_id.get(producer_id)
+        if producer is None:
+            producer = self.by_id[producer_id] = Producer()
+        if producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        producer.coordinator_epoch = coordinator_epoch
+        producer.timestamp = timestamp
+        first = producer.first_offset
+        producer.first_offset = -1
+        if first < 0:
+            return None
+        self._open.pop(producer_id, None)
+        stable = self.first_open_offset()
+        return Completed(
+            producer_id, first, offset, not commit, offset + 1 if stable is None else stable
+        )
+
+    def forget_before(self, offset: int) -> None:
+        """The log begins at ``offset`` now: transactions that ended, or cannot be read, before it do
+        not hold anything back."""
+        # Kafka keeps the producers themselves until they expire (KIP-360), and so do we.
+
+    def expire(self, now_ms: int, after_ms: int) -> int:
+        """Forget producers that were quiet for ``after_ms`` milliseconds. Returns how many."""
+        gone = [
+            producer_id
+            for producer_id, producer in self.by_id.items()
+            if producer.first_offset < 0 and now_ms - producer.timestamp >= after_ms
+        ]
+        for producer_id in gone:
+            del self.by_id[producer_id]
+        return len(gone)
+
+    def entries(self) -> list[ProducerEntry]:
+        return [
+            ProducerEntry(
+                producer_id,
+                producer.epoch,
+                producer.last_sequence,
+                producer.timestamp,
+                producer.coordinator_epoch,
+                producer.first_offset,
+            )
+            for producer_id, producer in self.by_id.items()
+        ]
+
+    def snapshot(self) -> bytes:
+        """The content of a ``.snapshot`` file."""
+        data = bytearray(ProducerSnapshot(producer_entries=self._snapshot_entries()).encode(1))
+        crc = crc32c(bytes(data[_CRC_COVERS_FROM:]))
+        data[2:_CRC_COVERS_FROM] = crc.to_bytes(4, "big")
+        return bytes(data)
+
+    def _snapshot_entries(self) -> Iterable[ProducerSnapshotProducerEntry]:
+        for producer_id, producer in self.by_id.items():
+            last = producer.batches[-1] if producer.batches else Sent(-1, -1, 0, -1)
+            yield ProducerSnapshotProducerEntry(
+                producer_id=producer_id,
+                epoch=producer.epoch,
+                last_sequence=last.last_sequence,
+                last_offset=last.last_offset,
+                offset_delta=last.offset_delta,
+                timestamp=producer.timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_first_offset=producer.first_offset,
+            )
+
+    def load(self, data: bytes, *, now_ms: int, expiry_ms: int) -> None:
+        """Replace all by the content of a ``.snapshot`` file, but for producers that have expired.
+        Raises WireError, and changes nothing then."""
+        snapshot = ProducerSnapshot.decode(data, 1)
+        if crc32c(data[_CRC_COVERS_FROM:]) != snapshot.crc:
+            raise WireError("wrong CRC")
+        self.by_id = {}
+        opened = []
+        for entry in snapshot.producer_entries:
+            first = entry.current_txn_first_offset
+            if first < 0 and now_ms - entry.timestamp >= expiry_ms:
+                continue
+            producer = self.by_id[entry.producer_id] = Producer(
+                entry.epoch, timestamp=entry.timestamp, coordinator_epoch=entry.coordinator_epoch
+            )
+            if entry.last_sequence >= 0 or entry.last_offset >= 0:
+                producer.batches.append(
+                    Sent(
+                        entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp
+                    )
+                )
+            if first >= 0:
+                producer.first_offset = first
+                opened.append((first, entry.producer_id))
+        self._open = {producer_id: first for first, producer_id in sorted(opened)}
