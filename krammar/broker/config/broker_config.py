@@ -1,141 +1,68 @@
-"""A broker's configuration: Kafka's server.properties, or the defaults."""
+"""A broker's configuration: Kafka's server.properties, or the defaults, and what is changed at run time."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from krammar.broker.config.broker_configs import BROKER_CONFIGS
-from krammar.broker.config.definitions import ConfigDef, ConfigError
-from krammar.broker.config.listeners import (
-    Endpoint,
-    Listener,
-    build_listeners,
-    parse_endpoints,
-    parse_protocol_map,
-)
+from krammar.broker.config.definitions import ConfigError, UpdateMode, to_text
+from krammar.broker.config.listeners import Listener, read_listeners
 from krammar.broker.config.properties import decode, parse_properties
-from krammar.broker.config.topic_configs import TOPIC_CONFIGS
+from krammar.broker.config.settings import Settings
+from krammar.broker.config.topics import TopicSettings, check_times
 from krammar.broker.storage.log_config import LogConfig
 
-_BY_ATTRIBUTE = {name.replace(".", "_"): name for name in BROKER_CONFIGS}
-_LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(.+)")
+LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(.+)")
+# These make up attributes of another form, or of another's name.
+_NO_ATTRIBUTE = frozenset(
+    {
+        "advertised.listeners",
+        "broker.id",
+        "controller.listener.names",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+        "process.roles",
+    }
+)
 
 
-class BrokerConfig:
+def attribute(name: str) -> str:
+    """The attribute of a key."""
+    return name.removeprefix("krammar.").replace(".", "_")
+
+
+_BY_ATTRIBUTE = {attribute(name): name for name in BROKER_CONFIGS}
+
+
+class BrokerConfig(Settings):
     """The settings of one broker.
 
-    Each of Kafka's keys is an attribute with underscores (``log.segment.bytes`` is
-    ``log_segment_bytes``), with the value that was set or the default. ``listeners`` and the folders are
-    made of several keys.
+    ``static``           the texts that were given, by Kafka's names
+    ``dynamic_default``  those set for all brokers while they ran, ``dynamic`` those for this one
+    ``warnings``         what is odd about them: unknown keys, keys that stand twice
     """
 
-    warnings: list[str]
-    listeners: list[Listener]
-    log_dirs: list[Path]
-    metadata_log_dir: Path
-
-    node_id: int
-    broker_rack: str | None
-    num_partitions: int
-    auto_create_topics_enable: bool
-    delete_topic_enable: bool
-    default_replication_factor: int
-    min_insync_replicas: int
-    fetch_max_bytes: int
-    message_max_bytes: int
-    max_incremental_fetch_session_cache_slots: int
-    max_request_partition_size_limit: int
-
-    connection_failed_authentication_delay_ms: int
-    connections_max_idle_ms: int
-    connections_max_reauth_ms: int
-    max_connections: int
-    socket_listen_backlog_size: int
-    socket_receive_buffer_bytes: int
-    socket_request_max_bytes: int
-    socket_send_buffer_bytes: int
-    inter_broker_listener_name: str | None
-
-    group_initial_rebalance_delay_ms: int
-    group_max_session_timeout_ms: int
-    group_max_size: int
-    group_min_session_timeout_ms: int
-    offset_metadata_max_bytes: int
-    offsets_retention_check_interval_ms: int
-    offsets_retention_minutes: int
-    offsets_topic_num_partitions: int
-    offsets_topic_replication_factor: int
-    offsets_topic_segment_bytes: int
-
-    producer_id_expiration_check_interval_ms: int
-    producer_id_expiration_ms: int
-    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
-    transaction_max_timeout_ms: int
-    transaction_partition_verification_enable: bool
-    transaction_remove_expired_transaction_cleanup_interval_ms: int
-    transaction_state_log_num_partitions: int
-    transaction_state_log_replication_factor: int
-    transaction_state_log_segment_bytes: int
-    transactional_id_expiration_ms: int
-
-    compression_type: str
-    log_cleaner_backoff_ms: int
-    log_cleaner_delete_retention_ms: int
-    log_cleaner_enable: bool
-    log_cleaner_max_compaction_lag_ms: int
-    log_cleaner_min_cleanable_ratio: float
-    log_cleaner_min_compaction_lag_ms: int
-    log_cleanup_policy: list[str]
-    log_index_interval_bytes: int
-    log_index_size_max_bytes: int
-    log_message_timestamp_after_max_ms: int
-    log_message_timestamp_before_max_ms: int
-    log_message_timestamp_type: str
-    log_retention_bytes: int
-    log_retention_check_interval_ms: int
-    log_retention_hours: int
-    log_retention_minutes: int | None
-    log_retention_ms: int | None
-    log_roll_hours: int
-    log_roll_ms: int | None
-    log_segment_bytes: int
-    log_segment_delete_delay_ms: int
-
-    sasl_enabled_mechanisms: list[str]
-    sasl_jaas_config: str | None
-    sasl_server_max_receive_size: int
-    ssl_cipher_suites: list[str]
-    ssl_client_auth: str
-    ssl_enabled_protocols: list[str]
-    ssl_key_password: str | None
-    ssl_keystore_certificate_chain: str | None
-    ssl_keystore_key: str | None
-    ssl_keystore_location: str | None
-    ssl_keystore_password: str | None
-    ssl_keystore_type: str
-    ssl_principal_mapping_rules: str
-    ssl_protocol: str
-    ssl_truststore_certificates: str | None
-    ssl_truststore_location: str | None
-    ssl_truststore_password: str | None
-    ssl_truststore_type: str
-
-    krammar_fsync: str
-    krammar_fsync_interval_ms: int
-
     def __init__(self, static: Mapping[str, str], origins: Mapping[str, str] | None = None) -> None:
-        """``static`` holds texts by Kafka's names, ``origins`` where each stands. Raises ConfigError."""
+        """``origins`` says where each text stands. Raises ConfigError."""
         self.static = dict(static)
+        self.dynamic: dict[str, str] = {}
+        self.dynamic_default: dict[str, str] = {}
+        self.warnings: list[str] = []
         self._origins = dict(origins or {})
-        self.warnings = []
-        self._check_names()
+        self._warn_of_unknown()
+        self._topics = TopicSettings(self.static)
         try:
             self._read()
+            self._topics.check({})
         except ConfigError as error:
             if error.origin or error.name not in self._origins:
                 raise
@@ -147,13 +74,13 @@ class BrokerConfig:
     ) -> BrokerConfig:
         """The configuration of a server.properties: a str is its text, a Path its file.
 
-        ``overrides`` go before the file's entries. Raises ConfigError, and OSError for a file that
-        cannot be read.
+        ``overrides`` go before the file's entries. Raises ConfigError, also for a file that cannot be
+        read.
         """
         if isinstance(source, str):
             text, file = source, "the properties"
         else:
-            text, file = decode(Path(source).read_bytes()), Path(source).name
+            text, file = _read_file(Path(source)), Path(source).name
         static: dict[str, str] = {}
         origins: dict[str, str] = {}
         repeated: list[str] = []
@@ -163,7 +90,7 @@ class BrokerConfig:
             raise error.at(f"{error.origin} of {file}") from None
         for name, value, line in entries:
             if name in static:
-                repeated.append(f"{name} is set twice; line {line} of {file} counts")
+                repeated.append(f"{name} is set twice: line {line} of {file} counts")
             static[name] = value
             origins[name] = f"line {line} of {file}"
         for name, value in (overrides or {}).items():
@@ -182,143 +109,162 @@ class BrokerConfig:
         """
         static: dict[str, str] = {}
         for key, value in overrides.items():
+            if value is None:
+                continue
             name = key if _known(key) else _BY_ATTRIBUTE.get(key, "")
             if not name:
-                raise ConfigError(key, None, f"no such setting{_nearest(key, list(_BY_ATTRIBUTE))}")
-            static[name] = _text(value)
+                near = _nearest(key, _BY_ATTRIBUTE)
+                raise ConfigError(key, None, f"there is no such setting{near}")
+            static[name] = to_text(value) or ""
         return cls(static)
 
+    # Reading.
+
     def get(self, name: str) -> str | None:
-        """The text of any key by Kafka's name, ``listener.name.*`` too: as it was set, or its default."""
-        if name in self.static:
-            return self.static[name]
+        """The text that a key was given, ``listener.name.*`` too; None where it was not."""
+        return self.static.get(name)
+
+    def topic_config(self, overrides: Mapping[str, str], *, check: bool = True) -> LogConfig:
+        """What a topic's own settings and the broker's mean for its logs.
+
+        Raises ConfigError. Without ``check`` it never does: of a folder that another version has written,
+        unknown keys are skipped, values out of their range are taken, and misspelt ones are not.
+        """
+        if check:
+            self._topics.check(overrides)
+        return self._topics.log_config(overrides)
+
+    def check_topic_config(self, overrides: Mapping[str, str]) -> None:
+        """Raises ConfigError where a topic cannot have such settings; ``api`` is Kafka's text for it."""
+        self._topics.check(overrides)
+
+    def topic_value(self, name: str, overrides: Mapping[str, str]) -> Any:
+        """The value of one of a topic's keys that is in force. Never raises for overrides that are wrong."""
+        return self._topics.value(name, overrides)
+
+    def effective(self, name: str) -> str | None:
+        """The text that is in force for a broker's key: dynamic, static or default."""
+        for texts in (self.dynamic, self.dynamic_default, self.static):
+            if name in texts:
+                return texts[name]
         definition = BROKER_CONFIGS.get(name)
-        return definition.default if definition is not None else None
+        return None if definition is None else definition.default
 
-    def listener_get(self, listener: Listener, name: str) -> str | None:
-        """The text of a key for one listener: ``listener.name.<listener>.<key>`` goes before ``<key>``."""
-        own = f"listener.name.{listener.name.lower()}.{name}"
-        return self.static[own] if own in self.static else self.get(name)
+    # Changes at run time.
 
-    def topic_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        """What a topic's own settings and the broker's mean for its logs. Raises ConfigError."""
-        values = {name: self._topic_value(TOPIC_CONFIGS[name], overrides) for name in _LOG_KEYS}
-        return LogConfig(
-            cleanup_policy=frozenset(values["cleanup.policy"]),
-            segment_bytes=values["internal.segment.bytes"] or values["segment.bytes"],
-            segment_ms=values["segment.ms"],
-            segment_index_bytes=values["segment.index.bytes"],
-            index_interval_bytes=values["index.interval.bytes"],
-            retention_ms=values["retention.ms"],
-            retention_bytes=values["retention.bytes"],
-            max_message_bytes=values["max.message.bytes"],
-            message_timestamp_type=values["message.timestamp.type"],
-            message_timestamp_before_max_ms=values["message.timestamp.before.max.ms"],
-            message_timestamp_after_max_ms=values["message.timestamp.after.max.ms"],
-            min_cleanable_dirty_ratio=values["min.cleanable.dirty.ratio"],
-            min_compaction_lag_ms=values["min.compaction.lag.ms"],
-            max_compaction_lag_ms=values["max.compaction.lag.ms"],
-            delete_retention_ms=values["delete.retention.ms"],
-            file_delete_delay_ms=values["file.delete.delay.ms"],
-            compression_type=values["compression.type"],
-        )
+    def check_dynamic(self, changes: Mapping[str, str], own: bool) -> None:
+        """Raises ConfigError where some of the broker's settings cannot be made so while it runs; ``own``
+        for this broker alone, else for all. ``api`` is Kafka's text for it."""
+        fixed = [name for name in changes if _is_fixed(name)]
+        if fixed:
+            api = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+            raise ConfigError(fixed[0], None, "cannot be changed while the broker runs", api=api)
+        for name, text in changes.items():
+            if name in BROKER_CONFIGS:
+                BROKER_CONFIGS[name].parse(text)
+        if not own:
+            narrow = [name for name in changes if _mode(name) is UpdateMode.PER_BROKER]
+            if narrow:
+                api = (
+                    "Cannot update these configs at default cluster level, broker id must be "
+                    f"specified: [{', '.join(narrow)}]"
+                )
+                raise ConfigError(narrow[0], None, "can only be set for one broker", api=api)
+        check_times(changes)
+        default = self.dynamic_default if own else self.dynamic_default | dict(changes)
+        mine = self.dynamic | dict(changes) if own else self.dynamic
+        TopicSettings(self.static, default, mine).check({})
 
-    def _topic_value(self, definition: ConfigDef, overrides: Mapping[str, str]) -> Any:
-        if definition.name in overrides:
-            return definition.parse(overrides[definition.name])
-        for name, factor in definition.synonyms:
-            if name in self.static:
-                value = BROKER_CONFIGS[name].parse(self.static[name])
-                return value * factor if factor != 1 else value
-        return None if definition.default is None else definition.parse(definition.default)
+    def set_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> None:
+        """Take the settings that were made while brokers ran: for all of them, and for this one.
 
-    def _check_names(self) -> None:
+        They are those of the cluster's metadata. What cannot be read, or cannot be changed at run time,
+        does not count.
+        """
+        self.dynamic_default = dict(default)
+        self.dynamic = dict(own)
+        self._topics = TopicSettings(self.static, self.dynamic_default, self.dynamic)
+        for name, definition in BROKER_CONFIGS.items():
+            if definition.effect and not definition.read_only:
+                setattr(self, attribute(name), self._in_force(name))
+
+    def _in_force(self, name: str) -> Any:
+        definition = BROKER_CONFIGS[name]
+        for texts in (self.dynamic, self.dynamic_default):
+            if name in texts:
+                try:
+                    return definition.parse(texts[name])
+                except ConfigError:
+                    continue
+        text = self.static.get(name, definition.default)
+        return None if text is None else definition.parse(text)
+
+    # Reading what was given.
+
+    def _warn_of_unknown(self) -> None:
         for name in self.static:
             if not _known(name):
                 where = f" ({self._origins[name]})" if name in self._origins else ""
-                near = _nearest(name, list(BROKER_CONFIGS))
-                self.warnings.append(f"{name}: no such setting{near}{where}")
+                near = _nearest(name, BROKER_CONFIGS)
+                self.warnings.append(f"{name}: there is no such setting{near}{where}")
 
     def _read(self) -> None:
         values: dict[str, Any] = {}
         for name, definition in BROKER_CONFIGS.items():
             text = self.static.get(name, definition.default)
             values[name] = None if text is None else definition.parse(text)
-            if definition.effect:
-                setattr(self, name.replace(".", "_"), values[name])
+            if definition.effect and name not in _NO_ATTRIBUTE:
+                setattr(self, attribute(name), values[name])
         for name, text in self.static.items():
-            match = _LISTENER_KEY.fullmatch(name)
-            if match and match[1] in BROKER_CONFIGS:
-                BROKER_CONFIGS[match[1]].parse(text)
+            match = LISTENER_KEY.fullmatch(name)
+            if match and (found := BROKER_CONFIGS.get(match[1])) is not None:
+                try:
+                    found.parse(text)
+                except ConfigError as error:
+                    raise ConfigError(name, error.value, error.reason) from None
+        check_times(self.static)
         self._read_node(values)
         folders = values["log.dirs"] or values["log.dir"]
         self.log_dirs = [Path(folder) for folder in folders]
         self.metadata_log_dir = Path(values["metadata.log.dir"] or folders[0])
-        self.listeners = self._read_listeners(values)
+        self.listeners: list[Listener] = read_listeners(values, self.warnings)
 
     def _read_node(self, values: Mapping[str, Any]) -> None:
         older = values["broker.id"] if "broker.id" in self.static else None
-        self.node_id = values["node.id"] if "node.id" in self.static else (older or 1)
+        if "node.id" in self.static:
+            self.node_id = values["node.id"]
+        elif older is not None:
+            self.node_id = BROKER_CONFIGS["node.id"].parse(str(older))
+        else:
+            self.node_id = 1
         if older is not None and older != self.node_id:
-            raise ConfigError("broker.id", str(older), f"node.id is {self.node_id}: set both alike")
+            raise ConfigError("broker.id", str(older), f"is not node.id, {self.node_id}")
         roles = values["process.roles"]
         if roles is not None and "broker" not in roles:
-            raise ConfigError("process.roles", ",".join(roles), "this node has to be a broker")
-
-    def _read_listeners(self, values: Mapping[str, Any]) -> list[Listener]:
-        protocols = parse_protocol_map(
-            "listener.security.protocol.map", values["listener.security.protocol.map"]
-        )
-        controllers = {name.upper() for name in values["controller.listener.names"] or ()}
-        bound = parse_endpoints("listeners", values["listeners"])
-        served = [endpoint for endpoint in bound if endpoint.name not in controllers]
-        if not served:
-            raise ConfigError("listeners", ",".join(values["listeners"]), "none is a broker's")
-        advertised: list[Endpoint] | None = None
-        if values["advertised.listeners"] is not None:
-            told = parse_endpoints("advertised.listeners", values["advertised.listeners"])
-            advertised = [endpoint for endpoint in told if endpoint.name not in controllers]
-        found = build_listeners(served, advertised, protocols)
-        name = values["inter.broker.listener.name"]
-        if name is not None and name.upper() not in {listener.name for listener in found}:
-            raise ConfigError("inter.broker.listener.name", name, "listeners defines no such name")
-        return found
+            raise ConfigError("process.roles", ",".join(roles), "has to name broker")
 
 
-_LOG_KEYS = (
-    "cleanup.policy",
-    "compression.type",
-    "delete.retention.ms",
-    "file.delete.delay.ms",
-    "index.interval.bytes",
-    "internal.segment.bytes",
-    "max.compaction.lag.ms",
-    "max.message.bytes",
-    "message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms",
-    "message.timestamp.type",
-    "min.cleanable.dirty.ratio",
-    "min.compaction.lag.ms",
-    "retention.bytes",
-    "retention.ms",
-    "segment.bytes",
-    "segment.index.bytes",
-    "segment.ms",
-)
+def _read_file(path: Path) -> str:
+    try:
+        return decode(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(str(path), None, f"cannot be read: {error.strerror}") from None
+
+
+def _mode(name: str) -> UpdateMode | None:
+    """None for a key that nobody knows, which Kafka takes too."""
+    definition = BROKER_CONFIGS.get(name)
+    return None if definition is None else definition.mode
+
+
+def _is_fixed(name: str) -> bool:
+    return _mode(name) is UpdateMode.READ_ONLY or LISTENER_KEY.fullmatch(name) is not None
 
 
 def _known(name: str) -> bool:
-    return name in BROKER_CONFIGS or _LISTENER_KEY.fullmatch(name) is not None
+    return name in BROKER_CONFIGS or LISTENER_KEY.fullmatch(name) is not None
 
 
-def _nearest(name: str, names: Sequence[str]) -> str:
+def _nearest(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, 1)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return ",".join(str(item) for item in value)
-    return str(value)

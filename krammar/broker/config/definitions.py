@@ -27,31 +27,43 @@ PASSWORD = ConfigType.PASSWORD
 class ConfigError(ValueError):
     """A configuration value that cannot be used.
 
-    ``name`` and ``value`` are the key and its text (None where it has none), ``reason`` says what is
-    wrong, ``origin`` where the text stands ("line 12 of server.properties"), or is empty. A secret
-    never gets into the message.
+    ``name`` and ``value`` are the key and its text (None where it has none, or where it is a secret),
+    ``reason`` says what is wrong, to be read after them, ``origin`` where the text stands ("line 12 of
+    server.properties"), or is empty. ``api`` is the text that a response carries, worded as Kafka
+    words it.
     """
 
-    def __init__(self, name: str, value: str | None, reason: str, origin: str = "") -> None:
+    def __init__(
+        self, name: str, value: str | None, reason: str, origin: str = "", *, api: str | None = None
+    ) -> None:
         self.name = name
         self.value = value
         self.reason = reason
         self.origin = origin
-        shown = "" if value is None else f" {value!r}:"
-        where = f" ({origin})" if origin else ""
-        super().__init__(f"{name}:{shown} {reason}{where}")
-
-    @property
-    def api_message(self) -> str:
-        """The text that a response carries, worded as Kafka words it."""
-        if self.reason.startswith("Configuration '"):
-            return self.reason
-        value = "null" if self.value is None else self.value
-        return f"Invalid value {value} for configuration {self.name}: {self.reason}"
+        shown = "null" if value is None else value
+        self.api = (
+            f"Invalid value {shown} for configuration {name}: {reason}" if api is None else api
+        )
+        what = f"{name}:" if value is None else f"{name}: {value!r}"
+        super().__init__(f"{what} {reason} ({origin})" if origin else f"{what} {reason}")
 
     def at(self, origin: str) -> ConfigError:
         """The same error, with the place of the text."""
-        return ConfigError(self.name, self.value, self.reason, origin)
+        return ConfigError(self.name, self.value, self.reason, origin, api=self.api)
+
+
+def refused(name: str, value: object, reason: str, subject: str = "Value") -> ConfigError:
+    """An error whose text for a response is ``reason`` with a subject before it."""
+    text = _text(value)
+    shown = "null" if text is None else text
+    api = f"Invalid value {shown} for configuration {name}: {subject} {reason}"
+    return ConfigError(name, text, reason, api=api)
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, list):
+        return f"[{', '.join(value)}]"
+    return None if value is None else str(value)
 
 
 class UpdateMode(Enum):
@@ -107,12 +119,13 @@ class ConfigDef:
 
         Raises ConfigError for text that is not of the key's type or out of its range.
         """
-        value = None if text is None else self._convert(text)
+        value = None if text is None else self.convert(text)
         if self.validator is not None:
             self.validator(self.name, value)
         return value
 
-    def _convert(self, text: str) -> Any:
+    def convert(self, text: str) -> Any:
+        """The value that a text means, whatever its range. Raises ConfigError for another type's text."""
         if self.type is PASSWORD:
             return text
         text = text.strip()
@@ -123,21 +136,48 @@ class ConfigDef:
         if self.type is BOOLEAN:
             lowered = text.lower()
             if lowered not in ("true", "false"):
-                raise ConfigError(self.name, text, "Expected value to be either true or false")
+                raise self._misread(
+                    text, "is neither true nor false", "Expected value to be either true or false"
+                )
             return lowered == "true"
         if self.type is DOUBLE:
             if not _FLOAT.fullmatch(text):
-                raise ConfigError(self.name, text, "Not a number of type DOUBLE")
+                raise self._misread(text, "is not a number", "Not a number of type DOUBLE")
             return float(text)
         bits = _BITS[self.type]
         if not _INTEGER.fullmatch(text) or not -(1 << bits) <= int(text) < (1 << bits):
-            raise ConfigError(self.name, text, f"Not a number of type {self.type.name}")
+            raise self._misread(text, _NUMBERS[self.type], f"Not a number of type {self.type.name}")
         return int(text)
+
+    def _misread(self, text: str, reason: str, api: str) -> ConfigError:
+        api = f"Invalid value {text} for configuration {self.name}: {api}"
+        return ConfigError(self.name, text, reason, api=api)
+
+
+def to_text(value: Any) -> str | None:
+    """A value as responses show it: as Kafka does, which is as Java does."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, float):
+        mantissa, _, exponent = repr(value).partition("e")
+        if not exponent:
+            return mantissa
+        return f"{mantissa}{'' if '.' in mantissa else '.0'}E{int(exponent)}"
+    return str(value)
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _BITS = {INT: 31, SHORT: 15, LONG: 63}
+_NUMBERS = {
+    INT: "is not an integer of 32 bits",
+    SHORT: "is not an integer of 16 bits",
+    LONG: "is not an integer of 64 bits",
+}
 _COMMA = re.compile(r"\s*,\s*")
 
 
@@ -147,12 +187,6 @@ def split_list(text: str) -> list[str]:
     return _COMMA.split(text) if text else []
 
 
-def _text(value: Any) -> str | None:
-    if isinstance(value, list):
-        return f"[{', '.join(value)}]"
-    return None if value is None else str(value)
-
-
 def at_least(minimum: float) -> Validator:
     return between(minimum, None)
 
@@ -160,11 +194,11 @@ def at_least(minimum: float) -> Validator:
 def between(minimum: float, maximum: float | None) -> Validator:
     def check(name: str, value: Any) -> None:
         if value is None:
-            raise ConfigError(name, None, "Value must be non-null")
+            raise refused(name, None, "must be non-null")
         if value < minimum:
-            raise ConfigError(name, _text(value), f"Value must be at least {minimum}")
+            raise refused(name, value, f"must be at least {minimum}")
         if maximum is not None and value > maximum:
-            raise ConfigError(name, _text(value), f"Value must be no more than {maximum}")
+            raise refused(name, value, f"must be no more than {maximum}")
 
     return check
 
@@ -174,7 +208,7 @@ def one_of(*names: str, ignore_case: bool = False) -> Validator:
 
     def check(name: str, value: Any) -> None:
         if value not in names and not (ignore_case and value and value.upper() in names):
-            raise ConfigError(name, value, f"String must be one of{how}: {', '.join(names)}")
+            raise refused(name, value, f"must be one of{how}: {', '.join(names)}", "String")
 
     return check
 
@@ -186,7 +220,7 @@ def each_of(*names: str) -> Validator:
         any_list(name, value)
         for item in value or ():
             if item not in names:
-                raise ConfigError(name, item, f"String must be one of: {', '.join(names)}")
+                raise refused(name, item, f"must be one of: {', '.join(names)}", "String")
 
     return check
 
@@ -194,41 +228,38 @@ def each_of(*names: str) -> Validator:
 def any_list(name: str, value: Any) -> None:
     """For lists, which may be empty: no value between two commas is."""
     if value and "" in value:
-        raise ConfigError(
-            name, ",".join(value), f"Configuration '{name}' values must not be empty."
-        )
+        api = f"Configuration '{name}' values must not be empty."
+        raise ConfigError(name, ",".join(value), "has an empty value among its values", api=api)
 
 
 def filled_list(name: str, value: Any) -> None:
     """For lists that have a value."""
     if value is not None and not value:
-        raise ConfigError(
-            name,
-            "",
-            f"Configuration '{name}' must not be empty. Valid values include: any non-empty value",
-        )
+        api = f"Configuration '{name}' must not be empty. Valid values include: any non-empty value"
+        raise ConfigError(name, "", "must not be empty", api=api)
     any_list(name, value)
 
 
 def filled_string(name: str, value: Any) -> None:
     if value == "":
-        raise ConfigError(name, value, "String must be non-empty")
+        raise refused(name, value, "must be non-empty", "String")
 
 
 def gzip_level(name: str, value: Any) -> None:
     """-1 stands for the codec's own choice."""
     if value != -1 and not (value is not None and 1 <= value <= 9):
-        raise ConfigError(name, _text(value), "Value must be between 1 and 9 or equal to -1")
+        raise refused(name, value, "must be between 1 and 9 or equal to -1")
 
 
 def throttled_replicas(name: str, value: Any) -> None:
     """``*`` for all, or ``partition:broker`` pairs."""
     if value != ["*"] and not all(_PAIR.fullmatch(item) for item in value or ()):
-        raise ConfigError(
+        raise refused(
             name,
-            _text(value),
-            f"{name} must be the literal '*' or a list of replicas in the following format: "
+            value,
+            "must be the literal '*' or a list of replicas in the following format: "
             "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+            name,
         )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from krammar.broker.config.definitions import ConfigError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = re.compile(r"(?P<name>[^:/]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
+_MAP = "listener.security.protocol.map"
 _WILDCARDS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 
 
@@ -22,7 +23,8 @@ class Listener:
     ``protocol``  PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
     ``host``      empty for all interfaces; an IPv6 address without brackets
     ``port``      0 for any free port
-    ``advertised_host``, ``advertised_port``  what clients are told; port 0 stands for the port that was bound
+    ``advertised_host``, ``advertised_port``  what clients are told; an empty host and port 0 stand for those that
+    were bound
     """
 
     name: str
@@ -58,17 +60,15 @@ def parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
         match = _LISTENER.fullmatch(text)
         bare_ipv6 = match is not None and ":" in match["host"] and "://[" not in text
         if match is None or bare_ipv6 or not match["name"]:
-            raise ConfigError(key, text, "not a listener of the form NAME://host:port")
+            raise ConfigError(key, text, "is not of the form NAME://host:port")
         port = int(match["port"])
         if not 0 <= port <= 65535:
-            raise ConfigError(key, text, f"port {port} is not between 0 and 65535")
+            raise ConfigError(key, text, "has a port that is not between 0 and 65535")
         found.append(Endpoint(match["name"].upper(), match["host"], port))
     names = [endpoint.name for endpoint in found]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(
-                key, whole, f"each listener must have a different name: {name} is twice"
-            )
+            raise ConfigError(key, whole, f"names {name} twice")
     return found
 
 
@@ -79,56 +79,64 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
         name, colon, protocol = pair.rpartition(":")
         name, protocol = name.strip().upper(), protocol.strip().upper()
         if not colon or not name:
-            raise ConfigError(key, pair, "not of the form NAME:PROTOCOL")
+            raise ConfigError(key, pair, "is not of the form NAME:PROTOCOL")
         if protocol not in PROTOCOLS:
-            raise ConfigError(
-                key, pair, f"security protocol must be one of: {', '.join(PROTOCOLS)}"
-            )
+            raise ConfigError(key, pair, f"names none of the protocols {', '.join(PROTOCOLS)}")
         if name in protocols:
-            raise ConfigError(key, text, f"listener {name} is twice")
+            raise ConfigError(key, text, f"names {name} twice")
         protocols[name] = protocol
     return protocols
 
 
-def build_listeners(
-    bound: Sequence[Endpoint], advertised: Sequence[Endpoint] | None, protocols: Mapping[str, str]
-) -> list[Listener]:
-    """The listeners of a broker, checked as Kafka checks them. Raises ConfigError."""
-    _check_ports(bound)
-    told = {endpoint.name: endpoint for endpoint in (bound if advertised is None else advertised)}
-    names = {endpoint.name for endpoint in bound}
-    for name in told:
-        if name not in names:
-            raise ConfigError(
-                "advertised.listeners",
-                name,
-                f"listeners defines no such name: {', '.join(sorted(names))}",
-            )
-    found: list[Listener] = []
+def read_listeners(values: Mapping[str, Any], warnings: list[str]) -> list[Listener]:
+    """The listeners that a broker opens: those of a controller are left out. ``values`` holds the parsed
+    settings by Kafka's names. Raises ConfigError."""
+    protocols = parse_protocol_map(_MAP, values[_MAP])
+    controllers = {name.upper() for name in values["controller.listener.names"] or ()}
+    endpoints = parse_endpoints("listeners", values["listeners"])
+    _check_ports(endpoints)
+    bound = [endpoint for endpoint in endpoints if endpoint.name not in controllers]
+    if not bound:
+        raise ConfigError("listeners", ",".join(values["listeners"]), "are a controller's alone")
+    advertised = _read_advertised(values["advertised.listeners"], endpoints)
+    names = [endpoint.name for endpoint in bound]
     for endpoint in bound:
         if endpoint.name not in protocols:
-            raise ConfigError(
-                "listener.security.protocol.map",
-                None,
-                f"No security protocol defined for listener {endpoint.name}",
+            raise ConfigError(_MAP, values[_MAP], f"has no security protocol for {endpoint.name}")
+        if endpoint.host in ("", *_WILDCARDS) and endpoint.name not in advertised:
+            warnings.append(
+                f"{endpoint.name} listens on all interfaces, and clients are told to connect to "
+                "localhost: set advertised.listeners for those on other machines"
             )
-        shown = told.get(endpoint.name, endpoint)
-        if shown.host in _WILDCARDS:
-            raise ConfigError(
-                "advertised.listeners",
-                None if advertised is None else shown.host,
-                f"cannot use the nonroutable meta-address {shown.host}: set a routable address there",
-            )
-        found.append(
-            Listener(
-                endpoint.name,
-                protocols[endpoint.name],
-                endpoint.host,
-                endpoint.port,
-                shown.host or socket.gethostname(),
-                shown.port,
-            )
+    inner = values["inter.broker.listener.name"]
+    if inner is not None and inner.upper() not in names:
+        raise ConfigError(
+            "inter.broker.listener.name", inner, f"is not one of the listeners {', '.join(names)}"
         )
+    return [
+        Listener(
+            endpoint.name,
+            protocols[endpoint.name],
+            endpoint.host,
+            endpoint.port,
+            *advertised.get(endpoint.name, ("", 0)),
+        )
+        for endpoint in bound
+    ]
+
+
+def _read_advertised(
+    texts: Sequence[str] | None, bound: Sequence[Endpoint]
+) -> dict[str, tuple[str, int]]:
+    key = "advertised.listeners"
+    names = [endpoint.name for endpoint in bound]
+    found: dict[str, tuple[str, int]] = {}
+    for endpoint, text in zip(parse_endpoints(key, texts or ()), texts or (), strict=True):
+        if endpoint.name not in names:
+            raise ConfigError(key, text, f"is not one of the listeners {', '.join(names)}")
+        if endpoint.host in _WILDCARDS:
+            raise ConfigError(key, text, "is no address that a client can connect to")
+        found[endpoint.name] = (endpoint.host, endpoint.port)
     return found
 
 
@@ -151,5 +159,5 @@ def _check_ports(bound: Sequence[Endpoint]) -> None:
                 ",".join(
                     f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in endpoints
                 ),
-                f"each listener must have a different port: {port} is twice",
+                f"has port {port} twice",
             )

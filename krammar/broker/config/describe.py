@@ -1,0 +1,173 @@
+"""Settings as DescribeConfigs shows them: value, origin, and every place that has a say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kafka_wire import ConfigSource, ConfigType
+
+from krammar.broker.config.broker_config import LISTENER_KEY, BrokerConfig
+from krammar.broker.config.broker_configs import BROKER_CONFIGS
+from krammar.broker.config.definitions import ConfigDef, ConfigError, to_text
+from krammar.broker.config.topic_configs import TOPIC_CONFIGS
+
+# Keys for one setting in several units; in each place the first that is set counts.
+_UNITS = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+)
+_SYNONYMS = {name: names for names in _UNITS for name in names} | {
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
+}
+# On a listener these may stand behind the name of a SASL mechanism.
+_BY_MECHANISM = re.compile(
+    r"(?:.+\.)?(sasl\.jaas\.config|sasl\.login\.callback\.handler\.class|sasl\.login\.class"
+    r"|sasl\.server\.callback\.handler\.class|connections\.max\.reauth\.ms)"
+)
+
+
+class Synonym(NamedTuple):
+    """A place that has a say in a setting; the first of several wins. ``value`` is None for a secret."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class Description(NamedTuple):
+    """One setting. ``value`` is None for a secret, and where there is none."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    synonyms: list[Synonym]
+    type: ConfigType
+    sensitive: bool
+    read_only: bool
+    doc: str | None
+
+
+def describe_topic(
+    config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
+) -> list[Description]:
+    """All settings of a topic with such settings of its own, or those of some names."""
+    known = {name for name, found in TOPIC_CONFIGS.items() if not found.internal}
+    chosen = _choose(known | set(overrides), names)
+    return [_topic_entry(config, overrides, name) for name in chosen]
+
+
+def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[Description]:
+    """All settings of a broker, or those of some names."""
+    known = {name for name, found in BROKER_CONFIGS.items() if not found.internal}
+    given = set(config.static) | set(config.dynamic_default) | set(config.dynamic)
+    return [_broker_entry(config, name) for name in _choose(known | given, names)]
+
+
+def describe_all_brokers(
+    config: BrokerConfig, names: Iterable[str] | None = None
+) -> list[Description]:
+    """What was set for all brokers while they ran, or of it those of some names."""
+    wanted = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    found = []
+    for name in _choose(config.dynamic_default, names):
+        entry = _broker_entry(config, name)
+        synonyms = [synonym for synonym in entry.synonyms if synonym.source == wanted]
+        definition = _definition(name)
+        value = None if entry.sensitive else _shown(definition, config.dynamic_default[name])
+        found.append(entry._replace(value=value, source=wanted, synonyms=synonyms))
+    return found
+
+
+def _choose(names: Iterable[str], wanted: Iterable[str] | None) -> list[str]:
+    return sorted(names if wanted is None else set(names).intersection(wanted))
+
+
+def _topic_entry(config: BrokerConfig, overrides: Mapping[str, str], name: str) -> Description:
+    definition = TOPIC_CONFIGS.get(name)
+    sensitive = definition is None or definition.sensitive
+    value = None if definition is None else to_text(config.topic_value(name, overrides))
+    synonyms: list[Synonym] = []
+    if name in overrides:
+        synonyms.append(Synonym(name, value, ConfigSource.TOPIC_CONFIG))
+    if definition is not None and definition.synonym is not None:
+        synonyms += _places(config, definition.synonym, sensitive)
+    return _description(name, value, synonyms, definition, read_only=False)
+
+
+def _broker_entry(config: BrokerConfig, name: str) -> Description:
+    definition = _definition(name)
+    sensitive = definition is None or definition.sensitive
+    value = None if sensitive else _shown(definition, config.effective(name))
+    if name == "node.id":
+        value = str(config.node_id)
+    read_only = definition is None or definition.read_only or name not in BROKER_CONFIGS
+    return _description(name, value, _places(config, name, sensitive), definition, read_only)
+
+
+def _description(
+    name: str,
+    value: str | None,
+    synonyms: list[Synonym],
+    definition: ConfigDef | None,
+    read_only: bool,
+) -> Description:
+    return Description(
+        name=name,
+        value=value,
+        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        synonyms=synonyms,
+        type=ConfigType.UNKNOWN if definition is None else definition.type,
+        sensitive=definition is None or definition.sensitive,
+        read_only=read_only,
+        doc=None if definition is None else definition.doc,
+    )
+
+
+def _places(config: BrokerConfig, name: str, sensitive: bool) -> list[Synonym]:
+    defaults = {
+        key: BROKER_CONFIGS[key].default for key in _synonyms(name) if key in BROKER_CONFIGS
+    }
+    levels: Sequence[tuple[Mapping[str, str | None], ConfigSource]] = (
+        (config.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
+        (config.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (config.static, ConfigSource.STATIC_BROKER_CONFIG),
+        (defaults, ConfigSource.DEFAULT_CONFIG),
+    )
+    found = [
+        Synonym(key, None if sensitive else texts[key], source)
+        for texts, source in levels
+        for key in _synonyms(name)
+        if texts.get(key) is not None
+    ]
+    # As in Kafka, what stands before the key's own first place is not shown.
+    first = next((at for at, place in enumerate(found) if place.name == name), len(found))
+    return found[first:]
+
+
+def _synonyms(name: str) -> tuple[str, ...]:
+    if name in _SYNONYMS:
+        return _SYNONYMS[name]
+    match = LISTENER_KEY.fullmatch(name)
+    return (name,) if match is None else (name, _base(match[1]))
+
+
+def _base(key: str) -> str:
+    match = _BY_MECHANISM.fullmatch(key)
+    return key if match is None else match[1]
+
+
+def _definition(name: str) -> ConfigDef | None:
+    match = LISTENER_KEY.fullmatch(name)
+    return BROKER_CONFIGS.get(name if match is None else _base(match[1]))
+
+
+def _shown(definition: ConfigDef | None, text: str | None) -> str | None:
+    if definition is None or text is None:
+        return text
+    try:
+        return to_text(definition.convert(text))
+    except ConfigError:
+        return text
