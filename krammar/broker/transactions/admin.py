@@ -121,7 +121,11 @@ def _producers(
         return DescribeProducersResponseTopicPartition(
             partition_index=partition,
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            error_message="This server does not host this topic-partition.",
+            error_message=(
+                None
+                if topic in broker.cluster.topics
+                else "This server does not host this topic-partition."
+            ),
         )
     return DescribeProducersResponseTopicPartition(
         partition_index=partition,

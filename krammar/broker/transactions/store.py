@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("krammar.broker.transactions")
 
 TOPIC = "__transaction_state"
+_INT32_MIN = -(1 << 31)
 # A state that cannot be written is tried again by the client, after it has looked for the
 # coordinator anew; what it could not send in smaller pieces, it gets to know.
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -69,7 +70,8 @@ class StateStore:
             count = self._broker.config.transaction_state_log_num_partitions
         else:
             count = len(topic.partitions)
-        return abs(java_hash(transactional_id)) % count
+        value = java_hash(transactional_id)
+        return 0 if value == _INT32_MIN else abs(value) % count  # Java's abs knows no such number
 
     def leader_epoch(self, transactional_id: str) -> int:
         """The epoch that the markers of the id's transactions carry."""
