@@ -162,9 +162,11 @@ def produce_request(
         acks=-1,
         timeout_ms=10_000,
         topic_data=[
-            k.TopicProduceData(
+            k.ProduceRequestTopicData(
                 name=topic,
-                partition_data=[k.PartitionProduceData(index=partition, records=records)],
+                partition_data=[
+                    k.ProduceRequestTopicDataPartitionData(index=partition, records=records)
+                ],
             )
         ],
     )
@@ -306,7 +308,7 @@ class OffsetCommitter(Load):
                         k.OffsetCommitRequestTopic(
                             name=self.topic,
                             partitions=[
-                                k.OffsetCommitRequestPartition(
+                                k.OffsetCommitRequestTopicPartition(
                                     partition_index=0,
                                     committed_offset=self.sent,
                                     committed_metadata=f"at {self.sent}",
@@ -348,7 +350,9 @@ def fetch_offset(load: Load, group: str, topic: str, partition: int) -> tuple[in
             groups=[
                 k.OffsetFetchRequestGroup(
                     group_id=group,
-                    topics=[k.OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])],
+                    topics=[
+                        k.OffsetFetchRequestGroupTopic(name=topic, partition_indexes=[partition])
+                    ],
                 )
             ],
         ),
@@ -436,7 +440,9 @@ class TransactionalProducer(Load):
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=self.producer_id,
                 v3_and_below_producer_epoch=self.producer_epoch,
-                v3_and_below_topics=[k.AddPartitionsToTxnTopic(name=self.topic, partitions=[0, 1])],
+                v3_and_below_topics=[
+                    k.AddPartitionsToTxnRequestTopic(name=self.topic, partitions=[0, 1])
+                ],
             ),
             3,
             lambda response: next(
@@ -501,7 +507,7 @@ class TransactionalProducer(Load):
                     k.TxnOffsetCommitRequestTopic(
                         name=self.offsets_topic,
                         partitions=[
-                            k.TxnOffsetCommitRequestPartition(
+                            k.TxnOffsetCommitRequestTopicPartition(
                                 partition_index=0, committed_offset=number, committed_metadata=""
                             )
                         ],
@@ -743,13 +749,13 @@ def create_topics(client: RawClient, topics: Mapping[str, tuple[int, Mapping[str
         k.CreateTopicsRequest(
             timeout_ms=10_000,
             topics=[
-                k.CreatableTopic(
+                k.CreateTopicsRequestTopic(
                     name=name,
                     num_partitions=partitions,
                     replication_factor=1,
                     assignments=[],
                     configs=[
-                        k.CreatableTopicConfig(name=key, value=value)
+                        k.CreateTopicsRequestTopicConfig(name=key, value=value)
                         for key, value in settings.items()
                     ],
                 )

@@ -70,10 +70,10 @@ def fetch(client: RawClient, offset: int, *, committed: bool = False) -> Any:
                 min_bytes=0,
                 isolation_level=int(committed),
                 topics=[
-                    k.FetchTopic(
+                    k.FetchRequestTopic(
                         topic="t",
                         partitions=[
-                            k.FetchPartition(
+                            k.FetchRequestTopicPartition(
                                 partition=0, fetch_offset=offset, partition_max_bytes=1 << 20
                             )
                         ],
@@ -152,7 +152,7 @@ def test_an_open_transaction_outlives_a_crash(process: BrokerProcess, commit: bo
                 v3_and_below_transactional_id="tx",
                 v3_and_below_producer_id=producer,
                 v3_and_below_producer_epoch=epoch,
-                v3_and_below_topics=[k.AddPartitionsToTxnTopic(name="t", partitions=[0])],
+                v3_and_below_topics=[k.AddPartitionsToTxnRequestTopic(name="t", partitions=[0])],
             ),
             3,
         )
@@ -203,12 +203,15 @@ def test_topics_and_settings_outlive_a_crash(process: BrokerProcess) -> None:
     with RawClient(process.port) as client:
         create_topics(client, {"made": (3, {"cleanup.policy": "compact"}), "gone": (1, {})})
         answer = client.call(
-            k.DeleteTopicsRequest(topics=[k.DeleteTopicState(name="gone")], timeout_ms=10_000), 6
+            k.DeleteTopicsRequest(
+                topics=[k.DeleteTopicsRequestTopic(name="gone")], timeout_ms=10_000
+            ),
+            6,
         )
         assert answer.responses[0].error_code == 0
         answer = client.call(
             k.CreatePartitionsRequest(
-                topics=[k.CreatePartitionsTopic(name="t", count=4, assignments=None)],
+                topics=[k.CreatePartitionsRequestTopic(name="t", count=4, assignments=None)],
                 timeout_ms=10_000,
             ),
             3,
@@ -223,7 +226,7 @@ def test_topics_and_settings_outlive_a_crash(process: BrokerProcess) -> None:
         answer = client.call(
             k.DescribeConfigsRequest(
                 resources=[
-                    k.DescribeConfigsResource(
+                    k.DescribeConfigsRequestResource(
                         resource_type=2,
                         resource_name="made",
                         configuration_keys=["cleanup.policy"],
@@ -391,7 +394,7 @@ def test_full_disk_and_committed_offsets(small: BrokerProcess) -> None:
                     k.OffsetCommitRequestTopic(
                         name="t",
                         partitions=[
-                            k.OffsetCommitRequestPartition(
+                            k.OffsetCommitRequestTopicPartition(
                                 partition_index=0,
                                 committed_offset=offset,
                                 committed_metadata="m" * 4000,
@@ -410,7 +413,7 @@ def test_full_disk_and_committed_offsets(small: BrokerProcess) -> None:
                 groups=[
                     k.OffsetFetchRequestGroup(
                         group_id="g",
-                        topics=[k.OffsetFetchRequestTopics(name="t", partition_indexes=[0])],
+                        topics=[k.OffsetFetchRequestGroupTopic(name="t", partition_indexes=[0])],
                     )
                 ]
             ),
@@ -448,12 +451,14 @@ def test_full_disk_and_new_topics(small: BrokerProcess) -> None:
             k.CreateTopicsRequest(
                 timeout_ms=10_000,
                 topics=[
-                    k.CreatableTopic(
+                    k.CreateTopicsRequestTopic(
                         name=name,
                         num_partitions=1,
                         replication_factor=1,
                         assignments=[],
-                        configs=[k.CreatableTopicConfig(name="retention.ms", value="1000")],
+                        configs=[
+                            k.CreateTopicsRequestTopicConfig(name="retention.ms", value="1000")
+                        ],
                     )
                 ],
             ),
