@@ -38,6 +38,7 @@ from krammar.wire.records import (
 
 _SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _SEGMENT = re.compile(r"(\d{20})\.log")
+_UNFINISHED = ".checkpoint.part"
 _BOOTSTRAP = "bootstrap.checkpoint"
 _RECORDS_PER_BATCH = 1000  # of a snapshot
 _MAGIC_POSITION = 16
@@ -238,7 +239,7 @@ class MetadataLog:
         A crash in between leaves files too many, which the next snapshot removes.
         """
         path = self.directory / f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
-        draft = path.with_suffix(".checkpoint.part")
+        draft = path.with_suffix(_UNFINISHED)
         with draft.open("wb") as file:
             for chunk in _snapshot(records, level, now_ms, self.timestamp, kraft):
                 file.write(chunk)
@@ -251,10 +252,12 @@ class MetadataLog:
         self._segment = None
         self.size = 0
         for _, segment in old:
-            for suffix in (".log", ".index", ".timeindex"):
+            for suffix in (".index", ".timeindex", ".log"):
                 segment.with_suffix(suffix).unlink(missing_ok=True)
         for _, snapshot in _numbered(self.directory, _SNAPSHOT)[:-1]:
             snapshot.unlink(missing_ok=True)
+        for unfinished in self.directory.glob(f"*{_UNFINISHED}"):
+            unfinished.unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._fd >= 0:
