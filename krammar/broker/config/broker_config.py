@@ -227,7 +227,7 @@ class BrokerConfig(Settings):
         folders = values["log.dirs"] or values["log.dir"]
         self.log_dirs = [Path(folder) for folder in folders]
         self.metadata_log_dir = Path(values["metadata.log.dir"] or folders[0])
-        self.listeners: list[Listener] = read_listeners(values, self.warnings)
+        self.listeners: list[Listener] = read_listeners(values, self.static, self.warnings)
 
     def _read_node(self, values: Mapping[str, Any]) -> None:
         older = values["broker.id"] if "broker.id" in self.static else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -63,7 +65,7 @@ def refused(name: str, value: object, reason: str, subject: str = "Value") -> Co
 def _text(value: object) -> str | None:
     if isinstance(value, list):
         return f"[{', '.join(value)}]"
-    return None if value is None else str(value)
+    return to_text(value)
 
 
 class UpdateMode(Enum):
@@ -115,7 +117,8 @@ class ConfigDef:
         return self.synonyms[0][0] if self.synonyms else None
 
     def parse(self, text: str | None) -> Any:
-        """The value that a text means: bool, int, float, list[str] or str, None for no text.
+        """The value that a text means: bool, int, float, list[str] without repetitions or str, None for no
+        text.
 
         Raises ConfigError for text that is not of the key's type or out of its range.
         """
@@ -128,25 +131,27 @@ class ConfigDef:
         """The value that a text means, whatever its range. Raises ConfigError for another type's text."""
         if self.type is PASSWORD:
             return text
-        text = text.strip()
+        given, text = text, text.strip()
         if self.type is STRING or self.type is CLASS:
             return text
         if self.type is LIST:
-            return split_list(text)
+            return list(dict.fromkeys(split_list(text)))
         if self.type is BOOLEAN:
             lowered = text.lower()
             if lowered not in ("true", "false"):
                 raise self._misread(
-                    text, "is neither true nor false", "Expected value to be either true or false"
+                    given, "is neither true nor false", "Expected value to be either true or false"
                 )
             return lowered == "true"
         if self.type is DOUBLE:
             if not _FLOAT.fullmatch(text):
-                raise self._misread(text, "is not a number", "Not a number of type DOUBLE")
+                raise self._misread(given, "is not a number", "Not a number of type DOUBLE")
             return float(text)
         bits = _BITS[self.type]
         if not _INTEGER.fullmatch(text) or not -(1 << bits) <= int(text) < (1 << bits):
-            raise self._misread(text, _NUMBERS[self.type], f"Not a number of type {self.type.name}")
+            raise self._misread(
+                given, _NUMBERS[self.type], f"Not a number of type {self.type.name}"
+            )
         return int(text)
 
     def _misread(self, text: str, reason: str, api: str) -> ConfigError:
@@ -162,12 +167,16 @@ def to_text(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
-    if isinstance(value, float):
-        mantissa, _, exponent = repr(value).partition("e")
-        if not exponent:
-            return mantissa
-        return f"{mantissa}{'' if '.' in mantissa else '.0'}E{int(exponent)}"
-    return str(value)
+    return _java_double(value) if isinstance(value, float) else str(value)
+
+
+def _java_double(value: float) -> str:
+    """Java turns to powers of ten from ten million upwards and below a thousandth."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7 or not math.isfinite(value):
+        return repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    first, rest = digits[0], "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{first}.{rest}E{int(exponent) + len(digits) - 1}"
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -217,8 +226,9 @@ def each_of(*names: str) -> Validator:
     """For lists, which may be empty: every value is one of some names."""
 
     def check(name: str, value: Any) -> None:
-        any_list(name, value)
         for item in value or ():
+            if not item:
+                any_list(name, value)
             if item not in names:
                 raise refused(name, item, f"must be one of: {', '.join(names)}", "String")
 
@@ -253,7 +263,7 @@ def gzip_level(name: str, value: Any) -> None:
 
 def throttled_replicas(name: str, value: Any) -> None:
     """``*`` for all, or ``partition:broker`` pairs."""
-    if value != ["*"] and not all(_PAIR.fullmatch(item) for item in value or ()):
+    if value != ["*"] and not all(_PAIR.fullmatch(item) for item in value):
         raise refused(
             name,
             value,

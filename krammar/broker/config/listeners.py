@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from krammar.broker.config.definitions import ConfigError
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = re.compile(r"(?P<name>[^:/]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 _MAP = "listener.security.protocol.map"
+_IPV4 = re.compile(r"[0-9]+(\.[0-9]+){3}")
 _WILDCARDS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 
 
@@ -58,8 +59,7 @@ def parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
     found: list[Endpoint] = []
     for text in texts:
         match = _LISTENER.fullmatch(text)
-        bare_ipv6 = match is not None and ":" in match["host"] and "://[" not in text
-        if match is None or bare_ipv6 or not match["name"]:
+        if match is None or not match["name"]:
             raise ConfigError(key, text, "is not of the form NAME://host:port")
         port = int(match["port"])
         if not 0 <= port <= 65535:
@@ -88,13 +88,18 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
     return protocols
 
 
-def read_listeners(values: Mapping[str, Any], warnings: list[str]) -> list[Listener]:
-    """The listeners that a broker opens: those of a controller are left out. ``values`` holds the parsed
-    settings by Kafka's names. Raises ConfigError."""
+def read_listeners(
+    values: Mapping[str, Any], given: Container[str], warnings: list[str]
+) -> list[Listener]:
+    """The listeners that a broker opens: those of a controller are left out.
+
+    ``values`` holds the parsed settings by Kafka's names, ``given`` the names of those that are not
+    defaults. Raises ConfigError.
+    """
     protocols = parse_protocol_map(_MAP, values[_MAP])
     controllers = {name.upper() for name in values["controller.listener.names"] or ()}
     endpoints = parse_endpoints("listeners", values["listeners"])
-    _check_ports(endpoints)
+    _check_ports(endpoints, ",".join(values["listeners"]))
     bound = [endpoint for endpoint in endpoints if endpoint.name not in controllers]
     if not bound:
         raise ConfigError("listeners", ",".join(values["listeners"]), "are a controller's alone")
@@ -102,13 +107,21 @@ def read_listeners(values: Mapping[str, Any], warnings: list[str]) -> list[Liste
     names = [endpoint.name for endpoint in bound]
     for endpoint in bound:
         if endpoint.name not in protocols:
-            raise ConfigError(_MAP, values[_MAP], f"has no security protocol for {endpoint.name}")
+            raise ConfigError(
+                "listeners",
+                ",".join(values["listeners"]),
+                f"has {endpoint.name}, which has no security protocol: {_MAP} has to say it",
+            )
         if endpoint.host in ("", *_WILDCARDS) and endpoint.name not in advertised:
             warnings.append(
                 f"{endpoint.name} listens on all interfaces, and clients are told to connect to "
                 "localhost: set advertised.listeners for those on other machines"
             )
     inner = values["inter.broker.listener.name"]
+    if inner is not None and "security.inter.broker.protocol" in given:
+        raise ConfigError(
+            "inter.broker.listener.name", inner, "does not go with security.inter.broker.protocol"
+        )
     if inner is not None and inner.upper() not in names:
         raise ConfigError(
             "inter.broker.listener.name", inner, f"is not one of the listeners {', '.join(names)}"
@@ -140,24 +153,14 @@ def _read_advertised(
     return found
 
 
-def _check_ports(bound: Sequence[Endpoint]) -> None:
+def _check_ports(bound: Sequence[Endpoint], whole: str) -> None:
     """A port may be twice only where one host is an IPv4 and the other an IPv6 address."""
-    taken: dict[int, list[Endpoint]] = {}
+    taken: dict[int, list[str]] = {}
     for endpoint in bound:
         if endpoint.port:
-            taken.setdefault(endpoint.port, []).append(endpoint)
-    for port, endpoints in taken.items():
-        families = [":" in endpoint.host for endpoint in endpoints]
-        both = (
-            len(endpoints) == 2
-            and sorted(families) == [False, True]
-            and all(re.fullmatch(r"[0-9.]+|.*:.*", endpoint.host) for endpoint in endpoints)
-        )
-        if len(endpoints) > 1 and not both:
-            raise ConfigError(
-                "listeners",
-                ",".join(
-                    f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in endpoints
-                ),
-                f"has port {port} twice",
-            )
+            taken.setdefault(endpoint.port, []).append(endpoint.host)
+    for port, hosts in taken.items():
+        families = sorted(":" in host for host in hosts)
+        addresses = all(":" in host or _IPV4.fullmatch(host) for host in hosts)
+        if len(hosts) > 1 and not (addresses and families == [False, True]):
+            raise ConfigError("listeners", whole, f"has port {port} twice")

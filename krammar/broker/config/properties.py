@@ -41,7 +41,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     joined = ""
     for number, natural in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         line = natural.lstrip(_SPACE)
-        if not begun:
+        if not joined:
             if not line or line[0] in "#!":
                 continue
             begun = number
@@ -49,8 +49,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             joined += line[:-1]
             continue
         yield begun, joined + line
-        begun, joined = 0, ""
-    if begun:
+        joined = ""
+    if joined:
         yield begun, joined
 
 
