@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kafka_wire import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponseCursor,
+    DescribeTopicPartitionsResponseNextCursor,
     DescribeTopicPartitionsResponseTopic,
     DescribeTopicPartitionsResponseTopicPartition,
     ErrorCode,
@@ -182,7 +182,7 @@ def describe_topic_partitions(
     response = DescribeTopicPartitionsResponse()
     for name in sorted(names):
         if left == 0:
-            response.next_cursor = DescribeTopicPartitionsResponseCursor(topic_name=name)
+            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(topic_name=name)
             break
         topic = broker.cluster.topics.get(name)
         if topic is None:
@@ -203,7 +203,7 @@ def describe_topic_partitions(
             )
         )
         if len(indexes) > left:
-            response.next_cursor = DescribeTopicPartitionsResponseCursor(
+            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(
                 topic_name=name, partition_index=indexes[left]
             )
             break
