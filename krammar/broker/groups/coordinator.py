@@ -25,6 +25,7 @@ from krammar.broker.groups.group import Group, State, join_error, sync_error
 from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Settings
 from krammar.broker.groups.records import Committed, TopicPartition
 from krammar.broker.groups.shard import Shard
+from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
     from krammar.broker.broker import Broker
@@ -55,6 +56,11 @@ def java_hash(text: str) -> int:
     for index in range(0, len(data), 2):
         value = (31 * value + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
     return value - (1 << 32) if value & 0x80000000 else value
+
+
+def java_abs(value: int) -> int:
+    """The absolute value as Kafka takes it: of the smallest 32-bit number it is 0."""
+    return 0 if value == -(1 << 31) else abs(value)
 
 
 class GroupCoordinator:
@@ -116,7 +122,7 @@ class GroupCoordinator:
             count = self._broker.config.offsets_topic_num_partitions
         else:
             count = len(topic.partitions)
-        return (java_hash(group_id) & 0x7FFFFFFF) % count
+        return java_abs(java_hash(group_id)) % count
 
     def _shard(self, group_id: str) -> Shard:
         self.ensure_topic()
@@ -134,7 +140,12 @@ class GroupCoordinator:
             partition_log = self._broker.logs.get(OFFSETS_TOPIC, number)
             if partition_log is None or self._closed:
                 raise ApiError(ErrorCode.NOT_COORDINATOR)
-            shard = self._shards[number] = Shard(partition_log, log.warning)
+            try:
+                shard = Shard(partition_log, log.warning)
+            except (OSError, WireError) as error:
+                log.error("%s-%d cannot be read: %s", OFFSETS_TOPIC, number, error)
+                raise ApiError(ErrorCode.NOT_COORDINATOR) from error
+            self._shards[number] = shard
             for group in list(shard.groups.values()):
                 self._protocol.loaded(group)
         return shard
@@ -403,21 +414,26 @@ class GroupCoordinator:
             for number in list(self._shards):
                 self._unload(number)
             return
-        for shard in self._all_shards():
-            try:
-                shard.forget(list(shard.offsets.of_topic(topic.name)))
-            except ApiError as error:
-                log.warning("offsets of %s could not be deleted: %s", topic.name, error)
+        self._for_each_shard(lambda shard: shard.forget(shard.offsets.of_topic(topic.name)))
 
     def _sweep(self) -> None:
         self.start()
-        for shard in self._all_shards():
-            try:
-                self.expire(shard)
-            except ApiError as error:
-                log.warning("expired offsets could not be deleted: %s", error)
+        self.expire()
 
-    def expire(self, shard: Shard) -> None:
+    def expire(self) -> None:
+        """Forget what has expired, in all shards."""
+        self._for_each_shard(self._expire)
+
+    def _for_each_shard(self, clean: Callable[[Shard], None]) -> None:
+        """Do a piece of cleaning as far as it can be done."""
+        topic = self._broker.cluster.topics.get(OFFSETS_TOPIC)
+        for number in sorted(topic.partitions) if topic is not None else ():
+            try:
+                clean(self._load(number))
+            except ApiError as error:
+                log.warning("%s-%d could not be cleaned: %s", OFFSETS_TOPIC, number, error)
+
+    def _expire(self, shard: Shard) -> None:
         """Forget offsets whose retention is over, and groups that have neither members nor offsets."""
         retention = self._broker.config.offsets_retention_minutes * 60000
         now = self.now_ms()
@@ -434,7 +450,7 @@ class GroupCoordinator:
                 len(expired) == len(offsets)
                 and group.state is State.EMPTY
                 and not group.pending
-                and not shard.offsets.has_transactions(group.group_id)
+                and not shard.offsets.has_pending(group.group_id)
             )
             self._forget(
                 shard, [(group.group_id, where) for where in expired], [group] if is_over else []

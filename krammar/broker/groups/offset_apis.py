@@ -88,11 +88,9 @@ class _Commit:
                 elif partition.partition_index not in topic.partitions:
                     self._codes[t, p] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 else:
-                    self._accept(t, p, topic, partition, by_id=by_id)
+                    self._accept(t, p, topic, partition)
 
-    def _accept(
-        self, t: int, p: int, topic: Topic, partition: AnyPartition, *, by_id: bool
-    ) -> None:
+    def _accept(self, t: int, p: int, topic: Topic, partition: AnyPartition) -> None:
         # An error of the group as a whole goes to these, too long or not.
         self._accepted.add((t, p))
         self.known = True
@@ -106,7 +104,7 @@ class _Commit:
             metadata,
             self._now,
             self._expires,
-            topic.topic_id if by_id else NULL_UUID,
+            topic.topic_id,
         )
         self.offsets.append(((topic.name, partition.partition_index), committed))
 

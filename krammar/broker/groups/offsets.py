@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from krammar.broker.groups.records import Committed, TopicPartition
 
 
@@ -18,9 +16,6 @@ class Offsets:
     def of_group(self, group_id: str) -> dict[TopicPartition, Committed]:
         return self._committed.get(group_id, {})
 
-    def group_ids(self) -> list[str]:
-        return list(self._committed)
-
     def get(self, group_id: str, where: TopicPartition) -> Committed | None:
         return self.of_group(group_id).get(where)
 
@@ -28,7 +23,7 @@ class Offsets:
         """Whether an open transaction may change the offset."""
         return any(where in groups.get(group_id, ()) for groups in self._pending.values())
 
-    def has_transactions(self, group_id: str) -> bool:
+    def has_pending(self, group_id: str) -> bool:
         return any(group_id in groups for groups in self._pending.values())
 
     def put(
@@ -41,11 +36,8 @@ class Offsets:
     def remove(self, group_id: str, where: TopicPartition) -> None:
         """Forget an offset, pending ones too."""
         _remove(self._committed, group_id, where)
-        for producer_id, groups in list(self._pending.items()):
-            # The group stays among those with an open transaction until that ends.
-            groups.get(group_id, {}).pop(where, None)
-            if not groups:
-                del self._pending[producer_id]
+        for groups in self._pending.values():
+            _remove(groups, group_id, where)
 
     def end_transaction(self, producer_id: int, committed: bool) -> list[str]:
         """Let a producer's offsets count, or drop them. Returns the groups concerned.
@@ -69,7 +61,7 @@ class Offsets:
             found.update(dict.fromkeys(groups.get(group_id, ())))
         return list(found)
 
-    def of_topic(self, topic: str) -> Iterator[tuple[str, TopicPartition]]:
+    def of_topic(self, topic: str) -> list[tuple[str, TopicPartition]]:
         """Groups and partitions of a topic that have an offset, committed or pending."""
         found = {
             (group_id, where): None
@@ -78,7 +70,7 @@ class Offsets:
             for where in offsets
             if where[0] == topic
         }
-        return iter(found)
+        return list(found)
 
 
 def _remove(

@@ -24,8 +24,10 @@ TopicPartition = tuple[str, int]
 OFFSET_KEYS = (0, 1)
 GROUP_KEY = 2
 
-# The newest version that is not flexible; Kafka 4 stays with it.
+# The versions that Kafka 4.4 writes: of groups the newest that is not flexible, of offsets the one
+# with the topic's id.
 GROUP_VALUE = 3
+OFFSET_VALUE = 4
 
 NULL_UUID = UUID(int=0)
 
@@ -35,7 +37,7 @@ class Committed(NamedTuple):
 
     ``position``  the offset of its record in `__consumer_offsets`, by which the newer of two wins
     ``expires``   when the client wanted it to be forgotten (OffsetCommit v2 to v4), or None
-    ``topic_id``  the null uuid when the client did not name the topic by its id
+    ``topic_id``  the null uuid in records from before Kafka 4.2
     """
 
     offset: int
@@ -52,11 +54,8 @@ def offset_record(group_id: str, where: TopicPartition, committed: Committed | N
     key = OffsetCommitKey(group=group_id, topic=where[0], partition=where[1]).encode()
     if committed is None:
         return Record(key=key)
-    # Version 1 is the one with an expiry of its own, version 4 the first with the topic's id.
-    if committed.expires is not None:
-        version = 1
-    else:
-        version = 3 if committed.topic_id == NULL_UUID else 4
+    # Version 1 is the one with an expiry of its own.
+    version = OFFSET_VALUE if committed.expires is None else 1
     value = OffsetCommitValue(
         version=version,
         offset=committed.offset,
@@ -64,7 +63,7 @@ def offset_record(group_id: str, where: TopicPartition, committed: Committed | N
         metadata=committed.metadata,
         commit_timestamp=committed.timestamp,
         expire_timestamp=-1 if committed.expires is None else committed.expires,
-        topic_id=committed.topic_id if version == 4 else NULL_UUID,
+        topic_id=NULL_UUID if version == 1 else committed.topic_id,
     )
     return Record(key=key, value=value.encode())
 
