@@ -558,5 +558,7 @@ def broker(
     try:
         settings = BrokerConfig.from_properties(source if source is not None else "", overrides)
         run(settings, click.echo, started)
-    except (BrokerError, ConfigError) as error:
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    except BrokerError as error:
         raise click.ClickException(str(error)) from None

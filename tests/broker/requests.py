@@ -17,7 +17,7 @@ from kafka_wire import (
     ListOffsetsRequestTopic,
     ListOffsetsRequestTopicPartition,
     ProduceRequest,
-    ProduceRequestPartitionData,
+    ProduceRequestTopicDataPartitionData,
     ProduceRequestTopicData,
 )
 
@@ -78,7 +78,7 @@ def produce_request(
                 name=topic if isinstance(topic, str) else "",
                 topic_id=topic if isinstance(topic, UUID) else NO_ID,
                 partition_data=[
-                    ProduceRequestPartitionData(index=partition + i, records=data)
+                    ProduceRequestTopicDataPartitionData(index=partition + i, records=data)
                     for i, data in enumerate(records)
                 ],
             )

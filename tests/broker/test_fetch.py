@@ -14,7 +14,7 @@ from kafka_wire import (
     DeleteTopicsRequest,
     DeleteTopicsRequestTopic,
     ErrorCode,
-    FetchRequestForgottenTopicsDatum,
+    FetchRequestForgottenTopicsData,
     FetchRequestTopicPartition,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestTopic,
@@ -207,7 +207,7 @@ def test_a_session_names_only_what_has_changed(client: RawClient) -> None:
     assert (response.session_id, told(response)) == (session, {("b", 0): len(data)})
     # Not read on: it comes again.
     assert told(go_on(3, [])) == {("b", 0): len(data)}
-    forgotten = [FetchRequestForgottenTopicsDatum(topic="b", partitions=[0])]
+    forgotten = [FetchRequestForgottenTopicsData(topic="b", partitions=[0])]
     assert told(go_on(4, [], forgotten_topics_data=forgotten)) == {}
     assert go_on(4, []).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert told(go_on(5, [("b", 0, 1)])) == {("b", 0): 0}

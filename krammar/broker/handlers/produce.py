@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from kafka_wire import (
     ErrorCode,
     ProduceRequest,
-    ProduceRequestPartitionData,
+    ProduceRequestTopicDataPartitionData,
     ProduceResponse,
-    ProduceResponsePartitionResponse,
-    ProduceResponsePartitionResponseRecordError,
+    ProduceResponseResponsePartitionResponse,
+    ProduceResponseResponsePartitionResponseRecordError,
     ProduceResponseResponse,
 )
 
@@ -78,9 +78,9 @@ def _append(
     broker: Broker,
     request: ProduceRequest,
     topic: Topic,
-    data: ProduceRequestPartitionData,
+    data: ProduceRequestTopicDataPartitionData,
     version: int,
-) -> ProduceResponsePartitionResponse:
+) -> ProduceResponseResponsePartitionResponse:
     log = broker.logs.get(topic.name, data.index)
     if log is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -118,7 +118,7 @@ def _append(
         leader_epoch=topic.partitions[data.index].leader_epoch,
         transaction_check=check_transaction,
     )
-    return ProduceResponsePartitionResponse(
+    return ProduceResponseResponsePartitionResponse(
         index=data.index,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.append_time,
@@ -126,13 +126,17 @@ def _append(
     )
 
 
-def _refusal(index: int, error: ApiError) -> ProduceResponsePartitionResponse:
-    return ProduceResponsePartitionResponse(
+def _refusal(index: int, error: ApiError) -> ProduceResponseResponsePartitionResponse:
+    return ProduceResponseResponsePartitionResponse(
         index=index,
         error_code=error.code,
         base_offset=-1,
         record_errors=(
-            [ProduceResponsePartitionResponseRecordError(batch_index_error_message=error.message)]
+            [
+                ProduceResponseResponsePartitionResponseRecordError(
+                    batch_index_error_message=error.message
+                )
+            ]
             if error.code == ErrorCode.INVALID_RECORD
             else []
         ),
