@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kafka_wire import (
-    ConfigSource,
     CreatePartitionsRequest,
     CreatePartitionsRequestTopic,
     CreatePartitionsResponse,
@@ -31,10 +29,10 @@ from kafka_wire import (
 
 from krammar.broker.assignments import check_amount, check_replicas, partition_count
 from krammar.broker.cluster import INTERNAL_TOPICS, Topic
-from krammar.broker.config import TOPIC_CONFIGS, ConfigError
-from krammar.broker.config.definitions import to_text
-from krammar.broker.config.topics import TopicSettings
+from krammar.broker.config import ConfigError
+from krammar.broker.config.describe import describe_topic
 from krammar.broker.errors import ApiError
+from krammar.broker.meta_properties import random_uuid
 from krammar.broker.topic_names import check_topic_name, colliding
 from krammar.wire.primitives import NULL_UUID
 
@@ -50,6 +48,8 @@ def create_topics(
     broker: Broker, session: Session, request: CreateTopicsRequest, version: int
 ) -> CreateTopicsResponse:
     named = Counter(topic.name for topic in request.topics)
+    # A name may collide with that of another topic of the same request, as with Kafka.
+    before = list(broker.cluster.topics)
     results: dict[str, CreateTopicsResponseTopic] = {}
     for topic in request.topics:
         if topic.name in results:
@@ -57,16 +57,18 @@ def create_topics(
         try:
             if named[topic.name] > 1:
                 raise _DUPLICATE_NAME
-            results[topic.name] = _create(broker, topic, validate_only=request.validate_only)
+            results[topic.name] = _create(
+                broker, topic, before, validate_only=request.validate_only
+            )
         except ApiError as error:
             results[topic.name] = CreateTopicsResponseTopic(
-                name=topic.name, error_code=error.code, error_message=error.message, configs=None
+                name=topic.name, error_code=error.code, error_message=error.message
             )
     return CreateTopicsResponse(topics=list(results.values()))
 
 
 def _create(
-    broker: Broker, topic: CreateTopicsRequestTopic, *, validate_only: bool
+    broker: Broker, topic: CreateTopicsRequestTopic, before: list[str], *, validate_only: bool
 ) -> CreateTopicsResponseTopic:
     name = topic.name
     cluster, config = broker.cluster, broker.config
@@ -75,7 +77,7 @@ def _create(
     check_topic_name(name)
     if name in cluster.topics:
         raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-    other = colliding(name, cluster.topics)
+    other = colliding(name, before)
     if other is not None:
         raise ApiError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -88,15 +90,25 @@ def _create(
         num_partitions=config.num_partitions,
         replication_factor=config.default_replication_factor,
     )
-    topic_id = NULL_UUID
+    topic_id = random_uuid()
     if not validate_only:
-        topic_id = broker.create_topic(name, count, configs).topic_id
+        broker.create_topic(name, count, configs, topic_id=topic_id)
     return CreateTopicsResponseTopic(
         name=name,
         topic_id=topic_id,
+        error_message=None,
         num_partitions=count,
         replication_factor=1,
-        configs=list(_effective(broker, configs)),
+        configs=[
+            CreateTopicsResponseTopicConfig(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in describe_topic(config, configs)
+        ],
     )
 
 
@@ -115,34 +127,6 @@ def _configs(broker: Broker, topic: CreateTopicsRequestTopic) -> dict[str, str]:
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, error.api) from None
     return configs
-
-
-def _effective(
-    broker: Broker, overrides: Mapping[str, str]
-) -> Iterator[CreateTopicsResponseTopicConfig]:
-    """All settings of a topic, each with where it comes from (KIP-525)."""
-    config = broker.config
-    levels = (
-        (config.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
-        (config.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
-        (config.static, ConfigSource.STATIC_BROKER_CONFIG),
-    )
-    settings = TopicSettings(config.static, config.dynamic_default, config.dynamic)
-    for name, definition in TOPIC_CONFIGS.items():
-        if definition.internal:
-            continue
-        source = ConfigSource.DEFAULT_CONFIG
-        if name in overrides:
-            source, value = ConfigSource.TOPIC_CONFIG, overrides[name]
-        else:
-            for texts, candidate in levels:
-                if any(synonym in texts for synonym, _ in definition.synonyms):
-                    source = candidate
-                    break
-            value = to_text(settings.value(name, overrides)) or ""
-        yield CreateTopicsResponseTopicConfig(
-            name=name, value=value, config_source=source, is_sensitive=definition.sensitive
-        )
 
 
 def delete_topics(
