@@ -70,6 +70,8 @@ def load(
         Segment(path, base, interval, os.path.getsize(f"{path}/{stem(base)}{LOG}"))
         for base in bases
     ]
+    for segment in segments:
+        segment.created_ms = environment.now_ms()
     epochs = LeaderEpochs(folder)
     epochs_known = LEADER_EPOCHS in names
     try:
@@ -112,6 +114,8 @@ def load(
     snapshots = _load_producers(
         folder, names, producers, segments, end, environment, clean, recovery_point
     )
+    for segment in segments:
+        segment.close()
     return Loaded(segments, end, log_start_offset, producers, epochs, snapshots)
 
 
@@ -262,12 +266,15 @@ def _load_producers(
                 file.unlink(missing_ok=True)
                 continue
         kept.append(offset)
-    _replay(producers, segments, start, end)
+    try:
+        _replay(producers, segments, start, end)
+    except (Damage, WireError) as error:
+        environment.warn(f"{folder.name}: the producers' state is not complete: {error}")
     return sorted(kept)
 
 
 def _replay(producers: Producers, segments: list[Segment], start: int, end: int) -> None:
-    """Take in all batches from ``start`` on."""
+    """Take in all batches from ``start`` on. Raises OSError, Damage."""
     for number, segment in enumerate(segments):
         behind = segments[number + 1].base_offset if number + 1 < len(segments) else end
         if behind <= start or not segment.size:
@@ -287,6 +294,8 @@ def _replay(producers: Producers, segments: list[Segment], start: int, end: int)
             for completed in read_markers(producers, segment, header):
                 if completed.aborted and whole:
                     segment.transactions.add(aborted_entry(completed))
+        if whole:
+            segment.write_indexes()
 
 
 def aborted_entry(completed: Completed) -> AbortedTxn:

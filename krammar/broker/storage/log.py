@@ -14,8 +14,9 @@ from uuid import UUID
 from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError
+from krammar.broker.storage.compaction import Compaction, find_dirt, is_due
 from krammar.broker.storage.environment import Environment
-from krammar.broker.storage.files import SNAPSHOT, stem, write_atomically
+from krammar.broker.storage.files import SNAPSHOT, SWAP, stem, sync_folder, write_atomically
 from krammar.broker.storage.headers import SIZE_END, header_at
 from krammar.broker.storage.index import INT32_MAX, IndexFault
 from krammar.broker.storage.loading import aborted_entry, load
@@ -81,6 +82,7 @@ class PartitionLog:
         clean: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        cleaned_to: int = 0,
     ) -> None:
         """Open the folder ``path``, which has to be there. Raises OSError."""
         self.path = path
@@ -108,8 +110,10 @@ class PartitionLog:
         self.producer_states: Producers = loaded.producers
         self._epochs = loaded.epochs
         self._snapshots = loaded.snapshots
+        self.cleaned_to = cleaned_to  # compaction goes on from this offset
         self._bases = [segment.base_offset for segment in self.segments]
         self._sync_always = self.environment.fsync == "always"
+        self._new_files = True  # since the folder was brought to the disk
         # Positions of batches that are likely to be asked for next, by offset.
         self._positions: dict[int, tuple[Segment, int]] = {}
 
@@ -336,7 +340,11 @@ class PartitionLog:
         if first_timestamp < 0:
             first_timestamp = segment.created_ms
             timestamp = self.environment.now_ms()
-        return timestamp - first_timestamp > self.config.segment_ms
+        config = self.config
+        longest = config.segment_ms
+        if config.compacts and config.max_compaction_lag_ms > 0:
+            longest = min(longest, config.max_compaction_lag_ms)
+        return timestamp - first_timestamp > longest
 
     def roll(self) -> None:
         """Begin a new segment, unless the active one is empty. Raises ApiError."""
@@ -344,7 +352,7 @@ class PartitionLog:
             return
         try:
             self._roll()
-        except OSError as error:
+        except (OSError, Damage) as error:
             raise self._failure(str(error)) from None
 
     def _roll(self) -> None:
@@ -353,6 +361,9 @@ class PartitionLog:
             os.fspath(self.path), self.end_offset, self.config.index_interval_bytes
         )
         new.created_ms = self.environment.now_ms()
+        self._new_files = True
+        if self._sync_always:
+            sync_folder(self.path)
         self.segments.append(new)
         self._bases.append(new.base_offset)
         old.finish_time_index()
@@ -372,7 +383,10 @@ class PartitionLog:
             return
         write_atomically(self._snapshot_path(offset), self.producer_states.snapshot())
         self._snapshots.append(offset)
-        # Those at the beginnings of segments serve for recovery.
+        self._drop_snapshots()
+
+    def _drop_snapshots(self) -> None:
+        """Keep the newest, and those at the beginnings of segments, which serve for recovery."""
         for old in self._snapshots[:-1]:
             at = bisect_left(self._bases, old)
             if at == len(self._bases) or self._bases[at] != old:
@@ -412,7 +426,7 @@ class PartitionLog:
                     return b""
                 data = data[:first] if first <= len(data) else segment.read(position, first)
             self._remember(segment, position, data)
-        except OSError as error:
+        except (OSError, Damage) as error:
             raise self._failure(str(error)) from None
         return data
 
@@ -434,7 +448,7 @@ class PartitionLog:
                 total += self._bound(other, end)
                 if total >= limit:
                     return limit
-        except OSError as error:
+        except (OSError, Damage) as error:
             raise self._failure(str(error)) from None
         return max(total, 0)
 
@@ -651,6 +665,44 @@ class PartitionLog:
         self._delete_segments(count)
         return count
 
+    def compaction(self, now_ms: int) -> Compaction | None:
+        """A round of compaction, if there is enough to do. Raises OSError."""
+        if not self.config.compacts or self.closed:
+            return None
+        dirt = find_dirt(self, now_ms)
+        return Compaction(self, dirt, now_ms) if is_due(self, dirt) else None
+
+    def compact(self, now_ms: int) -> bool:
+        """Compact now, in one go, if there is enough to do. Returns whether. Raises ApiError."""
+        try:
+            compaction = self.compaction(now_ms)
+            if compaction is None:
+                return False
+            for _ in compaction.run():
+                pass
+        except (OSError, WireError, Damage, IndexFault) as error:
+            raise self._failure(str(error)) from None
+        return compaction.done
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+        """Put ``new``, whose files are ``.cleaned`` and complete, in the place of ``old``, which are in a
+        row. A crash at any point leaves one or the other. Raises OSError."""
+        new.rename(SWAP)
+        if self.environment.fsync != "never":
+            sync_folder(self.path)
+        first = self.segments.index(old[0])
+        paths = [path for segment in old for path in segment.mark_deleted()]
+        new.rename("")
+        new.close()
+        new.created_ms = old[0].created_ms
+        self.segments[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+        self._positions.clear()
+        self.size += new.size - sum(segment.size for segment in old)
+        self._new_files = True
+        self.environment.remove_later(paths, self.config.file_delete_delay_ms)
+        self._drop_snapshots()
+
     def _age_stamp(self, segment: Segment) -> int:
         latest = segment.latest[0]
         if latest >= 0:
@@ -671,23 +723,21 @@ class PartitionLog:
                 self.environment.warn(f"{segment.file('.log')}: cannot be deleted: {error}")
                 continue
             self.environment.remove_later(paths, self.config.file_delete_delay_ms)
-        for offset in [offset for offset in self._snapshots if offset < base]:
-            if offset != self._snapshots[-1]:
-                self._snapshots.remove(offset)
-                with contextlib.suppress(OSError):
-                    os.unlink(self._snapshot_path(offset))
+        self._drop_snapshots()
         if base > self.log_start_offset:
             self._begin_at(base)
         self.notify()
 
-    def maintain_age(self, now_ms: int) -> None:
-        """End the active segment if it is too old for its topic. Raises ApiError."""
-        segment = self.active
-        try:
-            if segment.size and self._is_old(segment, now_ms):
-                self.roll()
-        except OSError as error:
-            raise self._failure(str(error)) from None
+    def update_config(self, config: LogConfig) -> None:
+        """From now on these settings hold."""
+        self.config = config
+        self.active.interval = config.index_interval_bytes
+
+    def release(self) -> None:
+        """Give up files and index entries of segments that are not written any more; what is asked for
+        again is read again."""
+        for segment in self.segments[:-1]:
+            segment.release()
 
     def flush(self) -> None:
         """Bring to the disk what is not there. Raises OSError."""
@@ -699,8 +749,12 @@ class PartitionLog:
             if segment.size:
                 if sync:
                     segment.sync()
-                segment.write_indexes()
+                # Of the active segment, what is missing after a power cut is made again.
+                segment.write_indexes(sync=sync and segment is not self.active)
         self._epochs.write(sync=sync)
+        if sync and self._new_files:
+            sync_folder(self.path)
+            self._new_files = False
         # Without fsync the active segment is verified from its beginning after a crash.
         self.recovery_point = self.end_offset if sync else self.active.base_offset
 

@@ -8,11 +8,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
+from weakref import WeakSet
 
 from krammar.broker.errors import ApiError
+from krammar.broker.storage.compaction import Compaction
 from krammar.broker.storage.environment import Environment, system_ms
 from krammar.broker.storage.files import (
     CLEAN_SHUTDOWN,
@@ -26,8 +29,11 @@ from krammar.broker.storage.files import (
     write_offsets,
     write_topic_id,
 )
+from krammar.broker.storage.index import IndexFault
 from krammar.broker.storage.log import PartitionLog
 from krammar.broker.storage.log_config import LogConfig
+from krammar.broker.storage.segment import Damage
+from krammar.wire.errors import WireError
 from krammar.wire.primitives import NULL_UUID
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -119,6 +125,10 @@ class LogManager:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self.folders: list[LogFolder] = []
         self._closed = False
+        # The round of compaction under way, and what is left of it.
+        self._round: Compaction | None = None
+        self._steps: Iterator[None] = iter(())
+        self._uncleanable: WeakSet[PartitionLog] = WeakSet()
         try:
             for path in dirs:
                 self.folders.append(LogFolder(Path(path), self.environment))
@@ -163,6 +173,7 @@ class LogManager:
                 clean=folder.clean or not known,
                 recovery_point=folder.recovery_points.get(key, 0) if known else 0,
                 log_start_offset=folder.log_starts.get(key, 0) if known else 0,
+                cleaned_to=folder.cleaner_offsets.get(key, 0) if known else 0,
             )
         except OSError as error:
             raise StorageError(f"{path}: {error.strerror or error}") from None
@@ -223,11 +234,15 @@ class LogManager:
         """New settings for all partitions of a topic."""
         for log in self:
             if log.topic == topic:
-                log.config = config
+                log.update_config(config)
 
-    def maintain(self, now_ms: int | None = None) -> None:
-        """One sweep: segments that are old enough are ended or deleted, producers that were quiet for
-        long are forgotten, deleted files are removed."""
+    def maintain(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
+        """One sweep: segments that are old enough are deleted, producers that were quiet for long are
+        forgotten, deleted files are removed, and logs are compacted for ``budget_ms`` milliseconds.
+
+        Returns whether compaction is in the middle of a round, so that ``compact`` should be called
+        soon again.
+        """
         now = self.environment.now_ms() if now_ms is None else now_ms
         for log in self:
             try:
@@ -235,7 +250,61 @@ class LogManager:
             except (ApiError, OSError) as error:
                 self.environment.warn(f"{log.path.name}: retention failed: {error}")
             log.producer_states.expire(now, self.environment.producer_expiry_ms)
+            log.release()
         self._remove_due(now)
+        return self.compact(now, budget_ms=budget_ms)
+
+    def compact(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
+        """Compact logs, the dirtiest first, for ``budget_ms`` milliseconds of time. Returns whether
+        there is more to do."""
+        now = self.environment.now_ms() if now_ms is None else now_ms
+        until = time.monotonic() + budget_ms / 1000
+        failed: set[PartitionLog] = set()
+        while True:
+            if self._round is None:
+                self._round = self._next_round(now, failed)
+                if self._round is None:
+                    return False
+                self._steps = self._round.run()
+            log = self._round.log
+            try:
+                for _ in self._steps:
+                    if time.monotonic() >= until:
+                        return True
+            except (OSError, WireError, Damage, IndexFault) as error:
+                failed.add(log)
+                if not isinstance(error, OSError):
+                    self._uncleanable.add(log)
+                if not log.closed:
+                    self.environment.warn(f"{log.path.name}: compaction failed: {error}")
+            self._checkpoint_cleaner(log)
+            self._round = None
+
+    def _next_round(self, now_ms: int, failed: set[PartitionLog]) -> Compaction | None:
+        """Of the logs that are due, a round of the dirtiest one. One whose batches could not be read
+        is not tried again, as in Kafka."""
+        best: Compaction | None = None
+        for log in self:
+            if not log.config.compacts or log in failed or log in self._uncleanable:
+                continue
+            try:
+                found = log.compaction(now_ms)
+            except (OSError, Damage) as error:
+                self.environment.warn(f"{log.path.name}: compaction failed: {error}")
+                continue
+            if found is not None and (best is None or found.dirt.ratio > best.dirt.ratio):
+                best = found
+        return best
+
+    def _checkpoint_cleaner(self, log: PartitionLog) -> None:
+        for folder in self.folders:
+            key = log.topic, log.partition
+            if folder.partitions.get(key) == log.path:
+                folder.cleaner_offsets[key] = log.cleaned_to
+                try:
+                    write_offsets(folder.path / CLEANER_OFFSETS, folder.cleaner_offsets.items())
+                except OSError as error:
+                    self.environment.warn(f"{folder.path / CLEANER_OFFSETS}: {error}")
 
     def _remove_due(self, now_ms: int) -> None:
         later = self.environment.later
@@ -285,6 +354,9 @@ class LogManager:
         if self._closed:
             return
         self._closed = True
+        if isinstance(self._steps, Generator):
+            self._steps.close()
+        self._round = None
         clean = True
         for log in self:
             try:

@@ -208,11 +208,6 @@ class Producers:
             producer_id, first, offset, not commit, offset + 1 if stable is None else stable
         )
 
-    def forget_before(self, offset: int) -> None:
-        """The log begins at ``offset`` now: transactions that ended, or cannot be read, before it do
-        not hold anything back."""
-        # Kafka keeps the producers themselves until they expire (KIP-360), and so do we.
-
     def expire(self, now_ms: int, after_ms: int) -> int:
         """Forget producers that were quiet for ``after_ms`` milliseconds. Returns how many."""
         gone = [
@@ -223,6 +218,16 @@ class Producers:
         for producer_id in gone:
             del self.by_id[producer_id]
         return len(gone)
+
+    def last_batches(self) -> dict[int, tuple[int, int]]:
+        """By producer, the offset of its last data record, -1 without any, and its epoch."""
+        return {
+            producer_id: (
+                producer.batches[-1].last_offset if producer.batches else -1,
+                producer.epoch,
+            )
+            for producer_id, producer in self.by_id.items()
+        }
 
     def entries(self) -> list[ProducerEntry]:
         return [

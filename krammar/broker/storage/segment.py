@@ -57,13 +57,13 @@ class Segment:
         "_fd",
         "_folder",
         "_index",
-        "_interval",
         "_max",
         "_torn",
         "_transactions",
         "base_offset",
         "created_ms",
         "first_timestamp",
+        "interval",
         "size",
         "suffix",
         "unindexed",
@@ -79,7 +79,7 @@ class Segment:
         self.created_ms = 0
         self.first_timestamp: int | None = None  # of the first batch; None until it is needed
         self.unindexed = 0  # bytes since the last index entry
-        self._interval = interval
+        self.interval = interval
         self._fd = -1
         self._torn = False
         self._index: tuple[OffsetIndex, TimeIndex] | None = None
@@ -165,7 +165,7 @@ class Segment:
         last = header.base_offset + header.last_offset_delta
         if header.max_timestamp > latest[0]:
             self._max = latest = (header.max_timestamp, last)
-        if self.unindexed > self._interval:
+        if self.unindexed > self.interval:
             index, times = self.indexes
             index.add(last - self.base_offset, header.position)
             times.add_newer(latest[0], latest[1] - self.base_offset)
@@ -373,28 +373,27 @@ class Segment:
 
     def locate(self, offset: int) -> int | None:
         """The position of the first batch whose last offset is at or behind ``offset``; None if it is
-        behind all."""
+        behind all. Raises OSError, and Damage where there is no batch on the way."""
         index = self.indexes[0]
         entry = index.find(offset - self.base_offset)
-        position = index.values[entry] if entry >= 0 else 0
-        found = self.walk(position, offset)
-        if found is None and position < self.size:
-            return self._locate_anew(offset)
-        return found[0] if found is not None and found[0] < self.size else None
+        try:
+            return self._walk(index, entry, offset)
+        except Damage:
+            # The index may be another segment's, or what is left of a crash.
+            self.rebuild()
+            index = self.indexes[0]
+            return self._walk(index, index.find(offset - self.base_offset), offset)
 
-    def _locate_anew(self, offset: int) -> int | None:
-        """The index led to no batch: make it again."""
-        self.rebuild()
-        index = self.indexes[0]
-        entry = index.find(offset - self.base_offset)
-        found = self.walk(index.values[entry] if entry >= 0 else 0, offset)
-        return found[0] if found is not None and found[0] < self.size else None
-
-    def walk(self, position: int, offset: int) -> tuple[int, int] | None:
-        """From the batch at ``position`` on, the first batch whose last offset is at or behind
-        ``offset``: its position and its first offset; (size, -1) if there is none, None if the walk
-        met no batch."""
+    def _walk(self, index: OffsetIndex, entry: int, offset: int) -> int | None:
+        """As ``locate``, from an entry of the index on."""
         size = self.size
+        position = 0
+        expected = -1  # the last offset of the batch that the entry is for
+        if entry >= 0:
+            position = index.values[entry]
+            expected = index.keys[entry] + self.base_offset
+            if position >= size:
+                raise Damage(position)
         while position < size:
             chunk = self.read(position, min(_CHUNK, size - position))
             pos = 0
@@ -402,22 +401,25 @@ class Segment:
             tail = position + len(chunk) >= size
             while pos <= limit or (tail and pos < len(chunk)):
                 if len(chunk) - pos < FRAME.size:
-                    return None
-                base, length, _, magic = FRAME.unpack_from(chunk, pos)
+                    raise Damage(position + pos)
+                last, length, _, magic = FRAME.unpack_from(chunk, pos)
                 if length < 14 or not 0 <= magic <= 2:
-                    return None
-                last = base
+                    raise Damage(position + pos)
                 if magic == 2:
                     if len(chunk) - pos < HEADER_SIZE:
-                        return None
+                        raise Damage(position + pos)
                     last += LAST_OFFSET_DELTA.unpack_from(chunk, pos + LAST_OFFSET_DELTA_AT)[0]
+                if expected >= 0:
+                    if last != expected:
+                        raise Damage(position + pos)
+                    expected = -1
                 if last >= offset:
-                    return position + pos, base
+                    return position + pos
                 pos += length + SIZE_END
             if not pos:
-                return None
+                raise Damage(position)
             position += pos
-        return size, -1
+        return None
 
     def aborted(self, begin: int, end: int) -> tuple[list[AbortedTxn], bool]:
         """The aborted transactions that overlap offsets ``begin`` to before ``end``, and whether later

@@ -159,10 +159,10 @@ def _with_timestamps(
             )
         earliest = header.base_timestamp + lowest
         latest = header.base_timestamp + highest
-        if (
+        if latest - now_ms > config.message_timestamp_after_max_ms or (
             now_ms - earliest > config.message_timestamp_before_max_ms
-            or latest - now_ms > config.message_timestamp_after_max_ms
-        ) and (earliest != -1 or latest != -1):
+            and _too_early(batch, now_ms - config.message_timestamp_before_max_ms)
+        ):
             raise ApiError(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"timestamps from {earliest} to {latest} are not within"
@@ -174,6 +174,13 @@ def _with_timestamps(
     header.max_timestamp = latest
     header.attributes = attributes
     return with_header(batch, header)
+
+
+def _too_early(batch: bytes, earliest: int) -> bool:
+    """Whether a record is from before ``earliest``; those without a time do not count."""
+    return any(
+        record.timestamp < earliest and record.timestamp != -1 for record in one_batch(batch)
+    )
 
 
 def with_header(batch: bytes, header: BatchHeader) -> bytes:
