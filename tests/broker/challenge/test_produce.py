@@ -161,12 +161,19 @@ def test_batch_after_batch(connection: Connection, data: Path) -> None:
     assert fetched(connection, "growing") == written
 
 
-def test_the_offset_that_a_client_writes_counts_for_nothing(
+def test_the_leader_epoch_that_a_client_writes_counts_for_nothing(
     connection: Connection, data: Path
 ) -> None:
-    sent = batch([b"x"], base_offset=1 << 40, leader_epoch=99, timestamp=NOW)
+    sent = batch([b"x"], leader_epoch=99, timestamp=NOW)
     assert connection.produce(("alone", [(0, sent)])).partition("alone").base_offset == 0
     assert on_disk(data, "alone") == as_written(sent, 0)
+
+
+def test_the_offset_that_a_client_writes_has_to_be_0(connection: Connection, data: Path) -> None:
+    sent = batch([b"x"], base_offset=5, timestamp=NOW)
+    partition = connection.produce(("refused", [(0, sent)])).partition("refused")
+    assert (partition.error, partition.base_offset) == (INVALID_RECORD, -1)
+    assert on_disk(data, "refused") == b""
 
 
 def test_several_partitions(connection: Connection, data: Path) -> None:
