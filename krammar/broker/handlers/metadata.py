@@ -21,7 +21,7 @@ from kafka_wire import (
 )
 
 from krammar.broker.cluster import INTERNAL_TOPICS, Partition, Topic
-from krammar.broker.errors import ApiError, CloseConnection
+from krammar.broker.errors import ApiError
 from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from krammar.broker.topic_names import check_topic_name, colliding
 from krammar.wire.primitives import NULL_UUID
@@ -131,19 +131,19 @@ def _wanted(
 
 
 def _create(broker: Broker, name: str) -> Topic | None:
-    """Make a topic because a client wants to use it."""
-    config = broker.config
+    """Make a topic because a client wants to use it. Raises ApiError."""
     if name == OFFSETS_TOPIC:
-        count, settings = config.offsets_topic_num_partitions, {"cleanup.policy": "compact"}
+        broker.groups.ensure_topic()
     elif name == TRANSACTIONS_TOPIC:
-        count, settings = config.transaction_state_log_num_partitions, {"cleanup.policy": "compact"}
+        broker.transactions.ensure_topic()
     else:
         other = colliding(name, broker.cluster.topics)
         if other is not None:
-            log.info("topic %s is not created: it collides with %s", name, other)
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        count, settings = config.num_partitions, {}
-    return broker.create_topic(name, count, settings)
+            # As with Kafka the client learns no more than that there is no such topic.
+            log.warning("topic %s is not created, for it collides with %s", name, other)
+            return None
+        broker.create_topic(name, broker.config.num_partitions)
+    return broker.cluster.topics[name]
 
 
 def _topic(topic: Topic, operations: int) -> MetadataResponseTopic:
@@ -170,11 +170,18 @@ def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """KIP-966: sorted by name, at most so many partitions, then a cursor to go on from."""
     cursor = request.cursor
-    if cursor is not None and cursor.partition_index < 0:
-        raise CloseConnection(f"cursor with partition {cursor.partition_index}")
     everything = not request.topics
     names = {topic.name for topic in request.topics} or set(broker.cluster.topics)
     if cursor is not None:
+        if cursor.partition_index < 0 or not (everything or cursor.topic_name in names):
+            return DescribeTopicPartitionsResponse(
+                topics=[
+                    DescribeTopicPartitionsResponseTopic(
+                        error_code=ErrorCode.INVALID_REQUEST, name=topic.name
+                    )
+                    for topic in request.topics
+                ]
+            )
         names = {name for name in names if name >= cursor.topic_name}
     left = max(
         1, min(broker.config.max_request_partition_size_limit, request.response_partition_limit)

@@ -143,45 +143,60 @@ def delete_topics(
             responses=[_not_deleted(topic.name, topic.topic_id, error) for topic in wanted]
         )
     responses = []
-    names = Counter(topic.name for topic in wanted if topic.name is not None)
-    ids = Counter(topic.topic_id for topic in wanted if topic.topic_id != NULL_UUID)
-    seen: set[str | UUID] = set()
+    names: Counter[str] = Counter()
+    ids: Counter[UUID] = Counter()
     for topic in wanted:
-        key = topic.topic_id if topic.name is None else topic.name
-        try:
-            if topic.name is not None and topic.topic_id != NULL_UUID:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "A topic has a name or an id, not both.")
-            if key == NULL_UUID:
-                raise ApiError(
-                    ErrorCode.INVALID_REQUEST, "Neither name nor id of a topic is given."
-                )
-            if key in seen:
-                continue
-            seen.add(key)
-            if names[topic.name or ""] > 1:
-                raise _DUPLICATE_NAME
-            if ids[topic.topic_id] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
-            found = _find(broker, topic)
-            if topic.name is None and found.name in names:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "The topic is given by its name, too.")
-            broker.delete_topic(found)
-            responses.append(DeleteTopicsResponseResponse(name=found.name, topic_id=found.topic_id))
-        except ApiError as error:
+        if (topic.name is None) is (topic.topic_id == NULL_UUID):
+            error = ApiError(ErrorCode.INVALID_REQUEST, "A topic is given by its name or its id.")
             responses.append(_not_deleted(topic.name, topic.topic_id, error))
+        elif topic.name is None:
+            ids[topic.topic_id] += 1
+        else:
+            names[topic.name] += 1
+    # Who is named in both ways is answered once, with both.
+    twice: dict[str, Topic] = {
+        found.name: found
+        for found in map(broker.cluster.topics.get, names)
+        if found is not None and found.topic_id in ids
+    }
+    for name, found in twice.items():
+        del names[name], ids[found.topic_id]
+        error = ApiError(ErrorCode.INVALID_REQUEST, "The topic is given by its name and by its id.")
+        responses.append(_not_deleted(name, found.topic_id, error))
+    for name, times in names.items():
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        responses.append(
+            _delete(broker, broker.cluster.topics.get(name), times, unknown, name, NULL_UUID)
+        )
+    for topic_id, times in ids.items():
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID
+        responses.append(
+            _delete(
+                broker, broker.cluster.topics_by_id.get(topic_id), times, unknown, None, topic_id
+            )
+        )
     return DeleteTopicsResponse(responses=responses)
 
 
-def _find(broker: Broker, topic: DeleteTopicsRequestTopic) -> Topic:
-    if topic.name is None:
-        found = broker.cluster.topics_by_id.get(topic.topic_id)
-        code = ErrorCode.UNKNOWN_TOPIC_ID
-    else:
-        found = broker.cluster.topics.get(topic.name)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if found is None:
-        raise ApiError(code, "There is no such topic.")
-    return found
+def _delete(
+    broker: Broker,
+    topic: Topic | None,
+    times: int,
+    unknown: ErrorCode,
+    name: str | None,
+    topic_id: UUID,
+) -> DeleteTopicsResponseResponse:
+    """Delete a topic that was named ``times`` times by ``name`` or ``topic_id``."""
+    try:
+        if times > 1:
+            what = "name" if name is not None else "id"
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
+        if topic is None:
+            raise ApiError(unknown, "There is no such topic.")
+        broker.delete_topic(topic)
+    except ApiError as error:
+        return _not_deleted(name, topic_id, error)
+    return DeleteTopicsResponseResponse(name=topic.name, topic_id=topic.topic_id)
 
 
 def _not_deleted(name: str | None, topic_id: UUID, error: ApiError) -> DeleteTopicsResponseResponse:
