@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krammar import __version__
+from krammar.broker.security.cli import users
 
 if TYPE_CHECKING:
     from krammar.compiler.findings import Findings
@@ -34,6 +35,7 @@ def _examples(*lines: str) -> str:
         "krammar check definitions/ --strict",
         "krammar fmt definitions/",
         "krammar tap --listen 127.0.0.1:9093 --upstream 127.0.0.1:9092",
+        "krammar broker --data-dir data",
     ),
 )
 @click.version_option(__version__, prog_name="krammar")
@@ -562,3 +564,6 @@ def broker(
         raise click.UsageError(str(error)) from None
     except BrokerError as error:
         raise click.ClickException(str(error)) from None
+
+
+main.add_command(users, "broker-user")
