@@ -10,7 +10,9 @@ from typing import Any
 from krammar.broker.config.definitions import ConfigError
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_LISTENER = re.compile(r"(?P<name>[^:/]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
+_LISTENER = re.compile(
+    r"(?P<name>[^:/]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]{1,10})"
+)
 _MAP = "listener.security.protocol.map"
 _IPV4 = re.compile(r"[0-9]+(\.[0-9]+){3}")
 _WILDCARDS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
@@ -73,7 +75,10 @@ def parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
 
 
 def parse_protocol_map(key: str, text: str) -> dict[str, str]:
-    """``NAME:PROTOCOL`` pairs with commas between them. Raises ConfigError."""
+    """``NAME:PROTOCOL`` pairs with commas between them, of a name that stands twice the last.
+
+    Raises ConfigError.
+    """
     protocols: dict[str, str] = {}
     for pair in filter(None, re.split(r"\s*,\s*", text.strip())):
         name, colon, protocol = pair.rpartition(":")
@@ -82,8 +87,6 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
             raise ConfigError(key, pair, "is not of the form NAME:PROTOCOL")
         if protocol not in PROTOCOLS:
             raise ConfigError(key, pair, f"names none of the protocols {', '.join(PROTOCOLS)}")
-        if name in protocols:
-            raise ConfigError(key, text, f"names {name} twice")
         protocols[name] = protocol
     return protocols
 

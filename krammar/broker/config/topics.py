@@ -98,7 +98,7 @@ def check_times(texts: Mapping[str, str]) -> None:
     refuses them beyond the keys' own ranges."""
     for name, factor in TOPIC_CONFIGS["retention.ms"].synonyms:
         if name in texts and BROKER_CONFIGS[name].parse(texts[name]) * factor == 0:
-            api = "log.retention.ms must be unlimited (-1) or, equal or greater than 1"
+            api = "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
             raise ConfigError(name, texts[name], "has to be 1 or more, or -1 for no limit", api=api)
     if "log.roll.ms" in texts and BROKER_CONFIGS["log.roll.ms"].parse(texts["log.roll.ms"]) < 1:
         api = "log.roll.ms must be greater than or equal to 1"

@@ -38,6 +38,7 @@ from krammar.broker.config.describe import (
     describe_topic,
 )
 from krammar.broker.errors import ApiError
+from krammar.broker.topic_names import check_topic_name
 
 if TYPE_CHECKING:
     from krammar.broker.broker import Broker
@@ -176,8 +177,8 @@ def _descriptions(broker: Broker, resource: DescribeConfigsRequestResource) -> l
     kind, name = resource.resource_type, resource.resource_name
     names = resource.configuration_keys or None
     if kind == TOPIC:
+        check_topic_name(name)
         if name not in broker.cluster.topics:
-            _check_topic_name(name)
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         overrides = broker.cluster.configs.get((TOPIC, name), {})
         return describe_topic(broker.config, overrides, names)
@@ -342,21 +343,13 @@ def apply_dynamic(broker: Broker) -> None:
 def _check_topic(broker: Broker, name: str, values: Mapping[str, str]) -> None:
     if not name:
         raise _invalid("Default topic resources are not allowed.")
-    if name not in broker.cluster.topics:
-        _check_topic_name(name)
+    check_topic_name(name)
     try:
         broker.config.check_topic_config(values)
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, error.api) from None
     if name not in broker.cluster.topics:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-
-
-def _check_topic_name(name: str) -> None:
-    """Raises ApiError for a name that no topic can have."""
-    legal = name.isascii() and all(char.isalnum() or char in "._-" for char in name)
-    if not name or name in (".", "..") or len(name) > 249 or not legal:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: '{name}'")
 
 
 def _check_node(broker: Broker, name: str, kind: str, otherwise: str = "") -> None:
