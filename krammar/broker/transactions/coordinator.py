@@ -244,11 +244,15 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, epoch: int, group_id: str, version: int
     ) -> None:
         """The same for the offsets of a group, by TxnOffsetCommit ``version``. Raises ApiError."""
+        partition = self._broker.groups.partition_for(group_id)
+        offsets = self._broker.logs.get(OFFSETS_TOPIC, partition)
+        if offsets is not None and offsets.producer_states.in_transaction(producer_id, epoch):
+            return
         self._admit(
             transactional_id,
             producer_id,
             epoch,
-            (OFFSETS_TOPIC, self._broker.groups.partition_for(group_id)),
+            (OFFSETS_TOPIC, partition),
             version >= OFFSETS_ADD,
             version >= OFFSETS_ABORTABLE,
         )
@@ -368,9 +372,9 @@ class TransactionCoordinator:
             self._alarm.cancel()
         self._alarm_ms = deadline_ms
         seconds = max(0, deadline_ms - self._broker.now_ms()) / 1000
-        self._alarm = self._broker.call_later(seconds, self._abort_timed_out)
+        self._alarm = self._broker.call_later(seconds, self.abort_timed_out)
 
-    def _abort_timed_out(self) -> None:
+    def abort_timed_out(self) -> None:
         self._alarm = None
         now = self._broker.now_ms()
         following: int | None = None
@@ -394,6 +398,10 @@ class TransactionCoordinator:
         self._expiry = self._broker.call_later(seconds, self._expire)
 
     def _expire(self) -> None:
+        self.expire()
+        self._expire_later()
+
+    def expire(self) -> None:
         """Forget transactional ids that were not used for long."""
         before = self._broker.now_ms() - self._broker.config.transactional_id_expiration_ms
         expired = [
@@ -407,4 +415,3 @@ class TransactionCoordinator:
             self._store.forget(expired)
         except ApiError as error:
             log.error("transactional ids that are out of use could not be removed: %s", error)
-        self._expire_later()
