@@ -218,7 +218,7 @@ class Authenticator:
             raise LoginError(
                 "the login is renewed by another user",
                 "Cannot change principals during re-authentication from "
-                f"{session.principal} to {principal}".replace("User:", "User."),
+                f"{session.principal}: {principal}".replace("User:", "User."),
             )
         lifetime_ms = self._settings.max_reauth_ms[self._mechanism]
         session.principal = principal

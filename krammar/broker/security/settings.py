@@ -50,17 +50,17 @@ def sasl_settings(config: BrokerConfig, listener: Listener) -> SaslSettings:
     By default all mechanisms are there, but PLAIN only where its users are.
     """
     name = "sasl.enabled.mechanisms"
-    text = setting(config, listener, name)
-    mechanisms = tuple(dict.fromkeys(listed(text)))
-    if not mechanisms:
-        raise ConfigError(name, text, f"has to name some of {', '.join(SUPPORTED)}")
+    own = own_name(listener, name)
+    jaas_name = _plain_jaas(config, listener)
+    if config.get(own) is None and config.get(name) is None:
+        mechanisms = tuple(each for each in SUPPORTED if each != PLAIN or jaas_name is not None)
+    else:
+        mechanisms = tuple(dict.fromkeys(listed(setting(config, listener, name))))
+        if not mechanisms:
+            raise ConfigError(name, None, f"has to name some of {', '.join(SUPPORTED)}")
     for mechanism in mechanisms:
         if mechanism not in SUPPORTED:
             raise ConfigError(name, mechanism, f"only {', '.join(SUPPORTED)} can be used")
-    jaas_name = _plain_jaas(config, listener)
-    chosen = name in config.static or own_name(listener, name) in config.static
-    if jaas_name is None and not chosen:
-        mechanisms = tuple(each for each in mechanisms if each != PLAIN)
     return SaslSettings(
         mechanisms=mechanisms,
         plain_users=_plain_users(config, listener, jaas_name) if PLAIN in mechanisms else {},

@@ -40,14 +40,36 @@ _TLS13_SUITES = frozenset(
 
 
 class Context(ssl.SSLContext):
-    """A listener's context; ``rules`` say which principal a client's certificate stands for."""
+    """A listener's context; ``listener`` is its name, ``rules`` say which principal a client's
+    certificate stands for."""
 
+    listener = ""
     rules: tuple[Rule, ...] = (Rule(),)
+
+
+class _Logged(ssl.SSLObject):
+    """Tells of handshakes that fail: asyncio closes the connection without a word."""
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            assert isinstance(self.context, Context)
+            log.warning(
+                "listener %s: TLS handshake failed: %s; connection closed",
+                self.context.listener,
+                _reason(error),
+            )
+            raise
 
 
 def server_context(config: BrokerConfig, listener: Listener) -> Context:
     """The context of a listener with protocol SSL or SASL_SSL. Raises ConfigError."""
     context = Context(ssl.PROTOCOL_TLS_SERVER)
+    context.listener = listener.name
+    context.sslobject_class = _Logged
     # As Java's: a client cannot make the server renegotiate for ever.
     context.options |= ssl.OP_NO_RENEGOTIATION
     _set_versions(context, config, listener)
