@@ -1,0 +1,1 @@
+"""Brokers beside each other: ours, Apache Kafka, and a broker in Rust."""
