@@ -21,6 +21,7 @@ class Environment:
     """``fsync`` is ``always`` (before an append returns), ``interval`` (when flushed), or ``never``.
 
     ``later``             files to remove, and when, in milliseconds since 1970
+    ``log_start_moved``   called when records were deleted on request: a promise that outlasts a crash
     ``max_uncompressed``  bytes that one batch may expand to while it is checked
     """
 
@@ -29,6 +30,7 @@ class Environment:
     fsync: str = "interval"
     producer_expiry_ms: int = 86_400_000
     max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED
+    log_start_moved: Callable[[], None] = lambda: None
     later: list[tuple[int, str]] = field(default_factory=list)
 
     def remove_later(self, paths: Iterable[str], delay_ms: int) -> None:

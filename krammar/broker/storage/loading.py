@@ -109,6 +109,7 @@ def load(
             for header in segment.scan():
                 epochs.begin(header.partition_leader_epoch, header.base_offset)
     epochs.cut(end + 1)
+    epochs.cut_before(log_start_offset)
 
     producers = Producers(name)
     snapshots = _load_producers(

@@ -632,6 +632,7 @@ class PartitionLog:
             raise self._out_of_range(before)
         if before > self.log_start_offset:
             self._begin_at(before)
+            self.environment.log_start_moved()
             self.notify()
         return self.log_start_offset
 

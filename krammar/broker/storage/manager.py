@@ -31,7 +31,7 @@ from krammar.broker.storage.files import (
 )
 from krammar.broker.storage.index import IndexFault
 from krammar.broker.storage.log import PartitionLog
-from krammar.broker.storage.log_config import LogConfig
+from krammar.broker.storage.log_config import INT64_MAX, LogConfig
 from krammar.broker.storage.segment import Damage
 from krammar.wire.errors import WireError
 from krammar.wire.primitives import NULL_UUID
@@ -51,6 +51,7 @@ class LogFolder:
     def __init__(self, path: Path, environment: Environment) -> None:
         self.path = path
         self._environment = environment
+        self._written: dict[str, dict[tuple[str, int], int]] = {}
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -97,6 +98,12 @@ class LogFolder:
                 found[match[1], int(match[2])] = self.path / name
         return found
 
+    def write(self, name: str, offsets: dict[tuple[str, int], int], *, sync: bool = False) -> None:
+        """Write a checkpoint file, unless it says the same already. Raises OSError."""
+        if self._written.get(name) != offsets:
+            write_offsets(self.path / name, offsets.items(), sync=sync)
+            self._written[name] = dict(offsets)
+
     def unlock(self) -> None:
         if self._lock >= 0:
             os.close(self._lock)
@@ -122,6 +129,7 @@ class LogManager:
         )
         if warn is not None:
             self.environment.warn = warn
+        self.environment.log_start_moved = self._checkpoint_starts
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self.folders: list[LogFolder] = []
         self._closed = False
@@ -302,7 +310,7 @@ class LogManager:
             if folder.partitions.get(key) == log.path:
                 folder.cleaner_offsets[key] = log.cleaned_to
                 try:
-                    write_offsets(folder.path / CLEANER_OFFSETS, folder.cleaner_offsets.items())
+                    folder.write(CLEANER_OFFSETS, folder.cleaner_offsets)
                 except OSError as error:
                     self.environment.warn(f"{folder.path / CLEANER_OFFSETS}: {error}")
 
@@ -330,6 +338,24 @@ class LogManager:
         if failed is not None:
             raise failed
 
+    def _checkpoint_starts(self) -> None:
+        try:
+            for folder in self.folders:
+                self._write_starts(folder)
+        except OSError as error:
+            self.environment.warn(f"{LOG_STARTS} could not be written: {error}")
+
+    def _write_starts(self, folder: LogFolder) -> None:
+        for key in folder.partitions:
+            log = self._logs.get(key)
+            if log is None:
+                continue
+            if log.log_start_offset > log.segments[0].base_offset:
+                folder.log_starts[key] = log.log_start_offset
+            else:
+                folder.log_starts.pop(key, None)
+        folder.write(LOG_STARTS, folder.log_starts, sync=self.environment.fsync != "never")
+
     def _checkpoint(self) -> None:
         sync = self.environment.fsync != "never"
         for folder in self.folders:
@@ -338,16 +364,9 @@ class LogManager:
             ]
             for key, log in logs:
                 folder.recovery_points[key] = log.recovery_point
-                if log.log_start_offset > log.segments[0].base_offset:
-                    folder.log_starts[key] = log.log_start_offset
-                else:
-                    folder.log_starts.pop(key, None)
-            path = folder.path
-            write_offsets(path / RECOVERY_POINTS, folder.recovery_points.items(), sync=sync)
-            write_offsets(path / LOG_STARTS, folder.log_starts.items(), sync=sync)
-            write_offsets(
-                path / HIGH_WATERMARKS, [(key, log.end_offset) for key, log in logs], sync=sync
-            )
+            folder.write(RECOVERY_POINTS, folder.recovery_points, sync=sync)
+            self._write_starts(folder)
+            folder.write(HIGH_WATERMARKS, {key: log.end_offset for key, log in logs})
 
     def close(self) -> None:
         """Close all logs such that they open without being verified. Never raises."""
@@ -364,6 +383,7 @@ class LogManager:
             except OSError as error:
                 clean = False
                 self.environment.warn(f"{log.path.name}: not closed in order: {error}")
+        self._remove_due(INT64_MAX)
         try:
             self._checkpoint()
             for folder in self.folders:

@@ -178,9 +178,10 @@ def _with_timestamps(
 
 def _too_early(batch: bytes, earliest: int) -> bool:
     """Whether a record is from before ``earliest``; those without a time do not count."""
-    return any(
-        record.timestamp < earliest and record.timestamp != -1 for record in one_batch(batch)
-    )
+    try:
+        return any(-1 != record.timestamp < earliest for record in one_batch(batch))
+    except WireError:  # names of headers that are not UTF-8, which otherwise do not matter
+        return True
 
 
 def with_header(batch: bytes, header: BatchHeader) -> bytes:

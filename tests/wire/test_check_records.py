@@ -1,0 +1,97 @@
+"""The walk over records that a broker does, against the decoder."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from krammar.wire.errors import DecodeError
+from krammar.wire.record_format import Columns, Record, check_records, decode_records, encode_records
+
+SIZES = st.one_of(st.binary(max_size=20), st.integers(0, 20_000).map(bytes))
+HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=70)), max_size=3)
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        timestamp=st.integers(0, 300) | st.integers(-(2**40), 2**40),
+        key=st.none() | SIZES,
+        value=st.none() | SIZES,
+        headers=HEADERS,
+    ),
+    min_size=1,
+    max_size=80,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(records=RECORDS, before=st.binary(max_size=3))
+def test_what_is_told_of_records(records: list[Record], before: bytes) -> None:
+    data, _, _ = encode_records(records, 0, 100)
+    lowest, highest, without_key = check_records(before + data, len(before), len(records))
+
+    times = [record.timestamp for record in records]
+    assert (lowest + 100, highest + 100) == (min(times), max(times))
+    keyless = [i for i, record in enumerate(records) if record.key is None]
+    assert without_key in keyless if keyless else without_key == -1
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    records=st.lists(
+        st.builds(
+            Record,
+            timestamp=st.integers(0, 300),
+            key=st.none() | st.binary(max_size=3),
+            value=st.none() | st.binary(max_size=70),
+            headers=st.lists(
+                st.tuples(st.text("ab", max_size=2), st.none() | st.binary(max_size=2)), max_size=2
+            ),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    data=st.data(),
+)
+def test_it_takes_what_the_decoder_takes(records: list[Record], data: st.DataObject) -> None:
+    encoded = bytearray(encode_records(records, 0, 0)[0])
+    at = data.draw(st.integers(0, len(encoded) - 1))
+    encoded[at] = data.draw(st.integers(0, 127) | st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del encoded[data.draw(st.integers(0, len(encoded))) :]
+    mutated = bytes(encoded)
+    columns = Columns()
+    try:
+        end = decode_records(columns, mutated, 0, len(records), 0, 0)
+        taken = end == len(mutated) and columns.offsets == list(range(len(records)))
+    except DecodeError as error:
+        assume("UTF-8" not in str(error))  # the walk does not decode names
+        taken = False
+    try:
+        check_records(mutated, 0, len(records))
+    except DecodeError as error:
+        assert error.path.startswith("records")
+        assert not taken
+    else:
+        assert taken
+
+
+@pytest.mark.parametrize(
+    ("mutate", "message"),
+    [
+        (lambda d: d + b"x", r"records\[2\]: 1 bytes behind the last record"),
+        (lambda d: d[:3] + b"\2" + d[4:], r"records\[0\].offset: 1, not 0"),
+        (lambda d: d[:-1], r"records\[1\]: needs 7 bytes at offset \d+, 6 left"),
+        (lambda d: b"\x10" + d[1:], r"records\[0\]: says 8 bytes at offset 0 but has 7"),
+    ],
+)
+def test_errors_say_what_and_where(mutate: object, message: str) -> None:
+    data, _, _ = encode_records([Record(timestamp=0, value=b"a"), Record(value=b"b", timestamp=0)], 0, 0)
+    assert callable(mutate)
+    with pytest.raises(DecodeError, match=message):
+        check_records(mutate(data), 0, 2)
+
+
+def test_names_of_headers_may_be_any_bytes() -> None:
+    data, _, _ = encode_records([Record(timestamp=0, headers=[("é", b"x")])], 0, 0)
+    check_records(data.replace("é".encode(), b"\xff\xff"), 0, 1)
