@@ -8,7 +8,11 @@ from uuid import UUID
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+)
 from kafka_wire import (
     ConfigSource,
     CreatePartitionsRequest,
