@@ -22,7 +22,14 @@ import confluent_kafka
 import kafka_wire as k
 from kafka_wire import ErrorCode
 
-from tests.broker.challenge.disk import DiskBatch, batch, read_batches, read_partition, segments
+from tests.broker.challenge.disk import (
+    NOW,
+    DiskBatch,
+    batch,
+    read_batches,
+    read_partition,
+    segments,
+)
 from tests.broker.support import RawClient
 
 # What a client waits for and asks again after.
@@ -247,7 +254,7 @@ class IdempotentProducer(Load):
         self.written += count
         records = batch(
             values,
-            timestamp=1_700_000_000_000 + sequence,
+            timestamp=NOW + sequence,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=sequence,
@@ -477,7 +484,7 @@ class TransactionalProducer(Load):
             records = batch(
                 values,
                 attributes=0x10,
-                timestamp=1_700_000_000_000 + number,
+                timestamp=NOW + number,
                 producer_id=self.producer_id,
                 producer_epoch=self.producer_epoch,
                 base_sequence=self.sequences[partition],

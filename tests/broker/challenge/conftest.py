@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
-from tests.broker.challenge.disk import KafkaFolder, TopicFolder, batch
+from tests.broker.challenge.disk import NOW, KafkaFolder, TopicFolder, batch
 from tests.broker.challenge.server import BrokerProcess, free_port
 from tests.broker.challenge.wire import Connection
-
-# Records of these times are not yet old enough to be deleted.
-NOW = time.time_ns() // 1_000_000
 
 EMPTY = TopicFolder("empty", UUID("00000000-0000-4000-8000-000000000091"))
 ONE = TopicFolder(

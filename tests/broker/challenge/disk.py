@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import itertools
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests.broker.challenge.wire import NO_TAGS, compact_array, compact_string, 
 SEGMENT = "00000000000000000000.log"
 # Where a batch's CRC stands and where what it covers begins.
 CRC_AT, COVERED_FROM = 17, 21
+# Records of this time are not yet old enough to be deleted, nor their producers to be forgotten.
+NOW = time.time_ns() // 1_000_000
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 FEATURE_LEVEL_RECORD, TOPIC_RECORD, PARTITION_RECORD = 12, 2, 3
 
@@ -56,7 +59,7 @@ def batch(
     values: Sequence[bytes | None],
     *,
     base_offset: int = 0,
-    timestamp: int = 1_700_000_000_000,
+    timestamp: int = NOW,
     leader_epoch: int = 0,
     attributes: int = 0,
     producer_id: int = -1,
@@ -163,7 +166,7 @@ class KafkaFolder:
     node_id: int = 1
     directory: UUID = field(default=UUID("10000000-0000-4000-8000-000000000001"))
     metadata_version: int = 20
-    timestamp: int = 1_700_000_000_000
+    timestamp: int = NOW
     # The challenge's own folders have no control batch; their metadata log begins at offset 1.
     leader_change: bool = False
 

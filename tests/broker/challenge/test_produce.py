@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from tests.broker.challenge.conftest import NOW
 from tests.broker.challenge.disk import (
     CRC_AT,
+    NOW,
     KafkaFolder,
     TopicFolder,
     batch,
