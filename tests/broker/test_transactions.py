@@ -382,7 +382,7 @@ def at_last_epoch(broker: Broker, producer: Producer) -> int:
     def advance() -> None:
         from dataclasses import replace
 
-        store = broker.transactions._store
+        store = broker.transactions.store
         transaction = store.get(producer.name)
         assert transaction is not None
         store.put(producer.name, replace(transaction, epoch=LAST_EPOCH))

@@ -39,6 +39,16 @@ def find_coordinators(client: RawClient, group: str = "group") -> None:
         assert response.error_code == 0, response
 
 
+class Clock:
+    """The time, put forward by ``ahead_ms`` milliseconds."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def __call__(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
+
 class Producer:
     """A transactional id, with the producer id and epoch that it was last given."""
 
@@ -145,7 +155,7 @@ class Producer:
             base_sequence=first,
             is_transactional=True,
             # Now, as markers are: those of another time would begin a new segment.
-            timestamp=time.time_ns() // 1_000_000,
+            timestamp=Clock()(),
         )
         request = produce_request(
             topic_id or topic[0], records, partition=topic[1], transactional_id=self.name

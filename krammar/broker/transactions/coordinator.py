@@ -48,7 +48,7 @@ class TransactionCoordinator:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._store = StateStore(broker)
+        self.store = StateStore(broker)
         self._ids = ProducerIds(broker.cluster.allocate_producer_ids)
         self._loaded = False
         # Transactional ids with an open transaction.
@@ -74,18 +74,18 @@ class TransactionCoordinator:
 
     def ensure_topic(self) -> None:
         """Create `__transaction_state` unless it is there. Raises ApiError."""
-        self._store.ensure_topic()
+        self.store.ensure_topic()
 
     def partition_for(self, transactional_id: str) -> int:
         """The partition of `__transaction_state` that has the state of an id."""
-        return self._store.partition_for(transactional_id)
+        return self.store.partition_for(transactional_id)
 
     def _load(self) -> None:
         if self._loaded:
             return
         self._loaded = True
-        self._store.load()
-        for transactional_id, transaction in list(self._store.items()):
+        self.store.load()
+        for transactional_id, transaction in list(self.store.items()):
             if transaction.is_open:
                 self._open.add(transactional_id)
                 self._alarm_at(transaction.deadline_ms)
@@ -97,8 +97,8 @@ class TransactionCoordinator:
             self._load()
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        transaction = self._store.get(transactional_id)
-        if transaction is None and not self._store.exists:
+        transaction = self.store.get(transactional_id)
+        if transaction is None and not self.store.exists:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return transaction
 
@@ -140,7 +140,7 @@ class TransactionCoordinator:
             self._fence(transactional_id, transaction)
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         changed = transaction.initialized(expected, timeout_ms, now, self._ids.take)
-        self._store.put(transactional_id, changed)
+        self.store.put(transactional_id, changed)
         return changed.producer_id, changed.epoch
 
     def add_partitions(
@@ -158,7 +158,7 @@ class TransactionCoordinator:
         )
         if changed is transaction:
             return
-        self._store.put(transactional_id, changed)
+        self.store.put(transactional_id, changed)
         if not transaction.is_open:
             self._open.add(transactional_id)
             self._alarm_at(changed.deadline_ms)
@@ -208,7 +208,7 @@ class TransactionCoordinator:
     ) -> None:
         """Whether a batch of Produce ``version`` may be appended: its partition has to be in the open
         transaction, or is added to it. Raises ApiError."""
-        transaction = self._store.get(transactional_id) if transactional_id else None
+        transaction = self.store.get(transactional_id) if transactional_id else None
         if (
             transaction is not None
             and transaction.epoch == epoch
@@ -300,7 +300,7 @@ class TransactionCoordinator:
         """All transactional ids with their states."""
         if not self._loaded:
             self._load()
-        return self._store.items()
+        return self.store.items()
 
     # How transactions end.
 
@@ -311,7 +311,7 @@ class TransactionCoordinator:
     def _prepare(self, transactional_id: str, prepared: Transaction) -> Transaction:
         """Write down how a transaction ends, and do it. Returns what the state is, or will be, when
         all is done. Raises ApiError if the transaction remains open."""
-        self._store.put(transactional_id, prepared)
+        self.store.put(transactional_id, prepared)
         self._open.discard(transactional_id)
         return self._complete(transactional_id, prepared)
 
@@ -319,11 +319,11 @@ class TransactionCoordinator:
         completed = prepared.completed(self._broker.now_ms())
         left = self._markers.setdefault(transactional_id, set(prepared.partitions))
         try:
-            epoch = self._store.leader_epoch(transactional_id)
+            epoch = self.store.leader_epoch(transactional_id)
             for partition in sorted(left):
                 self._mark(partition, prepared, epoch)
                 left.discard(partition)
-            self._store.put(transactional_id, completed)
+            self.store.put(transactional_id, completed)
         except ApiError as error:
             log.error("transaction of %r: %s; it is tried again", transactional_id, error)
             if self._retry is None:
@@ -335,7 +335,7 @@ class TransactionCoordinator:
     def _complete_all(self) -> None:
         self._retry = None
         for transactional_id in list(self._markers):
-            prepared = self._store.get(transactional_id)
+            prepared = self.store.get(transactional_id)
             if prepared is not None:
                 self._complete(transactional_id, prepared)
 
@@ -412,6 +412,6 @@ class TransactionCoordinator:
             and not transaction.is_prepared
         ]
         try:
-            self._store.forget(expired)
+            self.store.forget(expired)
         except ApiError as error:
             log.error("transactional ids that are out of use could not be removed: %s", error)
