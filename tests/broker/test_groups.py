@@ -30,13 +30,14 @@ from tests.broker.groups_support import (
 from tests.broker.support import RawClient
 
 
-@pytest.mark.parametrize("version", range(7))
-@pytest.mark.parametrize("kind", [CoordinatorType.GROUP, CoordinatorType.TRANSACTION])
+@pytest.mark.parametrize(
+    ("kind", "version"),
+    [(CoordinatorType.GROUP, version) for version in range(7)]
+    + [(CoordinatorType.TRANSACTION, version) for version in range(1, 7)],
+)
 def test_the_coordinator_is_this_broker(
     broker: Broker, client: RawClient, version: int, kind: CoordinatorType
 ) -> None:
-    if version == 0 and kind is CoordinatorType.TRANSACTION:
-        pytest.skip("version 0 knows groups only")
     request = FindCoordinatorRequest(key="a", key_type=kind, coordinator_keys=["a", "b"])
     response = client.call(request, version)
     found = response.coordinators if version >= 4 else [response]

@@ -390,7 +390,7 @@ class GroupCoordinator:
         shard = self._existing_shard(group_id)
         group = None if shard is None else shard.groups.get(group_id)
         if shard is None or group is None:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
         return shard, group
 
     def _forget(

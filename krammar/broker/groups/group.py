@@ -301,9 +301,9 @@ class Group:
 
     def check_delete(self) -> None:
         if self.state is State.DEAD:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} not found.")
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
         if self.state is not State.EMPTY:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"Group {self.group_id} is not empty.")
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_delete_offsets(self) -> None:
         """Consumers say what they read, so that offsets of other topics can go; others do not."""

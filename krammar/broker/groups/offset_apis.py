@@ -63,58 +63,81 @@ def find_topic(broker: Broker, name: str, topic_id: UUID, *, by_id: bool) -> Top
     return broker.cluster.topics.get(name) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+TopicName = tuple[str, "UUID"]  # as the request has it: one of the two is empty
+
+
+class _Results:
+    """The outcome for each partition of a request: first what is refused at once, then the others,
+    which is Kafka's order."""
+
+    def __init__(self) -> None:
+        self._refused: dict[TopicName, list[tuple[int, ErrorCode]]] = {}
+        self._taken: list[tuple[TopicName, int, ErrorCode]] = []
+
+    def refuse(self, topic: TopicName, partition: int, code: ErrorCode) -> None:
+        self._refused.setdefault(topic, []).append((partition, code))
+
+    def take(self, topic: TopicName, partition: int, code: ErrorCode = ErrorCode.NONE) -> None:
+        self._taken.append((topic, partition, code))
+
+    def __bool__(self) -> bool:
+        """Whether the group has to be asked about anything."""
+        return bool(self._taken)
+
+    def topics(
+        self, failure: ErrorCode | None = None
+    ) -> list[tuple[TopicName, list[tuple[int, ErrorCode]]]]:
+        """Partitions and their codes by topic; ``failure`` is that of the group as a whole."""
+        found = {topic: list(partitions) for topic, partitions in self._refused.items()}
+        for topic, partition, code in self._taken:
+            found.setdefault(topic, []).append((partition, failure or code))
+        return list(found.items())
+
+
 class _Commit:
-    """The partitions of a commit: those that can be stored, and the error of each of the others."""
+    """The partitions of a commit: the offsets that can be stored, and what is wrong with others."""
 
     def __init__(self, broker: Broker, expires: int | None = None) -> None:
         self.offsets: list[tuple[TopicPartition, Committed]] = []
+        self.results = _Results()
         self._broker = broker
         self._now = broker.now_ms()
         self._expires = expires
         self._limit = broker.config.offset_metadata_max_bytes
-        # By the position of topic and partition in the request.
-        self._accepted: set[tuple[int, int]] = set()
-        self._codes: dict[tuple[int, int], ErrorCode] = {}
-        self.known = False
 
     def read(self, topics: Sequence[AnyTopic], *, by_id: bool) -> None:
-        for t, asked in enumerate(topics):
+        for asked in topics:
             topic = find_topic(self._broker, asked.name, asked.topic_id, by_id=by_id)
+            name = (asked.name, asked.topic_id)
             partitions: Sequence[AnyPartition] = asked.partitions
-            for p, partition in enumerate(partitions):
-                self._codes[t, p] = ErrorCode.NONE
+            for partition in partitions:
+                index = partition.partition_index
                 if isinstance(topic, ErrorCode):
-                    self._codes[t, p] = topic
-                elif partition.partition_index not in topic.partitions:
-                    self._codes[t, p] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    self.results.refuse(name, index, topic)
+                elif index not in topic.partitions:
+                    self.results.refuse(name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                elif self._is_too_long(partition.committed_metadata):
+                    # An error of the group as a whole goes before this one.
+                    self.results.take(name, index, ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 else:
-                    self._accept(t, p, topic, partition)
+                    self.results.take(name, index)
+                    self.offsets.append(((topic.name, index), self._committed(topic, partition)))
 
-    def _accept(self, t: int, p: int, topic: Topic, partition: AnyPartition) -> None:
-        # An error of the group as a whole goes to these, too long or not.
-        self._accepted.add((t, p))
-        self.known = True
-        metadata = partition.committed_metadata or ""
-        if len(metadata) * 2 > self._limit and len(metadata.encode("utf-16-le")) > 2 * self._limit:
-            self._codes[t, p] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            return
-        committed = Committed(
+    def _is_too_long(self, metadata: str | None) -> bool:
+        """Java counts UTF-16 units."""
+        if metadata is None or 2 * len(metadata) <= self._limit:
+            return False
+        return len(metadata.encode("utf-16-le")) > 2 * self._limit
+
+    def _committed(self, topic: Topic, partition: AnyPartition) -> Committed:
+        return Committed(
             partition.committed_offset,
             partition.committed_leader_epoch,
-            metadata,
+            partition.committed_metadata or "",
             self._now,
             self._expires,
             topic.topic_id,
         )
-        self.offsets.append(((topic.name, partition.partition_index), committed))
-
-    def fail(self, code: ErrorCode) -> None:
-        """The group as a whole cannot commit."""
-        for place in self._accepted:
-            self._codes[place] = code
-
-    def code(self, t: int, p: int) -> ErrorCode:
-        return self._codes[t, p]
 
 
 def offset_commit(
@@ -123,7 +146,8 @@ def offset_commit(
     retention = request.retention_time_ms
     commit = _Commit(broker, None if retention == -1 else broker.now_ms() + retention)
     commit.read(request.topics, by_id=version >= COMMIT_BY_ID)
-    if commit.known:
+    failure = None
+    if commit.results:
         unknown = (
             ErrorCode.GROUP_ID_NOT_FOUND
             if version >= GROUP_NOT_FOUND
@@ -139,20 +163,18 @@ def offset_commit(
                 unknown_group=unknown,
             )
         except ApiError as error:
-            commit.fail(error.code)
+            failure = error.code
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
+                name=name,
+                topic_id=topic_id,
                 partitions=[
-                    OffsetCommitResponseTopicPartition(
-                        partition_index=partition.partition_index, error_code=commit.code(t, p)
-                    )
-                    for p, partition in enumerate(topic.partitions)
+                    OffsetCommitResponseTopicPartition(partition_index=index, error_code=code)
+                    for index, code in partitions
                 ],
             )
-            for t, topic in enumerate(request.topics)
+            for (name, topic_id), partitions in commit.results.topics(failure)
         ]
     )
 
@@ -162,24 +184,23 @@ def txn_offset_commit(
 ) -> TxnOffsetCommitResponse:
     commit = _Commit(broker)
     commit.read(request.topics, by_id=version >= TXN_COMMIT_BY_ID)
-    if commit.known:
+    failure = None
+    if commit.results:
         try:
             broker.groups.commit_transactional_offsets(request, commit.offsets)
         except ApiError as error:
-            commit.fail(error.code)
+            failure = error.code
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
+                name=name,
+                topic_id=topic_id,
                 partitions=[
-                    TxnOffsetCommitResponseTopicPartition(
-                        partition_index=partition.partition_index, error_code=commit.code(t, p)
-                    )
-                    for p, partition in enumerate(topic.partitions)
+                    TxnOffsetCommitResponseTopicPartition(partition_index=index, error_code=code)
+                    for index, code in partitions
                 ],
             )
-            for t, topic in enumerate(request.topics)
+            for (name, topic_id), partitions in commit.results.topics(failure)
         ]
     )
 
@@ -315,32 +336,33 @@ def _failed(
 def offset_delete(
     broker: Broker, session: Session, request: OffsetDeleteRequest, version: int
 ) -> OffsetDeleteResponse:
-    known = [
-        (topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
-        if topic.name in broker.cluster.topics
-        and partition.partition_index in broker.cluster.topics[topic.name].partitions
-    ]
+    results = _Results()
+    known = []
+    for asked in request.topics:
+        topic = broker.cluster.topics.get(asked.name)
+        for partition in asked.partitions:
+            where = (asked.name, partition.partition_index)
+            if topic is None or where[1] not in topic.partitions:
+                results.refuse(
+                    (asked.name, NULL_UUID), where[1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+            else:
+                known.append(where)
     try:
-        results = broker.groups.delete_offsets(request.group_id, known)
+        codes = broker.groups.delete_offsets(request.group_id, known)
     except ApiError as error:
         return OffsetDeleteResponse(error_code=error.code)
+    for where in known:
+        results.take((where[0], NULL_UUID), where[1], codes[where])
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
-                name=topic.name,
+                name=name,
                 partitions=[
-                    OffsetDeleteResponseTopicPartition(
-                        partition_index=partition.partition_index,
-                        error_code=results.get(
-                            (topic.name, partition.partition_index),
-                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        ),
-                    )
-                    for partition in topic.partitions
+                    OffsetDeleteResponseTopicPartition(partition_index=index, error_code=code)
+                    for index, code in partitions
                 ],
             )
-            for topic in request.topics
+            for (name, _), partitions in results.topics()
         ]
     )

@@ -79,7 +79,11 @@ def find_coordinator(
     node = (-1, "", -1) if error else (broker.config.node_id, *broker.advertised(session))
     node_id, host, port = node
     code = error.code if error else ErrorCode.NONE
-    message = (error.message or error.code.name) if error else None
+    # Texts are for versions before 4, which say even that there is no error; Kafka leaves them empty
+    # from there on.
+    message = ""
+    if version < 4:
+        message = (error.message or error.code.name) if error else ErrorCode.NONE.name
     return FindCoordinatorResponse(
         error_code=code,
         error_message=message,
@@ -275,6 +279,5 @@ def delete_groups(
             broker.groups.delete(group_id)
         except ApiError as error:
             result.error_code = error.code
-            result.error_message = error.message
         results.append(result)
     return DeleteGroupsResponse(results=results)

@@ -1,0 +1,52 @@
+"""Group coordination, offsets and their errors: our broker says what Apache Kafka says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.broker.support import RawClient
+from tests.interop.apache import ApacheKafka
+from tests.interop.conftest import our_broker
+from tests.interop.group_cases import CASES, Talk, make_topic, ready
+from tests.interop.processes import Server
+
+
+@pytest.fixture(scope="module")
+def brokers(
+    kafka_jars: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[tuple[Server, UUID]]]:
+    """Ours and Apache Kafka, each with the topic ``t``."""
+    folder = tmp_path_factory.mktemp("alike")
+    settings = {
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.num.partitions": "1",
+    }
+    ours = our_broker(folder / "ours", **{k.replace(".", "_"): v for k, v in settings.items()})
+    theirs = ApacheKafka(folder / "theirs", properties=settings)
+    with ours, theirs:
+        found = []
+        for server in (ours, theirs):
+            ready(server.port)
+            with RawClient(server.port) as client:
+                found.append((server, make_topic(client, "t", 2)))
+        yield found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_answers(brokers: list[tuple[Server, UUID]], name: str) -> None:
+    heard: list[list[tuple[str, Any]]] = []
+    for server, topic_id in brokers:
+        talk = Talk(server.port)
+        try:
+            CASES[name](talk, topic_id)
+        finally:
+            talk.close()
+        heard.append(talk.heard)
+    ours, theirs = heard
+    different = [(a, b) for a, b in zip(ours, theirs, strict=True) if a != b]
+    assert not different
