@@ -40,9 +40,7 @@ class Setting:
         self.path = folder / "t-0"
         self.clock = Clock()
         self.warnings: list[str] = []
-        self.environment = Environment(
-            now_ms=self.clock, warn=self.warnings.append, **environment
-        )
+        self.environment = Environment(now_ms=self.clock, warn=self.warnings.append, **environment)
 
     def open(self, config: LogConfig | None = None, **state: Any) -> PartitionLog:
         """Open the log. Keywords are what the log manager remembers: clean, recovery_point, ..."""

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from kafka_wire import ErrorCode
 
 from krammar.broker.storage.log_config import LogConfig
-from krammar.wire.records import Compression, Record, TimestampType, encode_batch, read_batches, read_headers
+from krammar.wire.records import (
+    Compression,
+    Record,
+    TimestampType,
+    encode_batch,
+    read_batches,
+    read_headers,
+)
 from tests.broker.storage_support import (
     NOW,
     Setting,
@@ -73,11 +80,18 @@ def test_a_wrong_max_timestamp_is_put_right(setting: Setting) -> None:
 
 @pytest.mark.parametrize("codec", [*Compression])
 @pytest.mark.parametrize("wanted", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_a_topic_has_its_own_compression(
-    setting: Setting, codec: Compression, wanted: str
-) -> None:
+def test_a_topic_has_its_own_compression(setting: Setting, codec: Compression, wanted: str) -> None:
     log = setting.open(LogConfig(compression_type=wanted))
-    log.append(batch(b"one" * 50, b"two" * 50, compression=codec, producer_id=7, producer_epoch=1, base_sequence=4))
+    log.append(
+        batch(
+            b"one" * 50,
+            b"two" * 50,
+            compression=codec,
+            producer_id=7,
+            producer_epoch=1,
+            base_sequence=4,
+        )
+    )
 
     (stored,) = read_batches(log.read(0, 1000, 2))
     assert stored.compression.name.lower() == wanted.replace("uncompressed", "none")
@@ -159,7 +173,9 @@ OPERATIONS = st.lists(
 
 @QUICK
 @given(operations=OPERATIONS, step=st.integers(1, 500), where=st.floats(0, 1))
-def test_a_log_is_a_list(operations: list[tuple[str, list[bytes]]], step: int, where: float) -> None:
+def test_a_log_is_a_list(
+    operations: list[tuple[str, list[bytes]]], step: int, where: float
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         setting = Setting(Path(folder))
         log = setting.open(LogConfig(segment_bytes=600, index_interval_bytes=100))

@@ -237,9 +237,7 @@ def test_snapshots_come_and_go_with_segments(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish", None])
-def test_a_snapshot_that_is_damaged_is_passed_over(
-    setting: Setting, damage: bytes | None
-) -> None:
+def test_a_snapshot_that_is_damaged_is_passed_over(setting: Setting, damage: bytes | None) -> None:
     log = setting.open()
     log.append(sent(1, 0))
     log.append(sent(2, 0, transactional=True))

@@ -102,9 +102,7 @@ CASES: list[tuple[bytes, ErrorCode, str]] = [
 @pytest.mark.parametrize(
     ("data", "code", "text"), CASES, ids=[str(number) for number in range(len(CASES))]
 )
-def test_refusals_leave_nothing(
-    setting: Setting, data: bytes, code: ErrorCode, text: str
-) -> None:
+def test_refusals_leave_nothing(setting: Setting, data: bytes, code: ErrorCode, text: str) -> None:
     log = setting.open()
     log.append(sent(1, 0))
     with refused(code, text):
@@ -197,8 +195,6 @@ def test_anything_with_a_right_crc_is_judged(
     except ApiError:
         return
     assert read_header(stored, LogConfig()) == header
-
-
 
 
 @pytest.mark.parametrize("make", [lambda: batch(b"x"), lambda: sent(3, 7, transactional=True)])

@@ -7,7 +7,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from krammar.wire.errors import DecodeError
-from krammar.wire.record_format import Columns, Record, check_records, decode_records, encode_records
+from krammar.wire.record_format import (
+    Columns,
+    Record,
+    check_records,
+    decode_records,
+    encode_records,
+)
 
 SIZES = st.one_of(st.binary(max_size=20), st.integers(0, 20_000).map(bytes))
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=70)), max_size=3)
@@ -86,7 +92,9 @@ def test_it_takes_what_the_decoder_takes(records: list[Record], data: st.DataObj
     ],
 )
 def test_errors_say_what_and_where(mutate: object, message: str) -> None:
-    data, _, _ = encode_records([Record(timestamp=0, value=b"a"), Record(value=b"b", timestamp=0)], 0, 0)
+    data, _, _ = encode_records(
+        [Record(timestamp=0, value=b"a"), Record(value=b"b", timestamp=0)], 0, 0
+    )
     assert callable(mutate)
     with pytest.raises(DecodeError, match=message):
         check_records(mutate(data), 0, 2)

@@ -24,6 +24,7 @@ from krammar.broker.storage.files import (
     SWAP,
     TIME_INDEX,
     TRANSACTION_INDEX,
+    create,
     stem,
 )
 from krammar.broker.storage.index import IndexFault
@@ -99,9 +100,12 @@ def load(
 
     present = set(names)
     for segment in segments:
-        file = stem(segment.base_offset)
-        if segment.size and not {file + INDEX, file + TIME_INDEX} <= present:
+        missing = {stem(segment.base_offset) + ending for ending in (INDEX, TIME_INDEX)} - present
+        if missing:
             segment.indexes  # noqa: B018  made anew
+            for file in missing:
+                if not (folder / file).exists():
+                    create(folder / file)
             if segment is not segments[-1]:
                 segment.write_indexes()
     if not epochs_known and end > log_start_offset:
