@@ -515,7 +515,7 @@ def test_dynamic_settings_that_cannot_be_do_not_count() -> None:
         (
             {"num.partitions": "3", "node.id": "2"},
             False,
-            "Cannot update these configs dynamically: [num.partitions, node.id]",
+            "Cannot update these configs dynamically: [node.id, num.partitions]",
         ),
         (
             {"listener.name.a.ssl.keystore.location": "x"},

@@ -155,7 +155,7 @@ class BrokerConfig(Settings):
     def check_dynamic(self, changes: Mapping[str, str], own: bool) -> None:
         """Raises ConfigError where some of the broker's settings cannot be made so while it runs; ``own``
         for this broker alone, else for all. ``api`` is Kafka's text for it."""
-        fixed = [name for name in changes if _is_fixed(name)]
+        fixed = sorted(name for name in changes if _is_fixed(name))
         if fixed:
             api = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
             raise ConfigError(fixed[0], None, "cannot be changed while the broker runs", api=api)
@@ -163,7 +163,7 @@ class BrokerConfig(Settings):
             if name in BROKER_CONFIGS:
                 BROKER_CONFIGS[name].parse(text)
         if not own:
-            narrow = [name for name in changes if _mode(name) is UpdateMode.PER_BROKER]
+            narrow = sorted(name for name in changes if _mode(name) is UpdateMode.PER_BROKER)
             if narrow:
                 api = (
                     "Cannot update these configs at default cluster level, broker id must be "

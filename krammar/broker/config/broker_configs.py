@@ -1,5 +1,5 @@
 """The keys of a broker's configuration that this broker acts on, with Apache Kafka 4.4's names and, but for
-listeners, replication factors and SASL mechanisms, its defaults."""
+listeners and replication factors, its defaults."""
 
 from __future__ import annotations
 
@@ -446,7 +446,7 @@ _define(
 _define(
     "sasl.enabled.mechanisms",
     LIST,
-    "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+    "GSSAPI",
     any_list,
     "The SASL mechanisms that clients may log in with: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
 )
@@ -524,7 +524,13 @@ _define(
 _define(
     "ssl.keystore.password", PASSWORD, None, None, "The password of the file with the broker's key."
 )
-_define("ssl.keystore.type", STRING, "JKS", None, "The form of that file: PEM, PKCS12 or JKS.")
+_define(
+    "ssl.keystore.type",
+    STRING,
+    "JKS",
+    None,
+    "The form of that file, of which this broker reads PEM.",
+)
 _define(
     "ssl.principal.mapping.rules",
     STRING,
@@ -556,7 +562,13 @@ _define(
     None,
     "The password of the file with those certificates.",
 )
-_define("ssl.truststore.type", STRING, "JKS", None, "The form of that file: PEM, PKCS12 or JKS.")
+_define(
+    "ssl.truststore.type",
+    STRING,
+    "JKS",
+    None,
+    "The form of that file, of which this broker reads PEM.",
+)
 _define(
     "transaction.abort.timed.out.transaction.cleanup.interval.ms",
     INT,

@@ -144,7 +144,7 @@ class ConfigDef:
                 )
             return lowered == "true"
         if self.type is DOUBLE:
-            if not _FLOAT.fullmatch(text):
+            if len(text) > _LONGEST_NUMBER or not _FLOAT.fullmatch(text):
                 raise self._misread(given, "is not a number", "Not a number of type DOUBLE")
             return float(text)
         bits = _BITS[self.type]
@@ -187,13 +187,14 @@ _NUMBERS = {
     SHORT: "is not an integer of 16 bits",
     LONG: "is not an integer of 64 bits",
 }
-_COMMA = re.compile(r"\s*,\s*")
+# The longest text of a number: the patterns above would take long for a very long one.
+_LONGEST_NUMBER = 400
 
 
 def split_list(text: str) -> list[str]:
     """The values of a text with commas between them; white space around them does not count."""
     text = text.strip()
-    return _COMMA.split(text) if text else []
+    return [item.strip() for item in text.split(",")] if text else []
 
 
 def at_least(minimum: float) -> Validator:

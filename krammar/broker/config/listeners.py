@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from krammar.broker.config.definitions import ConfigError
+from krammar.broker.config.definitions import ConfigError, split_list
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = re.compile(
@@ -80,7 +80,7 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
     Raises ConfigError.
     """
     protocols: dict[str, str] = {}
-    for pair in filter(None, re.split(r"\s*,\s*", text.strip())):
+    for pair in filter(None, split_list(text)):
         name, colon, protocol = pair.rpartition(":")
         name, protocol = name.strip().upper(), protocol.strip().upper()
         if not colon or not name:

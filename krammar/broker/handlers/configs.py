@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -51,6 +52,10 @@ CLIENT_METRICS = ConfigResourceType.CLIENT_METRICS
 GROUP = ConfigResourceType.GROUP
 LISTABLE = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+# Messages hold names and values of requests, which may be longer than a string of a response can be.
+LONGEST_MESSAGE = 2000
+
 # New values of keys; None takes one away.
 Changes = dict[str, str | None]
 
@@ -84,7 +89,7 @@ def alter_configs(
         responses.append(
             AlterConfigsResponseResponse(
                 error_code=error.code,
-                error_message=error.message,
+                error_message=_shortened(error.message),
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
@@ -118,7 +123,7 @@ def incremental_alter_configs(
         responses.append(
             IncrementalAlterConfigsResponseResponse(
                 error_code=error.code,
-                error_message=error.message,
+                error_message=_shortened(error.message),
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
@@ -165,7 +170,7 @@ def _describe(
     try:
         found = _descriptions(broker, resource)
     except ApiError as error:
-        result.error_code, result.error_message = error.code, error.message
+        result.error_code, result.error_message = error.code, _shortened(error.message)
         return result
     result.configs = [
         _entry(each, request.include_synonyms, request.include_documentation) for each in found
@@ -185,12 +190,12 @@ def _descriptions(broker: Broker, resource: DescribeConfigsRequestResource) -> l
     if kind == BROKER:
         if not name:
             return describe_all_brokers(broker.config, names)
-        _check_node(broker, name, "Broker", " or empty string")
+        _check_node(broker, name, "Broker", " or empty string,")
         return describe_broker(broker.config, names)
     if kind == BROKER_LOGGER:
         if not name:
             raise _invalid("Broker id must not be empty")
-        _check_node(broker, name, "Broker")
+        _check_node(broker, name, "Broker", "")
         raise _invalid("This broker has no loggers that can be described")
     if kind == CLIENT_METRICS and not name:
         raise _invalid("Client metrics subscription name must not be empty")
@@ -284,6 +289,8 @@ def _listed(
 ) -> str:
     """A list with the values of a request added or taken out; without one of its own it is the default's."""
     operation = AlterConfigOp(config.config_operation)
+    if definition is None and resource.resource_type == BROKER:
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {config.name}")
     if definition is None or definition.type is not LIST:
         if resource.resource_type == BROKER:
             verb = operation.name.lower()
@@ -291,14 +298,13 @@ def _listed(
         else:
             message = f"Can't {operation.name} to key {config.name} because its type is not LIST."
         raise ApiError(ErrorCode.INVALID_CONFIG, message)
-    values = [
-        value for value in current.get(config.name, definition.default or "").split(",") if value
-    ]
+    text = current.get(config.name, definition.default or "")
+    values = dict.fromkeys(value for value in text.split(",") if value)
     for value in (config.value or "").split(","):
-        if operation is AlterConfigOp.SUBTRACT and value in values:
-            values.remove(value)
-        elif operation is AlterConfigOp.APPEND and value not in values:
-            values.append(value)
+        if operation is AlterConfigOp.APPEND:
+            values[value] = None
+        else:
+            values.pop(value, None)
     return ",".join(values)
 
 
@@ -352,15 +358,17 @@ def _check_topic(broker: Broker, name: str, values: Mapping[str, str]) -> None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
-def _check_node(broker: Broker, name: str, kind: str, otherwise: str = "") -> None:
-    try:
-        node_id = int(name)
-    except ValueError:
-        raise _invalid(f"{kind} id must be an integer, but it is: {name}") from None
-    if node_id != broker.config.node_id:
-        expected = broker.config.node_id
-        raise _invalid(f"Unexpected broker id, expected {expected}{otherwise}, but received {name}")
+def _check_node(broker: Broker, name: str, kind: str, otherwise: str = ",") -> None:
+    if not _INTEGER.fullmatch(name):
+        raise _invalid(f"{kind} id must be an integer, but it is: {name}")
+    expected = str(broker.config.node_id)
+    if name != expected:
+        raise _invalid(f"Unexpected broker id, expected {expected}{otherwise} but received {name}")
 
 
 def _invalid(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _shortened(message: str | None) -> str | None:
+    return None if message is None else message[:LONGEST_MESSAGE]
