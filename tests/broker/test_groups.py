@@ -10,6 +10,7 @@ from kafka_wire import (
     ErrorCode,
     FindCoordinatorRequest,
     HeartbeatRequest,
+    JoinGroupRequestProtocol,
     LeaveGroupRequest,
     LeaveGroupRequestMember,
     ListGroupsRequest,
@@ -332,3 +333,35 @@ def test_listing_does_not_make_the_internal_topic(broker: Broker, client: RawCli
     client.call(DescribeGroupsRequest(groups=[GROUP]))
     client.call(DeleteGroupsRequest(groups_names=[GROUP]))
     assert not broker.call(lambda: list(broker.cluster.topics))
+
+
+LONG = "x" * 32768
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"group_id": LONG}, ErrorCode.INVALID_GROUP_ID),
+        ({"group_instance_id": LONG}, ErrorCode.INVALID_REQUEST),
+        ({"protocol_type": LONG}, ErrorCode.INVALID_REQUEST),
+        (
+            {"protocols": [JoinGroupRequestProtocol(name="ö" * 16384, metadata=b"")]},
+            ErrorCode.INVALID_REQUEST,
+        ),
+    ],
+)
+def test_names_that_cannot_be_written_down(
+    client: RawClient, changes: dict[str, object], code: ErrorCode
+) -> None:
+    assert client.call(join_request(**changes), 9).error_code == code
+    fitting = join_request(
+        group_id=LONG[1:],
+        group_instance_id=LONG[1:],
+        protocols=[JoinGroupRequestProtocol(name=LONG[1:], metadata=b"")],
+    )
+    assert client.call(fitting, 9).error_code == ErrorCode.NONE
+
+
+def test_the_longest_name_of_a_client(broker: Broker) -> None:
+    with RawClient(broker.port, client_id="ö" * 16383) as client:
+        assert stable_member(client, version=5).error_code == ErrorCode.NONE

@@ -113,6 +113,21 @@ def test_a_text_that_is_too_long(client: RawClient) -> None:
     assert fetch(client, 7) == {("t", 0): (1, "", 0)}
 
 
+@pytest.mark.parametrize("retention", [2**63 - 1, -(2**63)])
+def test_extreme_numbers(client: RawClient, retention: int) -> None:
+    create_topic(client, "t")
+    for offset in (2**63 - 1, -(2**63)):
+        request = commit_request({0: offset}, retention_time_ms=retention)
+        assert codes(client.call(request, 4)) == {0: 0}
+        assert fetch(client, 7) == {("t", 0): (offset, "note", 0)}
+
+
+def test_a_group_id_that_cannot_be_written_down(client: RawClient) -> None:
+    create_topic(client, "t")
+    code = ErrorCode.INVALID_GROUP_ID
+    assert codes(client.call(commit_request({0: 1}, group_id="x" * 32768), 9)) == {0: code}
+
+
 def test_only_members_of_the_generation_commit(client: RawClient) -> None:
     create_topic(client, "t")
     joined = stable_member(client)

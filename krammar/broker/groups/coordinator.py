@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from kafka_wire import (
@@ -23,7 +24,7 @@ from kafka_wire import (
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.group import Group, State, join_error, sync_error
 from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Settings
-from krammar.broker.groups.records import Committed, TopicPartition
+from krammar.broker.groups.records import Committed, TopicPartition, fits
 from krammar.broker.groups.shard import Shard
 from krammar.wire.errors import WireError
 
@@ -66,7 +67,7 @@ def java_abs(value: int) -> int:
 class GroupCoordinator:
     """All groups of a broker, in as many shards as `__consumer_offsets` has partitions.
 
-    A shard is read from its log when it is first needed. Methods raise ApiError where they do not
+    A shard is read from its log soon after the start, or when it is first needed. Methods raise ApiError where they do not
     return a response.
     """
 
@@ -87,7 +88,25 @@ class GroupCoordinator:
         self._closed = False
 
     def start(self) -> None:
-        """Look for offsets that have expired from time to time."""
+        """Begin with what goes on by itself: sessions of members that were here before, and the
+        expiry of offsets."""
+        topic = self._broker.cluster.topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            self._broker.call_later(0, self._load_all, iter(sorted(topic.partitions)))
+        self._sweep_later()
+
+    def _load_all(self, numbers: Iterator[int]) -> None:
+        """Read shards, one at a time, so that requests are answered in between."""
+        for number in numbers:
+            partition_log = self._broker.logs.get(OFFSETS_TOPIC, number)
+            if number in self._shards or partition_log is None or not partition_log.end_offset:
+                continue
+            with suppress(ApiError):  # whoever needs it is told
+                self._load(number)
+            self._broker.call_later(0, self._load_all, numbers)
+            return
+
+    def _sweep_later(self) -> None:
         interval = self._broker.config.offsets_retention_check_interval_ms
         self._broker.call_later(interval / 1000, self._sweep)
 
@@ -125,6 +144,8 @@ class GroupCoordinator:
         return java_abs(java_hash(group_id)) % count
 
     def _shard(self, group_id: str) -> Shard:
+        if not fits(group_id):
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
         self.ensure_topic()
         return self._load(self.partition_for(group_id))
 
@@ -209,6 +230,9 @@ class GroupCoordinator:
         timeout = request.session_timeout_ms
         if not request.group_id:
             return join_error(ErrorCode.INVALID_GROUP_ID, request.member_id)
+        names = (protocol.name for protocol in request.protocols)
+        if not all(map(fits, (request.group_instance_id, request.protocol_type, *names))):
+            return join_error(ErrorCode.INVALID_REQUEST, request.member_id)
         if not (
             settings.group_min_session_timeout_ms
             <= timeout
@@ -417,7 +441,7 @@ class GroupCoordinator:
         self._for_each_shard(lambda shard: shard.forget(shard.offsets.of_topic(topic.name)))
 
     def _sweep(self) -> None:
-        self.start()
+        self._sweep_later()
         self.expire()
 
     def expire(self) -> None:

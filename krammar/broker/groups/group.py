@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from krammar.broker.groups.member import JoinReply, Member, Protocols
 
 CONSUMER = "consumer"
-NO_GENERATION = -1
+# What of a client's name goes into its member id, which has to fit into 32767 bytes of UTF-8.
+LONGEST_NAME = 8000
 
 
 class State(Enum):
@@ -69,7 +70,8 @@ class Group:
     # -- members
 
     def new_member_id(self, client_id: str, instance_id: str | None) -> str:
-        return f"{client_id if instance_id is None else instance_id}-{uuid4()}"
+        name = client_id if instance_id is None else instance_id
+        return f"{name[:LONGEST_NAME]}-{uuid4()}"
 
     def add(self, member: Member, protocol_type: str, joining: JoinReply | None) -> None:
         if not self.members:

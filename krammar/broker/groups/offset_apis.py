@@ -35,7 +35,7 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.records import NULL_UUID, Committed, TopicPartition
+from krammar.broker.groups.records import NULL_UUID, Committed, TopicPartition, fits
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 COMMIT_BY_ID = 10
 TXN_COMMIT_BY_ID = 6
 FETCH_BY_ID = 10
+
+INT64_MAX = 2**63 - 1
 
 # From here on a member of a group that is gone learns just that.
 GROUP_NOT_FOUND = 9
@@ -116,18 +118,19 @@ class _Commit:
                     self.results.refuse(name, index, topic)
                 elif index not in topic.partitions:
                     self.results.refuse(name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                elif self._is_too_long(partition.committed_metadata):
+                elif self._is_too_long(partition.committed_metadata or ""):
                     # An error of the group as a whole goes before this one.
                     self.results.take(name, index, ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 else:
                     self.results.take(name, index)
                     self.offsets.append(((topic.name, index), self._committed(topic, partition)))
 
-    def _is_too_long(self, metadata: str | None) -> bool:
+    def _is_too_long(self, metadata: str) -> bool:
         """Java counts UTF-16 units."""
-        if metadata is None or 2 * len(metadata) <= self._limit:
-            return False
-        return len(metadata.encode("utf-16-le")) > 2 * self._limit
+        if not fits(metadata):
+            return True
+        limit = self._limit
+        return limit < 2 * len(metadata) and limit < len(metadata.encode("utf-16-le")) // 2
 
     def _committed(self, topic: Topic, partition: AnyPartition) -> Committed:
         return Committed(
@@ -144,7 +147,8 @@ def offset_commit(
     broker: Broker, session: Session, request: OffsetCommitRequest, version: int
 ) -> OffsetCommitResponse:
     retention = request.retention_time_ms
-    commit = _Commit(broker, None if retention == -1 else broker.now_ms() + retention)
+    expires = None if retention == -1 else min(broker.now_ms() + retention, INT64_MAX)
+    commit = _Commit(broker, expires)
     commit.read(request.topics, by_id=version >= COMMIT_BY_ID)
     failure = None
     if commit.results:

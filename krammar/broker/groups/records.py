@@ -32,6 +32,12 @@ OFFSET_VALUE = 4
 NULL_UUID = UUID(int=0)
 
 
+def fits(text: str | None) -> bool:
+    """Whether a text can be written down. Kafka takes none in a request that is longer, though in
+    flexible versions the protocol could carry it."""
+    return text is None or len(text) < 8192 or len(text.encode()) <= 32767
+
+
 class Committed(NamedTuple):
     """A committed offset; times in milliseconds since 1970.
 
