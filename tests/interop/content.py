@@ -62,21 +62,34 @@ class Written:
     users: dict[str, str] = field(default_factory=lambda: {"alice": "alice-secret", "bob": "b"})
 
 
+def settings(bootstrap: str, **more: Any) -> dict[str, Any]:
+    """Of a client; names in ``more`` have underscores for dots. Its own log is for emergencies: a client
+    outlives the brokers here, and would say so again and again."""
+    named = {name.replace("_", "."): value for name, value in more.items()}
+    return {"bootstrap.servers": bootstrap, "log_level": 2, **named}
+
+
 def admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap})
+    return AdminClient(settings(bootstrap))
 
 
 def create(client: AdminClient, name: str, partitions: int = 1, **config: str) -> None:
     """A topic; underscores in the names of ``config`` stand for dots."""
-    settings = {key.replace("_", "."): value for key, value in config.items()}
-    topic = NewTopic(name, partitions, 1, config=settings)
+    topic = NewTopic(
+        name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()}
+    )
     client.create_topics([topic], operation_timeout=WAIT)[name].result(WAIT)
 
 
 def producer(bootstrap: str, **config: Any) -> Producer:
     """A producer that makes a batch of what is between two flushes."""
-    settings = {key.replace("_", "."): value for key, value in config.items()}
-    return Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "acks": "all", **settings})
+    return Producer({"linger.ms": 20, "acks": "all", **settings(bootstrap, **config)})
+
+
+def consumer(bootstrap: str, group: str, **config: Any) -> Consumer:
+    """A consumer that begins at the beginning and commits when it is told to."""
+    kept = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "group.id": group}
+    return Consumer({**kept, **settings(bootstrap, **config)})
 
 
 def flush(source: Producer) -> None:
@@ -219,7 +232,7 @@ def _transactions(client: AdminClient, bootstrap: str) -> None:
             else:
                 source.abort_transaction(WAIT)
 
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "g-transactional"})
+    reader = consumer(bootstrap, "g-transactional")
     for name, offset, end in (("tx-offsets", 11, "commit"), ("tx-offsets", 13, "abort")):
         source = transactional(bootstrap, name)
         source.begin_transaction()
@@ -241,7 +254,7 @@ def _transactions(client: AdminClient, bootstrap: str) -> None:
     plain.produce("open", "after", partition=0)
     plain.produce("open", "elsewhere", partition=1)
     flush(plain)
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "g-pending"})
+    reader = consumer(bootstrap, "g-pending")
     left_offsets = transactional(bootstrap, "tx-open-offsets")
     left_offsets.begin_transaction()
     left_offsets.send_offsets_to_transaction(
@@ -251,21 +264,14 @@ def _transactions(client: AdminClient, bootstrap: str) -> None:
 
 
 def _groups(bootstrap: str) -> None:
-    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "g-plain"})
+    reader = consumer(bootstrap, "g-plain")
     reader.commit(
         offsets=[TopicPartition("plain", p, 10 + p, metadata=f"noté {p}") for p in range(3)],
         asynchronous=False,
     )
     reader.commit(offsets=[TopicPartition("plain", 0, 99)], asynchronous=False)
     reader.close()
-    member = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "g-joined",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
+    member = consumer(bootstrap, "g-joined")
     member.subscribe(["codecs"])
     seen = 0
     deadline = time.monotonic() + WAIT
@@ -313,24 +319,21 @@ def read(
     """Every record that a client sees in some partitions: offset, kind and value of its timestamp, key,
     value, headers."""
     found: dict[Where, list[tuple[Any, ...]]] = {where: [] for where in partitions}
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "check.crcs": True,
-            "fetch.wait.max.ms": 20,
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-        }
+    reader = consumer(
+        bootstrap,
+        "unused",
+        enable_partition_eof=True,
+        check_crcs=True,
+        fetch_wait_max_ms=20,
+        isolation_level="read_committed" if committed else "read_uncommitted",
     )
     try:
-        consumer.assign([TopicPartition(*where, OFFSET_BEGINNING) for where in found])
+        reader.assign([TopicPartition(*where, OFFSET_BEGINNING) for where in found])
         unread = set(found)
         deadline = time.monotonic() + WAIT
         while unread:
             assert time.monotonic() < deadline, f"no end of {sorted(unread)}"
-            for message in consumer.consume(1000, 0.1):
+            for message in reader.consume(1000, 0.1):
                 where, error = (message.topic(), message.partition()), message.error()
                 if error is None:
                     seen = (message.offset(), *message.timestamp(), message.key(), message.value())
@@ -340,7 +343,7 @@ def read(
                 else:
                     raise KafkaException(error)
     finally:
-        consumer.close()
+        reader.close()
     return found
 
 

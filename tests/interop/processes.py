@@ -110,6 +110,10 @@ class Server(ABC):
             self._log = None
         return code
 
+    def complaints(self) -> list[str]:
+        """What its log has to say of its own faults."""
+        return []
+
     def resident(self) -> int:
         """Bytes of memory that the process holds."""
         assert self.process is not None
@@ -129,6 +133,10 @@ class Server(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        complaints = self.complaints()
+        if complaints:
+            said = "\n".join(complaints)
+            raise RuntimeError(f"{self.name} has faults of its own\n{said}")
 
 
 class Krammar(Server):
@@ -153,3 +161,9 @@ class Krammar(Server):
         }
         config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         return [sys.executable, "-m", "krammar", "broker", str(config)]
+
+    def complaints(self) -> list[str]:
+        """An exception in the log is a bug, whatever the clients made of it."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        first = text.find("Traceback (most recent call last)")
+        return [] if first < 0 else [text[max(0, first - 300) : first + 3000]]

@@ -58,15 +58,7 @@ def _written_by_its_tools(bootstrap: str) -> None:
         ["--entity-type", "users", "--entity-name", "dave", "--add-config", "SCRAM-SHA-512=[password=d]"],
     ):
         tool("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--alter", *arguments)
-    member = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "g-next",
-            "group.protocol": "consumer",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-        }
-    )
+    member = content.consumer(bootstrap, "g-next", group_protocol="consumer")
     member.subscribe(["plain"])
     read: list[Message] = []
     while len(read) < 360:
@@ -211,7 +203,7 @@ def test_it_goes_on_where_kafka_stopped(left: Left, tmp_path: Path) -> None:
         stable = content.read(broker.bootstrap, [("open", 0)], committed=True)["open", 0]
         assert stable[-1][4] == b"by the old name"
 
-        member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g-plain"})
+        member = content.consumer(broker.bootstrap, "g-plain")
         member.commit(offsets=[TopicPartition("plain", 2, 55)], asynchronous=False)
         member.close()
         content.create(client, "new", 2)
@@ -250,15 +242,13 @@ def test_users_log_in_with_their_passwords(
     stopped: Left, logins: str, mechanism: str, user: str, password: str
 ) -> None:
     def client(word: str) -> Consumer:
-        return Consumer(
-            {
-                "bootstrap.servers": logins,
-                "group.id": "unused",
-                "security.protocol": "SASL_PLAINTEXT",
-                "sasl.mechanism": mechanism,
-                "sasl.username": user,
-                "sasl.password": word,
-            }
+        return content.consumer(
+            logins,
+            "unused",
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=mechanism,
+            sasl_username=user,
+            sasl_password=word,
         )
 
     right = client(password)
@@ -296,7 +286,7 @@ def test_kafka_takes_its_folder_back(stopped: Left, tmp_path: Path) -> None:
         source.produce("plain", "from krammar", partition=0)
         content.flush(source)
         content.create(content.admin(broker.bootstrap), "made-by-krammar", 1)
-        member = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g-krammar"})
+        member = content.consumer(broker.bootstrap, "g-krammar")
         member.commit(offsets=[TopicPartition("plain", 2, 55)], asynchronous=False)
         member.close()
         expected = content.observe(broker.bootstrap)
