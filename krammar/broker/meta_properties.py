@@ -7,8 +7,8 @@ The file stands in each log directory. Version 1 has ``cluster.id``, ``node.id``
 from __future__ import annotations
 
 import os
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as Base64Error
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 from krammar.broker.errors import BrokerError
 
 NAME = "meta.properties"
+_UUID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 def format_uuid(value: UUID) -> str:
@@ -24,14 +25,14 @@ def format_uuid(value: UUID) -> str:
 
 
 def parse_uuid(text: str) -> UUID:
-    """The inverse of ``format_uuid``. Raises ValueError."""
-    try:
-        data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    except (Base64Error, ValueError):
-        data = b""
-    if len(data) != 16:
+    """The inverse of ``format_uuid``, which also takes what other tools write: base64 of the other
+    alphabet, padding, hexadecimal digits with dashes. Raises ValueError."""
+    if len(text) == 36:
+        return UUID(text)
+    text = text.rstrip("=").replace("+", "-").replace("/", "_")
+    if not _UUID.fullmatch(text):
         raise ValueError(f"{text!r} is not a uuid: needs 22 characters of url-safe base64")
-    return UUID(bytes=data)
+    return UUID(bytes=urlsafe_b64decode(text + "=="))
 
 
 def random_uuid() -> UUID:
