@@ -385,7 +385,7 @@ def test_uuids_in_text() -> None:
     for text in (str(foreign), "+///////T/+//////////g==", "-_______T_-__________g"):
         assert parse_uuid(text) == foreign
     for text in ("", "AAAA", "A", "ÄÄ", "AAAAAAAAAAAAAAAAAAAAAAAA", "Ä" * 22, "x" * 36):
-        with pytest.raises(ValueError, match="uuid|hexadecimal"):
+        with pytest.raises(ValueError, match=r"uuid|hexadecimal"):
             parse_uuid(text)
 
 
