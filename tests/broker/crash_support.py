@@ -638,6 +638,11 @@ _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 
 
+def contents(index: Path) -> bytes:
+    """One that would be empty may be missing."""
+    return index.read_bytes() if index.exists() else b""
+
+
 def check_indexes(folder: Path, interval: int) -> int:
     """Offset and time index of each segment of a partition say what is true of the log.
 
@@ -653,7 +658,7 @@ def check_indexes(folder: Path, interval: int) -> int:
         size = segment.stat().st_size
         where = f"{folder.name}/{segment.stem}"
 
-        data = segment.with_suffix(".index").read_bytes()
+        data = contents(segment.with_suffix(".index"))
         assert len(data) % _OFFSET_ENTRY.size == 0, where
         offsets = list(_OFFSET_ENTRY.iter_unpack(data))
         entries += len(offsets)
@@ -673,7 +678,7 @@ def check_indexes(folder: Path, interval: int) -> int:
                 end - start <= interval + 2 * largest
             ), f"{where}.index: nothing between {start} and {end}, batches of up to {largest}"
 
-        data = segment.with_suffix(".timeindex").read_bytes()
+        data = contents(segment.with_suffix(".timeindex"))
         assert len(data) % _TIME_ENTRY.size == 0, where
         times = list(_TIME_ENTRY.iter_unpack(data))
         for timestamp, relative in times:
