@@ -18,21 +18,8 @@ from krammar.broker.config.topics import TopicSettings, check_times
 from krammar.broker.storage.log_config import LogConfig
 
 LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(.+)")
-# These make up attributes of another form, or of another's name.
-_NO_ATTRIBUTE = frozenset(
-    {
-        "advertised.listeners",
-        "broker.id",
-        "controller.listener.names",
-        "listener.security.protocol.map",
-        "listeners",
-        "log.dir",
-        "log.dirs",
-        "metadata.log.dir",
-        "node.id",
-        "process.roles",
-    }
-)
+# Of these the attribute is not just the key's value.
+_MADE = frozenset({"listeners", "log_dirs", "metadata_log_dir", "node_id"})
 
 
 def attribute(name: str) -> str:
@@ -41,6 +28,7 @@ def attribute(name: str) -> str:
 
 
 _BY_ATTRIBUTE = {attribute(name): name for name in BROKER_CONFIGS}
+_ATTRIBUTES = {_BY_ATTRIBUTE[own]: own for own in Settings.__annotations__ if own not in _MADE}
 
 
 class BrokerConfig(Settings):
@@ -184,9 +172,9 @@ class BrokerConfig(Settings):
         self.dynamic_default = dict(default)
         self.dynamic = dict(own)
         self._topics = TopicSettings(self.static, self.dynamic_default, self.dynamic)
-        for name, definition in BROKER_CONFIGS.items():
-            if definition.effect and not definition.read_only:
-                setattr(self, attribute(name), self._in_force(name))
+        for name, attribute_name in _ATTRIBUTES.items():
+            if not BROKER_CONFIGS[name].read_only:
+                setattr(self, attribute_name, self._in_force(name))
 
     def _in_force(self, name: str) -> Any:
         definition = BROKER_CONFIGS[name]
@@ -213,8 +201,8 @@ class BrokerConfig(Settings):
         for name, definition in BROKER_CONFIGS.items():
             text = self.static.get(name, definition.default)
             values[name] = None if text is None else definition.parse(text)
-            if definition.effect and name not in _NO_ATTRIBUTE:
-                setattr(self, attribute(name), values[name])
+        for name, own in _ATTRIBUTES.items():
+            setattr(self, own, values[name])
         for name, text in self.static.items():
             match = LISTENER_KEY.fullmatch(name)
             if match and (found := BROKER_CONFIGS.get(match[1])) is not None:

@@ -39,9 +39,12 @@ def _define(
     doc: str,
     mode: UpdateMode = UpdateMode.READ_ONLY,
     internal: bool = False,
+    effect: bool = True,
 ) -> None:
+    if not effect:
+        doc = f"{doc[:-1]}; this broker does not act on it."
     BROKER_CONFIGS[name] = ConfigDef(
-        name, type_, default, validator, doc, mode=mode, internal=internal
+        name, type_, default, validator, doc, mode=mode, effect=effect, internal=internal
     )
 
 
@@ -168,6 +171,7 @@ _define(
     at_least(0),
     "How many milliseconds compaction rests when there is nothing to compact.",
     mode=CLUSTER_WIDE,
+    effect=False,
 )
 _define(
     "log.cleaner.delete.retention.ms",
@@ -183,6 +187,7 @@ _define(
     "true",
     None,
     "Whether logs with cleanup.policy=compact are compacted.",
+    effect=False,
 )
 _define(
     "log.cleaner.max.compaction.lag.ms",
@@ -332,6 +337,7 @@ _define(
     at_least(0),
     "The most connections that the broker holds at a time.",
     mode=CLUSTER_WIDE,
+    effect=False,
 )
 _define(
     "max.incremental.fetch.session.cache.slots",
@@ -369,6 +375,7 @@ _define(
     at_least(1),
     "The default of a topic's min.insync.replicas.",
     mode=CLUSTER_WIDE,
+    effect=False,
 )
 _define("node.id", INT, None, at_least(0), "The number of this node in the cluster.")
 _define(
@@ -434,6 +441,7 @@ _define(
     at_least(1),
     "How many milliseconds lie between two looks for producer ids that have expired.",
     internal=True,
+    effect=False,
 )
 _define(
     "producer.id.expiration.ms",
@@ -463,6 +471,7 @@ _define(
     "524288",
     None,
     "The largest message that a client may send before it has logged in.",
+    effect=False,
 )
 _define(
     "socket.listen.backlog.size",
@@ -470,6 +479,7 @@ _define(
     "50",
     at_least(1),
     "How many connections may wait to be accepted.",
+    effect=False,
 )
 _define(
     "socket.receive.buffer.bytes",
@@ -477,6 +487,7 @@ _define(
     "102400",
     None,
     "The receive buffer of a connection's socket, -1 for the system's own choice.",
+    effect=False,
 )
 _define(
     "socket.request.max.bytes", INT, "104857600", at_least(1), "The largest request that is read."
@@ -487,6 +498,7 @@ _define(
     "102400",
     None,
     "The send buffer of a connection's socket, -1 for the system's own choice.",
+    effect=False,
 )
 _define(
     "ssl.cipher.suites",
@@ -522,7 +534,12 @@ _define(
     "ssl.keystore.location", STRING, None, None, "The file with the broker's key and certificate."
 )
 _define(
-    "ssl.keystore.password", PASSWORD, None, None, "The password of the file with the broker's key."
+    "ssl.keystore.password",
+    PASSWORD,
+    None,
+    None,
+    "The password of the file with the broker's key.",
+    effect=False,
 )
 _define(
     "ssl.keystore.type",
@@ -539,7 +556,12 @@ _define(
     "How a client certificate's distinguished name becomes a user's name.",
 )
 _define(
-    "ssl.protocol", STRING, "TLSv1.3", None, "The version of TLS that a connection tries first."
+    "ssl.protocol",
+    STRING,
+    "TLSv1.3",
+    None,
+    "The version of TLS that a connection tries first.",
+    effect=False,
 )
 _define(
     "ssl.truststore.certificates",
@@ -561,6 +583,7 @@ _define(
     None,
     None,
     "The password of the file with those certificates.",
+    effect=False,
 )
 _define(
     "ssl.truststore.type",
@@ -575,6 +598,7 @@ _define(
     "10000",
     at_least(1),
     "How many milliseconds lie between two looks for transactions that ran out of time.",
+    effect=False,
 )
 _define(
     "transaction.max.timeout.ms",

@@ -8,7 +8,7 @@ from krammar.broker.config.listeners import Listener
 
 
 class Settings:
-    """One attribute for each key that the broker acts on, by the key's name with underscores.
+    """One attribute for each key that concerns a single node, by the key's name with underscores.
 
     ``listeners`` and the folders are made of several keys; of ``krammar.fsync`` and
     ``krammar.fsync.interval.ms`` the prefix falls away.
