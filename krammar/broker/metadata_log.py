@@ -105,6 +105,9 @@ class MetadataLog:
                 f"complete snapshot up to there; put the missing *.checkpoint file back"
             )
         for index, (_, path) in enumerate(segments):
+            if index + 1 < len(segments) and segments[index + 1][0] <= start:
+                self.size += path.stat().st_size
+                continue  # the snapshot has all of it
             for batch in self._segment_batches(path, last=index == len(segments) - 1):
                 if batch.next_offset <= start:
                     continue

@@ -539,6 +539,14 @@ def test_snapshot_and_segments_behind_it(folder: Folder) -> None:
     assert list(folder.reopen().topics)[-1] == "t6"
 
 
+def test_segments_that_a_snapshot_covers_are_not_read(folder: Folder) -> None:
+    topic = frame(TopicRecord(name="t", topic_id=ORDERS))
+    folder.write(b"nothing that could be read")
+    folder.write(snapshot(topic), name=f"{30:020}-{1:010}.checkpoint")
+    folder.write(batch(20, *[frame(NoOpRecord())] * 10, topic), name=f"{20:020}.log")
+    assert list(folder.open().topics) == ["t"]
+
+
 def test_snapshot_alone(folder: Folder) -> None:
     values = (
         frame(FeatureLevelRecord(name="metadata.version", feature_level=25)),
