@@ -590,6 +590,14 @@ def test_broker_settings_that_cannot_be(
     assert change(how, client, BROKER, name, key, text) == (ErrorCode.INVALID_REQUEST, message)
 
 
+def test_expiry_of_producer_ids_follows(client: RawClient, broker: Broker) -> None:
+    key = "producer.id.expiration.ms"
+    assert incremental(client, BROKER, "", (key, SET, "5000")) == (0, None)
+    assert broker.logs.environment.producer_expiry_ms == 5000
+    assert incremental(client, BROKER, "", (key, DELETE, None)) == (0, None)
+    assert broker.logs.environment.producer_expiry_ms == 86_400_000
+
+
 def test_lists_of_a_broker(client: RawClient) -> None:
     done = incremental(client, BROKER, "", ("log.cleanup.policy", APPEND, "compact"))
     assert done == (0, None)

@@ -341,6 +341,7 @@ def apply_dynamic(broker: Broker) -> None:
     configs = broker.cluster.configs
     own = configs.get((BROKER, str(broker.config.node_id)), {})
     broker.config.set_dynamic(configs.get((BROKER, ""), {}), own)
+    broker.logs.environment.producer_expiry_ms = broker.config.producer_id_expiration_ms
     for name in broker.cluster.topics:
         overrides = configs.get((TOPIC, name), {})
         broker.logs.update_config(name, broker.config.topic_config(overrides, check=False))
