@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from os import PathLike
@@ -254,5 +253,8 @@ def _known(name: str) -> bool:
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
+    # Only a misspelt key needs it; a broker starts sooner without.
+    import difflib
+
     close = difflib.get_close_matches(name, names, 1)
     return f"; did you mean {close[0]}?" if close else ""

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -174,6 +173,8 @@ def _java_double(value: float) -> str:
     """Java turns to powers of ten from ten million upwards and below a thousandth."""
     if value == 0 or 1e-3 <= abs(value) < 1e7 or not math.isfinite(value):
         return repr(value)
+    from decimal import Decimal
+
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     first, rest = digits[0], "".join(map(str, digits[1:])) or "0"
     return f"{'-' if sign else ''}{first}.{rest}E{int(exponent) + len(digits) - 1}"
