@@ -6,11 +6,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import pytest
-
 from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError
@@ -40,14 +39,24 @@ class Setting:
         self.path = folder / "t-0"
         self.clock = Clock()
         self.warnings: list[str] = []
+        self._opened: list[PartitionLog] = []
         self.environment = Environment(now_ms=self.clock, warn=self.warnings.append, **environment)
 
     def open(self, config: LogConfig | None = None, **state: Any) -> PartitionLog:
         """Open the log. Keywords are what the log manager remembers: clean, recovery_point, ..."""
         self.path.mkdir(exist_ok=True)
-        return PartitionLog(
+        log = PartitionLog(
             self.path, "t", 0, TOPIC_ID, config or LogConfig(), self.environment, **state
         )
+        self._opened.append(log)
+        return log
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for log in self._opened:
+            log.mark_deleted()
 
     def reopen(self, log: PartitionLog) -> PartitionLog:
         """Close and open in order."""

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
 from kafka_wire import ErrorCode
 
 from krammar.broker.storage.log import PartitionLog
@@ -31,8 +30,9 @@ from tests.broker.storage_support import (
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Setting:
-    return Setting(tmp_path)
+def setting(tmp_path: Path) -> Iterator[Setting]:
+    with Setting(tmp_path) as setting:
+        yield setting
 
 
 @contextmanager
@@ -84,7 +84,8 @@ def test_an_append_that_does_not_fit(tmp_path: Path, room: int, fsync: str) -> N
     assert heard == []
     assert log.append(sent(2, 1, b"x" * 200)).base_offset == 2
     log.append_marker(1, 0, commit=False, coordinator_epoch=0)
-    for log in (log := setting.crash(log), setting.reopen(log)):
+    for open_again in (setting.crash, setting.reopen):
+        log = open_again(log)
         assert [header.base_offset for header in headers_of(log)] == [0, 1, 2, 3]
         assert log.aborted_transactions(0, 10) == [(1, 0)]
         check_indexes(log)
@@ -115,24 +116,19 @@ def test_indexes_that_do_not_fit_are_written_later(setting: Setting) -> None:
     assert len(values_of(log)) == 13
 
 
-def test_a_segment_that_cannot_be_begun(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_cannot_be_begun(setting: Setting) -> None:
     log = setting.open(LogConfig(segment_bytes=100))
     log.append(sent(1, 0, b"x" * 30))
     before = state(log)
     # As on a disk without a free inode; real calls all the same.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened: list[int] = []
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    highest = max(int(fd) for fd in os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
     try:
         with contextlib.suppress(OSError):
             while True:
                 opened.append(os.open("/dev/null", os.O_RDONLY))
-        os.close(opened.pop())
-        os.close(opened.pop())
-        log.active.fd  # noqa: B018  is open already
-        opened.append(os.open("/dev/null", os.O_RDONLY))
-        with contextlib.suppress(OSError):
-            opened.append(os.open("/dev/null", os.O_RDONLY))
         with refused(ErrorCode.KAFKA_STORAGE_ERROR, "Too many open files"):
             log.append(sent(1, 1, b"x" * 30))
         with refused(ErrorCode.KAFKA_STORAGE_ERROR, "Too many open files"):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from kafka_wire import ErrorCode
 
 from krammar.broker.storage.log_config import LogConfig
@@ -36,8 +36,9 @@ QUICK = settings(
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Setting:
-    return Setting(tmp_path)
+def setting(tmp_path: Path) -> Iterator[Setting]:
+    with Setting(tmp_path) as setting:
+        yield setting
 
 
 def test_an_append_changes_nothing_but_offset_and_epoch(setting: Setting) -> None:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from kafka_wire import AbortedTxn, ErrorCode, ProducerSnapshot
 
 from krammar.broker.errors import ApiError
-from krammar.broker.storage.log import PartitionLog
 from krammar.broker.storage.log_config import LogConfig
 from krammar.wire.records import BatchHeader, Record, crc32c
 from tests.broker.storage_support import NOW, Setting, batch, headers_of, refused, sent, values_of
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Setting:
-    return Setting(tmp_path)
-
-
-def every_way(setting: Setting, log: PartitionLog) -> list[PartitionLog]:
-    """The log as it is opened after an orderly end and after a crash."""
-    return [log := setting.reopen(log), setting.crash(log)]
+def setting(tmp_path: Path) -> Iterator[Setting]:
+    with Setting(tmp_path) as setting:
+        yield setting
 
 
 def test_a_repeated_batch_is_stored_once(setting: Setting) -> None:
@@ -65,7 +60,8 @@ def test_sequences_have_no_gaps_and_wrap(setting: Setting) -> None:
     over = sent(1, last, b"x", b"y", b"z")
     assert not log.append(over).duplicate
     assert log.append(over).duplicate
-    for log in every_way(setting, log):
+    for open_again in (setting.reopen, setting.crash):
+        log = open_again(log)
         assert log.append(over).duplicate
         with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "but 2 is next"):
             log.append(sent(1, 3))
@@ -81,7 +77,8 @@ def test_epochs_fence(setting: Setting) -> None:
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "sent sequence 1, but 0 is next"):
         log.append(sent(1, 1, epoch=4))
     log.append(sent(1, 0, epoch=4))
-    for log in every_way(setting, log):
+    for open_again in (setting.reopen, setting.crash):
+        log = open_again(log)
         with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
             log.append(sent(1, 1, epoch=3))
         assert log.append(sent(1, 0, epoch=4)).duplicate
@@ -109,7 +106,8 @@ def test_open_transactions_hold_back_the_last_stable_offset(setting: Setting) ->
     log.append(sent(1, 0, b"a", b"b", transactional=True))
     log.append(sent(2, 0, transactional=True))
     log.append(batch(b"plain"))
-    for log in every_way(setting, log):
+    for open_again in (setting.reopen, setting.crash):
+        log = open_again(log)
         assert (log.last_stable_offset, log.end_offset) == (1, 5)
         assert {e.producer_id: e.current_txn_first_offset for e in log.producers()} == {1: 1, 2: 3}
     heard: list[int] = []
@@ -122,7 +120,8 @@ def test_open_transactions_hold_back_the_last_stable_offset(setting: Setting) ->
     log.append_marker(1, 0, commit=False, coordinator_epoch=0)
     assert log.last_stable_offset == log.end_offset == 9
     assert heard == [3, 3, 6, 9]
-    for log in every_way(setting, log):
+    for open_again in (setting.reopen, setting.crash):
+        log = open_again(log)
         assert log.last_stable_offset == 9
         assert log.aborted_transactions(0, 9) == [(2, 3), (1, 6)]
         assert log.aborted_transactions(0, 3) == []
@@ -145,7 +144,8 @@ def test_what_is_not_allowed_in_a_transaction(setting: Setting) -> None:
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
         log.append_marker(1, 4, commit=True, coordinator_epoch=7)
     log.append_marker(1, 5, commit=True, coordinator_epoch=7)
-    for log in every_way(setting, log):
+    for open_again in (setting.reopen, setting.crash):
+        log = open_again(log)
         with refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "epoch 6"):
             log.append_marker(1, 5, commit=False, coordinator_epoch=6)
     log.append_marker(1, 5, commit=False, coordinator_epoch=7)  # of no transaction: a fence only
@@ -155,7 +155,8 @@ def test_what_is_not_allowed_in_a_transaction(setting: Setting) -> None:
     log.append_marker(1, 6, commit=True, coordinator_epoch=7)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
         log.append(sent(1, 2, epoch=5, transactional=True))
-    for log in every_way(setting, log):
+    for open_again in (setting.reopen, setting.crash):
+        log = open_again(log)
         with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
             log.append(sent(1, 2, epoch=6, transactional=True))
     log.append(sent(1, 0, epoch=6, transactional=True))
@@ -193,7 +194,8 @@ def test_offsets_of_a_transaction_from_the_group_coordinator(setting: Setting) -
     log.append_records(
         [Record(key=b"l", value=b"v")], producer_id=9, producer_epoch=2, is_transactional=True
     )
-    for log in every_way(setting, log):
+    for open_again in (setting.reopen, setting.crash):
+        log = open_again(log)
         assert log.last_stable_offset == 0
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
         log.append_records(

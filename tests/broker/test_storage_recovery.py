@@ -6,13 +6,12 @@ import os
 import shutil
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from kafka_wire import ErrorCode
 
-from krammar.broker.errors import ApiError
 from krammar.broker.storage.log import PartitionLog
 from krammar.broker.storage.log_config import LogConfig
 from krammar.wire.compression import Compression, compress
@@ -33,8 +32,9 @@ SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Setting:
-    return Setting(tmp_path)
+def setting(tmp_path: Path) -> Iterator[Setting]:
+    with Setting(tmp_path) as setting:
+        yield setting
 
 
 def name(offset: int, ending: str) -> str:
@@ -199,7 +199,7 @@ def test_indexes_are_made_again(setting: Setting, ending: str, damage: str, clea
     log.close()
     log = setting.open(SMALL, clean=True)
     for segment in log.segments:
-        assert segment.indexes[0].stored == len(segment.indexes[0])
+        assert segment.indexes[0].is_written
     check_indexes(log)
 
 
@@ -352,10 +352,6 @@ def test_damage_in_a_closed_segment_is_an_error_to_readers(setting: Setting) -> 
     with refused(ErrorCode.KAFKA_STORAGE_ERROR):
         log.bytes_from(2, 30, 1 << 20)
     assert records_of(log, log.segments[1].base_offset)
-    try:
-        log.offset_for_timestamp(NOW + 15)
-    except ApiError as error:
-        assert error.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_leader_epochs_that_cannot_be_read_are_made_again(setting: Setting) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError
@@ -28,8 +27,9 @@ MESSAGE_V1 = bytes.fromhex("0000000000000000 00000016 00000000 01 00") + b"\0" *
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Setting:
-    return Setting(tmp_path)
+def setting(tmp_path: Path) -> Iterator[Setting]:
+    with Setting(tmp_path) as setting:
+        yield setting
 
 
 def changed(data: bytes, **fields: int) -> bytes:

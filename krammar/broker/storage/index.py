@@ -34,7 +34,7 @@ class SparseIndex:
     ``values``  what it leads to
     """
 
-    __slots__ = ("keys", "path", "stored", "values")
+    __slots__ = ("_longer", "keys", "path", "stored", "values")
 
     entry: Struct
     key_code: str
@@ -45,6 +45,11 @@ class SparseIndex:
         self.keys = array(self.key_code)
         self.values = array("i")
         self.stored = 0  # entries that are in the file
+        self._longer = False  # whether the file has others behind them
+
+    @property
+    def is_written(self) -> bool:
+        return self.stored == len(self.keys) and not self._longer
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -83,13 +88,14 @@ class SparseIndex:
 
     def keep(self, count: int) -> None:
         """Forget all entries behind the first ``count``."""
+        if self.stored > count:
+            self.stored = count
+            self._longer = True
         del self.keys[count:], self.values[count:]
 
     def write(self, *, sync: bool = False) -> None:
         """Bring the file up to date. Raises OSError; entries that were not written are still kept."""
-        count = len(self.keys)
-        stored = min(self.stored, count)
-        self.stored = stored
+        stored = self.stored
         pack = self.entry.pack
         data = b"".join(
             map(pack, islice(self.keys, stored, None), islice(self.values, stored, None))
@@ -103,7 +109,8 @@ class SparseIndex:
                 os.fsync(fd)
         finally:
             os.close(fd)
-        self.stored = count
+        self.stored = len(self.keys)
+        self._longer = False
 
 
 class OffsetIndex(SparseIndex):

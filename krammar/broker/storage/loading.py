@@ -137,18 +137,17 @@ def _tidy(
     Segments that are being written are ``.cleaned``; when they are whole all become ``.swap``, and
     then the segments that they replace are removed. So next to a ``.cleaned`` no ``.swap`` counts.
     """
-    leftovers = [
-        name for name in names if name.endswith((DELETED, CLEANED, ".tmp", ".snapshot.deleted"))
-    ]
+    deleted = [name for name in names if name.endswith((DELETED, ".tmp"))]
+    leftovers = [name for name in names if name.endswith(CLEANED)]
     swaps = [name for name in names if name.endswith(SWAP)]
-    if any(name.endswith(CLEANED) for name in names):
+    if leftovers:
         leftovers += swaps
         swaps = []
-    for name in leftovers:
+    for name in deleted + leftovers:
         with contextlib.suppress(OSError):
             os.unlink(folder / name)
     if not leftovers and not swaps:
-        return names
+        return [name for name in names if name not in set(deleted)]
     _finish_swap(folder, interval, sorted(swaps))
     environment.warn(
         f"{warn_prefix}: {len(leftovers)} files of unfinished work removed,"

@@ -225,7 +225,7 @@ class Segment:
 
     def release(self) -> None:
         """Give up what can be read again: entries of indexes, and the file descriptor."""
-        if self._index is not None and all(i.stored == len(i) for i in self._index):
+        if self._index is not None and all(index.is_written for index in self._index):
             self._index = None
         if self._fd >= 0:
             os.close(self._fd)
@@ -269,7 +269,7 @@ class Segment:
         """Raises OSError."""
         if self._index is not None:
             for index in self._index:
-                if sync or index.stored != len(index):
+                if sync or not index.is_written:
                     index.write(sync=sync)
         transactions = self._transactions
         if transactions is not None and (sync or transactions.stored != len(transactions.entries)):
