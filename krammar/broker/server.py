@@ -111,8 +111,11 @@ class Connection(asyncio.BufferedProtocol):
         self.server = server
         self.listener = listener
         self.broker = server.broker
+        # librdkafka ends a Metadata v13 for all topics with three bytes that are none of it.
         self.wire = ServerConnection(
-            kafka_wire, max_frame=server.broker.config.socket_request_max_bytes
+            kafka_wire,
+            max_frame=server.broker.config.socket_request_max_bytes,
+            allow_trailing=True,
         )
         self.task: asyncio.Task[None] | None = None
         self.last_active = 0.0

@@ -259,14 +259,17 @@ class ServerConnection(_Connection):
     """The side that reads requests and sends responses.
 
     ``protocol`` is a generated package, such as ``kafka_wire``; ``max_frame`` the largest frame that is
-    accepted, in bytes.
+    accepted, in bytes. ``allow_trailing`` leaves bytes behind a request alone, as Kafka's brokers do.
 
     Requests are answered in the order in which they came, each by ``send_response`` or, where the
     request asks for no response (Produce with acks 0), declared by ``skip_response``.
     """
 
-    def __init__(self, protocol: ModuleType, *, max_frame: int = MAX_FRAME) -> None:
+    def __init__(
+        self, protocol: ModuleType, *, max_frame: int = MAX_FRAME, allow_trailing: bool = False
+    ) -> None:
         super().__init__(protocol, max_frame)
+        self._allow_trailing = allow_trailing
         self._waiting: deque[RequestReceived | InvalidRequest] = deque()
 
     def next_event(self) -> RequestReceived | InvalidRequest | ConnectionClosed | None:
@@ -280,7 +283,9 @@ class ServerConnection(_Connection):
             return self._closed(len(self._waiting))
         event: RequestReceived | InvalidRequest
         try:
-            header, request = self._package.parse_request(frame)
+            header, request = self._package.parse_request(
+                frame, allow_trailing=self._allow_trailing
+            )
         except (DecodeError, UnsupportedVersionError) as error:
             event = InvalidRequest(
                 error, error.header, _int(frame, 0, 2), _int(frame, 2, 4), _int(frame, 4, 8), frame

@@ -105,8 +105,12 @@ class Package:
             raise UnsupportedVersionError(name, version, low, high, api_key=api_key)
         return HeaderVersions(_pick(request, version), _pick(response, version))
 
-    def parse_request(self, frame: bytes | bytearray | memoryview) -> ParsedRequest:
+    def parse_request(
+        self, frame: bytes | bytearray | memoryview, *, allow_trailing: bool = False
+    ) -> ParsedRequest:
         """Read a request frame, without its length prefix: header, then body to the last byte.
+
+        ``allow_trailing`` leaves bytes behind the body alone, as Kafka's brokers do.
 
         Raises, as Kafka's own reader does:
 
@@ -150,7 +154,9 @@ class Package:
                 path=cause.path,
                 offset=cause.offset,
             ) from None
-        return ParsedRequest(header, _body(self.get(name), data, pos, version, header))
+        return ParsedRequest(
+            header, _body(self.get(name), data, pos, version, header, allow_trailing)
+        )
 
     def parse_response(
         self, frame: bytes | bytearray | memoryview, api_key: int, version: int
@@ -202,13 +208,15 @@ def _pick(pairs: _Pairs, version: int) -> int:
     return found
 
 
-def _body(cls: Any, data: bytes, pos: int, version: int, header: Any) -> Any:
+def _body(
+    cls: Any, data: bytes, pos: int, version: int, header: Any, allow_trailing: bool = False
+) -> Any:
     try:
         value, end = cls.decode_from(data, pos, version)
     except DecodeError as cause:
         cause.header = header
         raise
-    if end != len(data):
+    if end != len(data) and not allow_trailing:
         error = DecodeError(
             f"{cls.__name__} v{version}: {len(data) - end} bytes left over at offset {end}",
             offset=end,

@@ -107,7 +107,10 @@ def _read(
     for key, partition in context.partitions.items():
         wanted = cast(FetchRequestTopicPartition, partition.wanted)
         answer = FetchResponseResponsePartition(
-            partition_index=wanted.partition, high_watermark=-1, records=b""
+            partition_index=wanted.partition,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=b"",
         )
         answers.append((key, answer))
         try:
