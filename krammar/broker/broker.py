@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 from weakref import WeakSet
 
+from kafka_wire import ConfigResourceType
+
 from krammar.broker.cluster import ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig, Listener
 from krammar.broker.errors import BrokerError
@@ -139,13 +141,16 @@ class Broker:
                 fsync=config.fsync,
                 now_ms=self.now_ms,
                 warn=log.warning,
-                producer_expiry_ms=config.producer_id_expiration_ms,
             )
             opened.append(self.logs.close)
             self.cluster = ClusterMetadata.open(
                 config.metadata_log_dir, config, now_ms=self.now_ms, warn=log.warning
             )
             opened.append(self.cluster.close)
+            config.set_dynamic(
+                self.cluster.configs.get((BROKER, ""), {}),
+                self.cluster.configs.get((BROKER, str(config.node_id)), {}),
+            )
             for topic in self.cluster.topics.values():
                 self._open_logs(topic, topic.partitions)
             self.users = Credentials(self)
@@ -249,6 +254,8 @@ class Broker:
             timer.cancel()
 
     def _maintain(self) -> None:
+        # It can be changed while the broker runs.
+        self.logs.environment.producer_expiry_ms = self.config.producer_id_expiration_ms
         try:
             self.logs.maintain(self.now_ms())
         except Exception:
@@ -352,7 +359,8 @@ class Broker:
         self.logs.update_config(topic.name, self._log_config(topic.name))
 
     def _log_config(self, topic: str) -> Any:
-        return self.config.topic_config(self.cluster.configs.get((TOPIC, topic), {}))
+        # Unchecked: what Kafka 3.9 let pass must not keep its folder from being served.
+        return self.config.topic_config(self.cluster.configs.get((TOPIC, topic), {}), check=False)
 
     def _open_logs(self, topic: Topic, partitions: Sequence[int] | Mapping[int, Any]) -> None:
         config = self._log_config(topic.name)
@@ -364,7 +372,8 @@ class Broker:
         return self.logs.get(topic, partition)
 
 
-TOPIC = 2  # ConfigResourceType.TOPIC
+TOPIC = ConfigResourceType.TOPIC
+BROKER = ConfigResourceType.BROKER
 
 
 class _Thread(threading.Thread):
