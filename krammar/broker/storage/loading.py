@@ -110,8 +110,9 @@ def load(
                 segment.write_indexes()
     if not epochs_known and end > log_start_offset:
         for segment in segments:
-            for header in segment.scan():
-                epochs.begin(header.partition_leader_epoch, header.base_offset)
+            with contextlib.suppress(Damage):
+                for header in segment.scan():
+                    epochs.begin(header.partition_leader_epoch, header.base_offset)
     epochs.cut(end + 1)
     epochs.cut_before(log_start_offset)
 
@@ -164,8 +165,9 @@ def _finish_swap(folder: Path, interval: int, swaps: Sequence[str]) -> None:
         base = int(name[:20])
         new = Segment(path, base, interval, os.path.getsize(folder / name), SWAP)
         end = base + 1
-        for header in new.scan():
-            end = header.next_offset
+        with contextlib.suppress(Damage):
+            for header in new.scan():
+                end = header.next_offset
         new.close()
         for other in segment_bases(os.listdir(folder)):
             if base <= other < end:

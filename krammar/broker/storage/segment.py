@@ -30,6 +30,7 @@ from krammar.broker.storage.headers import (
     header_at,
 )
 from krammar.broker.storage.index import IndexFault, OffsetIndex, TimeIndex, TransactionIndex
+from krammar.broker.storage.log_config import INT64_MAX
 from krammar.wire.records import BatchHeader
 
 INT32_MAX = 0x7FFFFFFF
@@ -436,9 +437,12 @@ class Segment:
 def segment_bases(names: Sequence[str]) -> list[int]:
     """The base offsets of the segments of a folder with the files ``names``, in order."""
     return sorted(
-        int(name[: -len(LOG)])
+        base
         for name in names
-        if name.endswith(LOG) and len(name) == 24 and name[:20].isdecimal()
+        if name.endswith(LOG)
+        and len(name) == 24
+        and name[:20].isdecimal()
+        and (base := int(name[:20])) <= INT64_MAX
     )
 
 
