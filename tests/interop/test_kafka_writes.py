@@ -42,11 +42,21 @@ class Left:
         return broker
 
 
+def observe(broker: Server) -> dict[str, Any]:
+    """What a client sees, but for lookups by time where Apache Kafka is wrong: an emptied segment, as
+    compaction leaves it, counts as being as new as its file is, and hides the records behind it."""
+    seen = content.observe(broker.bootstrap)
+    for name in list(seen["offsets"]["compacted", 0]):
+        if name.startswith("at "):
+            del seen["offsets"]["compacted", 0][name]
+    return seen
+
+
 def fill(kafka: ApacheKafka) -> dict[str, Any]:
     content.write(kafka.bootstrap)
     _written_by_its_tools(kafka.bootstrap)
     content.wait_for_compaction(kafka.bootstrap, "compacted", 3000)
-    return content.observe(kafka.bootstrap)
+    return observe(kafka)
 
 
 def _written_by_its_tools(bootstrap: str) -> None:
@@ -143,7 +153,7 @@ def left(request: pytest.FixtureRequest) -> Left:
 def seen(left: Left, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a client sees of our broker on a copy."""
     with left.copy(tmp_path_factory.mktemp("seen") / "ours", **LAZY) as broker:
-        found = content.observe(broker.bootstrap)
+        found = observe(broker)
     if left.acknowledged:
         for part in ("offsets", "records", "committed records"):
             for partition in range(2):
@@ -289,8 +299,8 @@ def test_kafka_takes_its_folder_back(stopped: Left, tmp_path: Path) -> None:
         member = content.consumer(broker.bootstrap, "g-krammar")
         member.commit(offsets=[TopicPartition("plain", 2, 55)], asynchronous=False)
         member.close()
-        expected = content.observe(broker.bootstrap)
+        expected = observe(broker)
     kafka = ApacheKafka(broker.folder, properties={"log.cleaner.backoff.ms": "600000"})
     kafka.controller_port = stopped.kafka.controller_port
     with kafka:
-        assert content.differences(expected, content.observe(kafka.bootstrap)) == []
+        assert content.differences(expected, observe(kafka)) == []
