@@ -189,9 +189,35 @@ def test_flushing_tells_where_recovery_begins(managers: Managers, policy: str) -
     check_indexes(log)
 
 
+def test_flushing_does_not_wait_for_the_disk(managers: Managers) -> None:
+    manager = managers.start()
+    log = opened(manager, LogConfig(segment_bytes=200))
+    manager.flush_in_background()  # nothing to do
+    for number in range(5):
+        log.append(sent(1, number))
+    manager.flush_in_background()
+    assert log.recovery_point == 0
+    log.append(sent(1, 5))
+    while log.recovery_point == 0:
+        manager.flush_in_background()
+    assert log.recovery_point == 5
+    checkpoint = managers.path / "recovery-point-offset-checkpoint"
+    assert read_offsets(checkpoint) == {("t", 0): 5}
+    other = manager.open("u", OTHER_ID, 0, LogConfig())
+    other.append(batch(b"x"))
+    manager.flush_in_background()
+    manager.delete("u", 0)
+    manager.flush()
+    assert log.recovery_point == 6
+    log.append(sent(1, 6))
+    manager.flush_in_background()
+    manager.close()  # waits for it
+    assert read_offsets(checkpoint) == {("t", 0): 7}
+
+
 def test_retention_by_time(managers: Managers) -> None:
     manager = managers.start()
-    log = opened(manager, LogConfig(segment_bytes=150, retention_ms=1000, file_delete_delay_ms=500))
+    log = opened(manager, LogConfig(segment_bytes=150, retention_ms=1000, file_delete_delay_ms=50))
     for number in range(6):
         log.append(batch(b"x", timestamp=NOW + number * 100))
     bases = [segment.base_offset for segment in log.segments]
@@ -203,7 +229,7 @@ def test_retention_by_time(managers: Managers) -> None:
     manager.maintain()
     assert (log.log_start_offset, [s.base_offset for s in log.segments]) == (2, [2, 4])
     assert f"{0:020}.log.deleted" in managers.names("t-0")
-    managers.clock.now += 499
+    managers.clock.now += 49
     manager.maintain()
     assert f"{0:020}.log.deleted" in managers.names("t-0")
     managers.clock.now += 1

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from uuid import UUID
 
-from krammar.broker.errors import BrokerError
+from kafka_wire import ErrorCode
+
+from krammar.broker.errors import ApiError, BrokerError
 from krammar.wire.primitives import NULL_UUID
 
 LOG = ".log"
@@ -33,8 +35,17 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 
 
-class StorageError(BrokerError):
-    """A log folder cannot be used: another process holds it, or a file in it cannot be read."""
+class StorageError(BrokerError, ApiError):
+    """A log folder cannot be used: another process holds it, or a file in it cannot be read or made.
+
+    At the start it ends the broker; in answer to a request it is KAFKA_STORAGE_ERROR.
+    """
+
+    def __init__(self, message: str) -> None:
+        ApiError.__init__(self, ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+    def __str__(self) -> str:
+        return self.message or ""
 
 
 def stem(offset: int) -> str:
@@ -142,14 +153,16 @@ def read_topic_id(folder: Path) -> UUID:
     return decode_uuid(fields["topic_id"].strip())
 
 
-def write_topic_id(folder: Path, topic_id: UUID, *, sync: bool = False) -> None:
+def write_topic_id(folder: Path, topic_id: UUID) -> None:
+    """Raises OSError."""
     text = f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n"
-    write_atomically(folder / PARTITION_METADATA, text.encode(), sync=sync)
+    with open(folder / PARTITION_METADATA, "wb", buffering=0) as file:
+        file.write(text.encode())
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames and new files in a folder survive a power cut. Raises OSError."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path | str) -> None:
+    """Make a file's content, or the names in a folder, survive a power cut. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:

@@ -16,7 +16,15 @@ from kafka_wire import ErrorCode
 from krammar.broker.errors import ApiError
 from krammar.broker.storage.compaction import Compaction, find_dirt, is_due
 from krammar.broker.storage.environment import Environment
-from krammar.broker.storage.files import SNAPSHOT, SWAP, stem, sync_folder, write_atomically
+from krammar.broker.storage.files import (
+    LOG,
+    SEGMENT_FILES,
+    SNAPSHOT,
+    SWAP,
+    stem,
+    sync,
+    write_atomically,
+)
 from krammar.broker.storage.headers import header_at
 from krammar.broker.storage.index import INT32_MAX, IndexFault
 from krammar.broker.storage.loading import aborted_entry, load
@@ -354,7 +362,7 @@ class PartitionLog(LogReader):
         new.created_ms = self.environment.now_ms()
         self._new_files = True
         if self._sync_always:
-            sync_folder(self.path)
+            sync(self.path)
         self.segments.append(new)
         self._bases.append(new.base_offset)
         old.finish_time_index()
@@ -478,7 +486,7 @@ class PartitionLog(LogReader):
         row. A crash at any point leaves one or the other. Raises OSError."""
         new.rename(SWAP)
         if self.environment.fsync != "never":
-            sync_folder(self.path)
+            sync(self.path)
         first = self.segments.index(old[0])
         paths = [path for segment in old for path in segment.mark_deleted()]
         new.rename("")
@@ -496,7 +504,7 @@ class PartitionLog(LogReader):
         latest = segment.latest[0]
         if latest >= 0:
             return latest
-        return os.stat(segment.file(".log")).st_mtime_ns // 1_000_000
+        return os.stat(segment.file(LOG)).st_mtime_ns // 1_000_000
 
     def _delete_segments(self, count: int) -> None:
         """Delete the first ``count``; files are removed a while later."""
@@ -530,22 +538,40 @@ class PartitionLog(LogReader):
 
     def flush(self) -> None:
         """Bring to the disk what is not there. Raises OSError."""
+        end_offset = self.end_offset
+        paths = self.begin_flush()
+        if paths is not None:
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):  # not every file has to be there
+                    sync(path)
+            self.finish_flush(end_offset)
+
+    def begin_flush(self) -> list[str] | None:
+        """Write what is only in memory. Returns the files and folders that have to be brought to the
+        disk before ``finish_flush``; None if all is there. Raises OSError."""
         if self.recovery_point >= self.end_offset and not self._epochs.changed:
-            return
-        sync = self.environment.fsync != "never"
+            return None
+        paths = []
         first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
         for segment in self.segments[first:]:
-            if segment.size:
-                if sync:
-                    segment.sync()
-                # Of the active segment, what is missing after a power cut is made again.
-                segment.write_indexes(sync=sync and segment is not self.active)
-        self._epochs.write(sync=sync)
-        if sync and self._new_files:
-            sync_folder(self.path)
+            segment.write_indexes()
+            # Of the active segment, what is missing after a power cut is made again.
+            if segment is self.active:
+                paths.append(segment.file(LOG))
+            else:
+                paths += [segment.file(ending) for ending in SEGMENT_FILES]
+        self._epochs.write()
+        if self._new_files:
             self._new_files = False
-        # Without fsync the active segment is verified from its beginning after a crash.
-        self.recovery_point = self.end_offset if sync else self.active.base_offset
+            paths.append(os.fspath(self.path))
+        return [] if self.environment.fsync == "never" else paths
+
+    def finish_flush(self, end_offset: int) -> None:
+        """All before ``end_offset`` is on the disk now."""
+        if self.environment.fsync == "never":
+            # Then the active segment is verified from its beginning after a crash.
+            end_offset = min(end_offset, self.active.base_offset)
+        self.recovery_point = max(self.recovery_point, end_offset)
 
     def close(self) -> None:
         """Write all that is needed to open it again without a look at its batches. Raises OSError."""

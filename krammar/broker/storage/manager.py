@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from uuid import UUID, uuid4
 from weakref import WeakSet
 
@@ -25,6 +26,7 @@ from krammar.broker.storage.files import (
     StorageError,
     read_offsets,
     read_topic_id,
+    sync,
     write_atomically,
     write_offsets,
     write_topic_id,
@@ -110,6 +112,28 @@ class LogFolder:
             self._lock = -1
 
 
+class _Flushing(Thread):
+    """Waits for the disk. It touches nothing but files, and logs are told by the one who joins it."""
+
+    def __init__(self) -> None:
+        super().__init__(name="krammar-flush", daemon=True)
+        self.logs: list[tuple[PartitionLog, int, list[str]]] = []
+        self.done = 0
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        for _, _, paths in self.logs:
+            for path in paths:
+                try:
+                    sync(path)
+                except FileNotFoundError:
+                    pass  # deleted in the meantime, or there never was one
+                except OSError as error:
+                    self.error = error
+                    return
+            self.done += 1
+
+
 class LogManager:
     """Partitions by topic and number, spread over one or several folders."""
 
@@ -133,6 +157,7 @@ class LogManager:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self.folders: list[LogFolder] = []
         self._closed = False
+        self._flushing: _Flushing | None = None
         # The round of compaction under way, and what is left of it.
         self._round: Compaction | None = None
         self._steps: Iterator[None] = iter(())
@@ -168,7 +193,7 @@ class LogManager:
                 topic_id = self._check_topic_id(folder, key, topic_id)
             known = key in folder.partitions
             if not known:
-                path.mkdir()
+                path.mkdir(exist_ok=True)
                 write_topic_id(path, topic_id)
                 folder.partitions[key] = path
             log = PartitionLog(
@@ -260,6 +285,12 @@ class LogManager:
             log.producer_states.expire(now, self.environment.producer_expiry_ms)
             log.release()
         self._remove_due(now)
+        if self.environment.fsync != "interval":
+            # Nothing else moves on the point from which recovery has to begin.
+            try:
+                self.flush_in_background()
+            except OSError as error:
+                self.environment.warn(f"logs could not be written through to disk: {error}")
         return self.compact(now, budget_ms=budget_ms)
 
     def compact(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
@@ -327,16 +358,49 @@ class LogManager:
                         os.unlink(path)
 
     def flush(self) -> None:
-        """Bring all logs to the disk, then note how far. Raises OSError."""
-        failed: OSError | None = None
+        """Bring all logs to the disk, then note how far, which is where recovery will begin. Raises
+        OSError."""
+        self._finish_flush()
+        flushing = self._begin_flush()
+        flushing.run()
+        self._flushing = flushing
+        self._finish_flush()
+
+    def flush_in_background(self) -> None:
+        """The same without waiting for the disk: what one call has begun, a later one ends. Raises
+        OSError for what went wrong since the last call."""
+        if self._flushing is not None:
+            if self._flushing.is_alive():
+                return
+            self._finish_flush()
+        flushing = self._begin_flush()
+        if flushing.logs:
+            self._flushing = flushing
+            flushing.start()
+
+    def _begin_flush(self) -> _Flushing:
+        flushing = _Flushing()
         for log in self:
             try:
-                log.flush()
+                paths = log.begin_flush()
             except OSError as error:
-                failed = error
+                flushing.error = error
+                continue
+            if paths is not None:
+                flushing.logs.append((log, log.end_offset, paths))
+        return flushing
+
+    def _finish_flush(self) -> None:
+        flushing, self._flushing = self._flushing, None
+        if flushing is None:
+            return
+        if flushing.is_alive():
+            flushing.join()
+        for log, end_offset, _ in flushing.logs[: flushing.done]:
+            log.finish_flush(end_offset)
         self._checkpoint()
-        if failed is not None:
-            raise failed
+        if flushing.error is not None:
+            raise flushing.error
 
     def _checkpoint_starts(self) -> None:
         try:
@@ -377,6 +441,10 @@ class LogManager:
             self._steps.close()
         self._round = None
         clean = True
+        try:
+            self._finish_flush()
+        except OSError as error:
+            self.environment.warn(f"logs could not be written through to disk: {error}")
         for log in self:
             try:
                 log.close()
