@@ -84,7 +84,11 @@ def tool(
     Raises AssertionError with all that it printed if it fails and ``check`` is set.
     """
     done = subprocess.run(
-        java(jars, main, *arguments), input=text or "", capture_output=True, text=True, timeout=timeout
+        java(jars, main, *arguments),
+        input=text or "",
+        capture_output=True,
+        text=True,
+        timeout=timeout,
     )
     if check and done.returncode:
         said = f"{main} {' '.join(arguments)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -125,7 +129,9 @@ class ApacheKafka(Server):
             if self.standalone
             else {"controller.quorum.voters": f"1@127.0.0.1:{self.controller_port}"}
         )
-        listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}"
+        listeners = (
+            f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}"
+        )
         properties = {
             "process.roles": "broker,controller",
             "node.id": "1",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.interop import content
+from tests.interop.apache import apache_kafka
 from tests.interop.conftest import AGAINST_APACHE, our_broker
 from tests.interop.dump import dump, files
 
@@ -18,7 +19,7 @@ LOGS = "[!_]*/*.log"
 @pytest.fixture(scope="module")
 def written(
     kafka_jars: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Path, dict[str, Any]]]:
+) -> tuple[Path, dict[str, Any]]:
     """A folder with all kinds of content, and what a client saw of it before the broker stopped."""
     broker = our_broker(
         tmp_path_factory.mktemp("ours") / "data",
@@ -29,7 +30,7 @@ def written(
         content.write(broker.bootstrap)
         content.wait_for_compaction(broker.bootstrap, "compacted", 3000)
         seen = content.observe(broker.bootstrap)
-    yield broker.folder, seen
+    return broker.folder, seen
 
 
 @pytest.mark.parametrize(
@@ -46,14 +47,16 @@ def written(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )
-def test_no_complaint(
-    written: tuple[Path, dict[str, Any]], pattern: str, flags: list[str]
-) -> None:
+def test_no_complaint(written: tuple[Path, dict[str, Any]], pattern: str, flags: list[str]) -> None:
     folder, _ = written
     found = files(folder, pattern)
     if AGAINST_APACHE:
         # Which leaves the index of its metadata log as long as it was laid out, with zeros at its end.
-        found = [file for file in found if file.parent.name != "__cluster_metadata-0" or file.suffix == ".log"]
+        found = [
+            file
+            for file in found
+            if file.parent.name != "__cluster_metadata-0" or file.suffix == ".log"
+        ]
     result = dump(folder, found, *flags)
     assert result.complaints == []
     if pattern.endswith(".log"):
@@ -74,7 +77,10 @@ def test_kafka_finds_the_records_that_clients_saw(written: tuple[Path, dict[str,
     folder, seen = written
     result = dump(folder, files(folder, LOGS), "--print-data-log")
     assert result.complaints == []
-    starts = {where: offsets["earliest, read_uncommitted"][0] for where, offsets in seen["offsets"].items()}
+    starts = {
+        where: offsets["earliest, read_uncommitted"][0]
+        for where, offsets in seen["offsets"].items()
+    }
     for (topic, partition), records in seen["records"].items():
         prefix = f"{topic}-{partition}/"
         theirs = [
@@ -84,9 +90,7 @@ def test_kafka_finds_the_records_that_clients_saw(written: tuple[Path, dict[str,
             for record in found
             if record.offset >= starts[topic, partition]
         ]
-        ours = [
-            (offset, _size(key), _size(value)) for offset, _, _, key, value, _ in records
-        ]
+        ours = [(offset, _size(key), _size(value)) for offset, _, _, key, value, _ in records]
         # Markers of transactions are in the files, with keys of four bytes, and are shown to no client.
         markers = {offset for offset, *_ in theirs} - {offset for offset, *_ in ours}
         assert [record for record in theirs if record[0] not in markers] == ours, prefix
@@ -95,3 +99,14 @@ def test_kafka_finds_the_records_that_clients_saw(written: tuple[Path, dict[str,
 
 def _size(data: bytes | None) -> int:
     return -1 if data is None else len(data)
+
+
+def test_kafka_starts_on_the_folder(written: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """And shows clients what our broker showed them."""
+    if AGAINST_APACHE:
+        pytest.skip("it does so in test_kafka_writes")
+    folder, seen = written
+    shutil.copytree(folder, tmp_path / "kafka")
+    lazy = {"log.cleaner.backoff.ms": "600000"}
+    with apache_kafka(tmp_path / "kafka", properties=lazy, standalone=False) as kafka:
+        assert content.differences(seen, content.observe(kafka.bootstrap)) == []

@@ -42,30 +42,40 @@ class Left:
         return broker
 
 
-def observe(broker: Server) -> dict[str, Any]:
-    """What a client sees, but for lookups by time where Apache Kafka is wrong: an emptied segment, as
-    compaction leaves it, counts as being as new as its file is, and hides the records behind it."""
-    seen = content.observe(broker.bootstrap)
-    for name in list(seen["offsets"]["compacted", 0]):
-        if name.startswith("at "):
-            del seen["offsets"]["compacted", 0][name]
-    return seen
-
-
 def fill(kafka: ApacheKafka) -> dict[str, Any]:
     content.write(kafka.bootstrap)
     _written_by_its_tools(kafka.bootstrap)
     content.wait_for_compaction(kafka.bootstrap, "compacted", 3000)
-    return observe(kafka)
+    return content.observe(kafka.bootstrap)
 
 
 def _written_by_its_tools(bootstrap: str) -> None:
     """What our broker has no api to write, but has to read over: quotas, defaults for all brokers, groups
     of the newer protocol."""
     for arguments in (
-        ["--entity-type", "clients", "--entity-name", "c", "--add-config", "consumer_byte_rate=1000000"],
-        ["--entity-type", "brokers", "--entity-default", "--add-config", "log.retention.ms=700000000"],
-        ["--entity-type", "users", "--entity-name", "dave", "--add-config", "SCRAM-SHA-512=[password=d]"],
+        [
+            "--entity-type",
+            "clients",
+            "--entity-name",
+            "c",
+            "--add-config",
+            "consumer_byte_rate=1000000",
+        ],
+        [
+            "--entity-type",
+            "brokers",
+            "--entity-default",
+            "--add-config",
+            "log.retention.ms=700000000",
+        ],
+        [
+            "--entity-type",
+            "users",
+            "--entity-name",
+            "dave",
+            "--add-config",
+            "SCRAM-SHA-512=[password=d]",
+        ],
     ):
         tool("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--alter", *arguments)
     member = content.consumer(bootstrap, "g-next", group_protocol="consumer")
@@ -153,7 +163,7 @@ def left(request: pytest.FixtureRequest) -> Left:
 def seen(left: Left, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a client sees of our broker on a copy."""
     with left.copy(tmp_path_factory.mktemp("seen") / "ours", **LAZY) as broker:
-        found = observe(broker)
+        found = content.observe(broker.bootstrap)
     if left.acknowledged:
         for part in ("offsets", "records", "committed records"):
             for partition in range(2):
@@ -219,7 +229,9 @@ def test_it_goes_on_where_kafka_stopped(left: Left, tmp_path: Path) -> None:
         content.create(client, "new", 2)
         assert content.topics(broker.bootstrap)["new"] == 2
         stored = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions("g-plain")])
-        offsets = {item.partition: item.offset for item in stored["g-plain"].result().topic_partitions}
+        offsets = {
+            item.partition: item.offset for item in stored["g-plain"].result().topic_partitions
+        }
         assert offsets == {0: 99, 1: 11, 2: 55}
 
 
@@ -235,7 +247,9 @@ def test_kafka_reads_the_indexes_that_were_made_anew(killed: Left, tmp_path: Pat
     """Those of a killed Kafka have zeros at their ends, and are cut by whoever opens them."""
     with killed.copy(tmp_path / "ours", **LAZY) as broker:
         content.read(broker.bootstrap, [("plain", 0)])
-    result = dump(tmp_path / "ours", files(tmp_path / "ours", "[!_]*/*index"), "--index-sanity-check")
+    result = dump(
+        tmp_path / "ours", files(tmp_path / "ours", "[!_]*/*index"), "--index-sanity-check"
+    )
     assert result.complaints == []
 
 
@@ -265,7 +279,7 @@ def test_users_log_in_with_their_passwords(
     assert "plain" in right.list_topics(timeout=content.WAIT).topics
     right.close()
     wrong = client(password + "x")
-    with pytest.raises(Exception, match="TRANSPORT|AUTHENTICATION|timed out"):
+    with pytest.raises(Exception, match=r"TRANSPORT|AUTHENTICATION|timed out"):
         wrong.list_topics(timeout=2)
     wrong.close()
 
@@ -299,8 +313,8 @@ def test_kafka_takes_its_folder_back(stopped: Left, tmp_path: Path) -> None:
         member = content.consumer(broker.bootstrap, "g-krammar")
         member.commit(offsets=[TopicPartition("plain", 2, 55)], asynchronous=False)
         member.close()
-        expected = observe(broker)
+        expected = content.observe(broker.bootstrap)
     kafka = ApacheKafka(broker.folder, properties={"log.cleaner.backoff.ms": "600000"})
     kafka.controller_port = stopped.kafka.controller_port
     with kafka:
-        assert content.differences(expected, observe(kafka)) == []
+        assert content.differences(expected, content.observe(kafka.bootstrap)) == []

@@ -6,7 +6,14 @@ import random
 import time
 from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.interop.processes import Server
@@ -26,7 +33,9 @@ class Cell:
     @property
     def name(self) -> str:
         size = f"{self.size} B" if self.size < 1000 else f"{self.size // 1000} kB"
-        return f"{size}, {'no compression' if self.codec == 'none' else self.codec}, {self.partitions}"
+        return (
+            f"{size}, {'no compression' if self.codec == 'none' else self.codec}, {self.partitions}"
+        )
 
 
 def cells(*, quick: bool) -> list[Cell]:

@@ -134,7 +134,12 @@ class Report:
     def _latency_table(self) -> Iterator[str]:
         if self.latency:
             rows = [
-                (name, f"{median(found) * 1e6:,.0f}", f"{_p99(found) * 1e6:,.0f}", f"{len(found):,}")
+                (
+                    name,
+                    f"{median(found) * 1e6:,.0f}",
+                    f"{_p99(found) * 1e6:,.0f}",
+                    f"{len(found):,}",
+                )
                 for name, found in self.latency.items()
             ]
             note = "One record of 100 B in flight, acks=all, from produce to its acknowledgement."
