@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 from weakref import WeakSet
 
-from kafka_wire import ConfigResourceType
+from kafka_wire import ConfigResourceType, ErrorCode
 
 from krammar.broker.cluster import ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig, Listener
-from krammar.broker.errors import BrokerError
+from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.groups.coordinator import GroupCoordinator
 from krammar.broker.security.users import Credentials
 from krammar.broker.server import Server
@@ -264,7 +264,7 @@ class Broker:
 
     def _flush(self) -> None:
         try:
-            self.logs.flush()
+            self.logs.flush_in_background()
         except OSError as error:
             log.error("logs could not be written through to disk: %s", error)
         self.call_later(self.config.fsync_interval_ms / 1000, self._flush)
@@ -337,7 +337,13 @@ class Broker:
         Nothing is validated here.
         """
         topic = self.cluster.create_topic(name, partitions, configs or {}, topic_id=topic_id)
-        self._open_logs(topic, topic.partitions)
+        try:
+            self._open_logs(topic, topic.partitions)
+        except (ApiError, BrokerError, OSError) as error:
+            self.delete_topic(topic)
+            raise ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the logs of {name} cannot be made: {error}"
+            ) from error
         return topic
 
     def add_partitions(self, topic: Topic, count: int) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from kafka_wire import (
     ApiVersionsRequest,
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
     ErrorCode,
     LeaderAndIsrRequest,
     MetadataRequest,
@@ -300,3 +302,17 @@ def test_the_response_class_is_what_the_table_says(client: RawClient) -> None:
     create_topic(client, "t")
     response = client.call(produce_request("t", batch(b"x")), 3)
     assert isinstance(response, ProduceResponse)
+
+
+def test_a_topic_whose_logs_cannot_be_made_is_not_there(broker: Broker, client: RawClient) -> None:
+    (broker.config.log_dirs[0] / "t-1").write_text("in the way")
+    request = CreateTopicsRequest(
+        topics=[CreateTopicsRequestTopic(name="t", num_partitions=3, replication_factor=1)],
+        timeout_ms=1000,
+    )
+    answer = client.call(request, 7).topics[0]
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert client.call(MetadataRequest(topics=None), 12).topics == []
+    (broker.config.log_dirs[0] / "t-1").unlink()
+    assert client.call(request, 7).topics[0].error_code == ErrorCode.NONE
+    assert produce(client, "t", batch(b"x"), 1).base_offset == 0
