@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test regen regen-check lint format bench fuzz clean
+.PHONY: help setup demo test regen regen-check lint format bench interop torture fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,8 +46,15 @@ format: setup ## Format definitions and Python
 	$(BIN)/black --quiet krammar tests examples
 	$(BIN)/ruff check --fix --quiet krammar tests examples
 
-bench: setup ## Measure against kafka-python, kio and aiokafka; writes docs/benchmarks.md
+bench: setup ## Measure against other libraries and brokers; writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.broker
+
+interop: setup ## Try the broker with Apache Kafka and its tools and with kafkajs (Maven, Node)
+	$(BIN)/python -m pytest tests/interop
+
+torture: setup ## Kill the broker under load ROUNDS times (default 500) and look for what is lost
+	$(BIN)/python -m tests.broker.torture --rounds $(or $(ROUNDS),500)
 
 fuzz: setup ## Fuzz decoding with atheris for SECONDS (default 300)
 	$(BIN)/python -m pip install --quiet 'atheris>=3.0'
