@@ -33,6 +33,7 @@ from krammar.broker.transactions.pattern import whole_match
         ("(?i)[^a]", ["b", "B"], ["a", "A"]),
         ("(?i)a(?-i)b", ["Ab", "ab"], ["aB"]),
         ("(?s)a.", ["a\n", "ab"], ["a"]),
+        ("ab(?i)+c(?)", ["abbC"], ["ab"]),
         ("(?m)a$\n^b", ["a\nb"], ["ab"]),
         ("^a$", ["a"], ["a\n", "ba"]),
         (r"\Aa\z", ["a"], ["a\n"]),
@@ -63,7 +64,7 @@ def test_what_matches(pattern: str, matching: list[str], others: list[str]) -> N
 @pytest.mark.parametrize(
     "pattern",
     [
-        *("(", ")", "a)", "(?=b)", "(?!b)", "(?<=b)a", "(?", "(?)", "(?x)a", "(?P<>a)"),
+        *("(", ")", "a)", "(?=b)", "(?!b)", "(?<=b)a", "(?", "(?x)a", "(?P<>a)"),
         *("[", "[a", "[]", "[b-a]", "[[:bogus:]]"),
         *("*", "+a", "|*", "(*)", "a**", "a*+", "a{2}{3}", "a??+"),
         *("x{1001}", "x{2,1}", "x{1,0}", "{2}", "(((a{1000}){1000}){1000})"),

@@ -165,9 +165,8 @@ class _Parser:
             parts += [self._literal(character) for character in quoted]
         else:
             node = self._atom()
-            if node is None:
-                return
-            parts.append(node)
+            if node is not None:
+                parts.append(node)
         repeat = self._repeat()
         if repeat is None:
             return
@@ -229,7 +228,7 @@ class _Parser:
         flags = self.flags
         if self._next() == "?" and not self._take(_NAMED_GROUP):
             changed = self._take(_FLAGS)
-            if changed is None or changed[0] in ("?", "?)"):
+            if changed is None:
                 raise ValueError("unknown kind of group")
             self.flags = (flags | set(changed[1])) - set(changed[2] or "")
             if changed[3] == ")":
@@ -283,7 +282,7 @@ class _Parser:
             return chr(int(digits[1] or digits[2], 16))
         if character in _CONTROLS:
             return _CONTROLS[character]
-        if not character or (character.isascii() and character not in _PUNCTUATION):
+        if not character or (character.isascii() and character.isalnum()):
             raise ValueError(f"unknown escape \\{character}")
         return character
 
