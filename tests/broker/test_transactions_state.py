@@ -380,3 +380,17 @@ def test_producer_ids_come_from_blocks() -> None:
     ids = ProducerIds(allocate)
     assert [ids.take() for _ in range(BLOCK + 2)] == list(range(BLOCK + 2))
     assert asked == [BLOCK, BLOCK]
+
+
+def test_without_a_block_clients_try_again() -> None:
+    def allocate(ids: int) -> int:
+        if not blocks:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+        return blocks.pop()
+
+    blocks: list[int] = []
+    ids = ProducerIds(allocate)
+    for _ in range(2):
+        assert refused(ids.take) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    blocks.append(5000)
+    assert [ids.take(), ids.take()] == [5000, 5001]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kafka_wire import ErrorCode
+
+from krammar.broker.errors import ApiError
+
 BLOCK = 1000
 
 
@@ -18,8 +22,13 @@ class ProducerIds:
         self._end = 0
 
     def take(self) -> int:
+        """A new id. Raises ApiError(COORDINATOR_LOAD_IN_PROGRESS), which clients try again for, if no
+        block can be allotted now."""
         if self._next == self._end:
-            self._next = self._allocate(BLOCK)
+            try:
+                self._next = self._allocate(BLOCK)
+            except ApiError as error:
+                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error
             self._end = self._next + BLOCK
         taken = self._next
         self._next += 1
