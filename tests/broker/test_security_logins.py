@@ -188,9 +188,12 @@ def test_wrong_passwords_and_unknown_users(client: RawClient, mechanism: str, us
     [
         (plain("", "x"), "Authentication failed: username not specified"),
         (plain("alice", ""), "Authentication failed: password not specified"),
-        (plain("alice", "alice-secret\0"), "Authentication failed during authentication"),
-        (b"", "Authentication failed during authentication"),
-        (b"\0\xff\0x", "Authentication failed during authentication"),
+        (
+            plain("alice", "alice-secret\0"),
+            "Invalid SASL/PLAIN response: expected 3 tokens, got 4",
+        ),
+        (b"", "Invalid SASL/PLAIN response: expected 3 tokens, got 1"),
+        (b"\0\xff\0x", INVALID),
         (plain("alice", "wrong", "bob"), INVALID),
         (
             plain("alice", "alice-secret", "bob"),
@@ -203,7 +206,7 @@ def test_what_plain_refuses(client: RawClient, token: bytes, message: str) -> No
     client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
     response = client.call(SaslAuthenticateRequest(auth_bytes=token))
     assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-    assert response.error_message.startswith(message)
+    assert response.error_message == message
     assert is_closed(client)
 
 

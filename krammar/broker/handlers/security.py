@@ -48,7 +48,7 @@ def sasl_authenticate(
     if session.sasl is None:
         return SaslAuthenticateResponse(
             error_code=ErrorCode.ILLEGAL_SASL_STATE,
-            error_message="SaslAuthenticate request received on a listener without SASL",
+            error_message="SaslAuthenticate request received after successful authentication",
         )
     response: SaslAuthenticateResponse = session.sasl.authenticate(request.auth_bytes, version)
     return response

@@ -57,13 +57,12 @@ class PlainExchange:
         self._passwords = passwords
 
     def step(self, message: bytes) -> bytes:
-        parts = message.split(b"\0")
+        # What is not UTF-8 becomes a name or password that nobody has.
+        parts = message.decode("utf-8", "replace").split("\0")
         if len(parts) != 3:
-            raise LoginError(f"a PLAIN message of {len(parts)} parts, not 3")
-        try:
-            identity, user, password = (part.decode() for part in parts)
-        except UnicodeDecodeError:
-            raise LoginError("a PLAIN message is not UTF-8") from None
+            text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+            raise LoginError(text, text)
+        identity, user, password = parts
         if not user:
             raise LoginError("no user name", "Authentication failed: username not specified")
         self.user = user
