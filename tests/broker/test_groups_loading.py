@@ -11,6 +11,7 @@ from kafka_wire import (
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
     ConsumerProtocolSubscription,
+    DeleteGroupsRequest,
     DescribeGroupsRequest,
     ErrorCode,
     GroupMetadataKey,
@@ -193,3 +194,20 @@ def test_what_cannot_be_written_is_not_acknowledged(broker: Broker, client: RawC
     refuse_writes(broker)
     assert client.call(leave_request(again), 5).error_code == ErrorCode.NONE
     assert client.call(DescribeGroupsRequest(groups=[GROUP]), 6).groups[0].group_state == "Empty"
+
+
+def test_more_is_deleted_than_one_batch_can_say(broker: Broker, client: RawClient) -> None:
+    create_topic(client, "t", 60)
+    client.call(commit_request(dict.fromkeys(range(60), 5)), 9)
+    log = broker.call(broker.logs.get, OFFSETS, 0)
+    assert log is not None
+    before = broker.call(lambda: log.end_offset)
+    topic = broker.cluster.topics[OFFSETS]
+    broker.call(broker.set_topic_configs, topic, {"max.message.bytes": "500"})
+    (result,) = client.call(DeleteGroupsRequest(groups_names=[GROUP])).results
+    assert result.error_code == ErrorCode.NONE
+    batches = broker.call(lambda: list(log.batches(before)))
+    assert len(batches) > 4
+    assert all(batch.size_in_bytes <= 500 for batch in batches)
+    assert sum(batch.records_count for batch in batches) == 61
+    assert fetch(client, 7, None) == {}

@@ -22,10 +22,13 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
+from krammar.broker.groups.expiry import expired
 from krammar.broker.groups.group import Group, State, join_error, sync_error
+from krammar.broker.groups.placement import partition_of
 from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Settings
 from krammar.broker.groups.records import Committed, TopicPartition, fits
 from krammar.broker.groups.shard import Shard
+from krammar.broker.groups.timers import GroupTimers
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -50,20 +53,6 @@ _WRITE_ERRORS = {
 }
 
 
-def java_hash(text: str) -> int:
-    """Java's ``String.hashCode``: over UTF-16 units, in 32 bits with a sign."""
-    value = 0
-    data = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(data), 2):
-        value = (31 * value + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
-
-
-def java_abs(value: int) -> int:
-    """The absolute value as Kafka takes it: of the smallest 32-bit number it is 0."""
-    return 0 if value == -(1 << 31) else abs(value)
-
-
 class GroupCoordinator:
     """All groups of a broker, in as many shards as `__consumer_offsets` has partitions.
 
@@ -84,7 +73,7 @@ class GroupCoordinator:
             ),
         )
         self._shards: dict[int, Shard] = {}
-        self._timers: dict[Group, dict[Key, asyncio.TimerHandle]] = {}
+        self._timers = GroupTimers(broker.call_later)
         self._closed = False
 
     def start(self) -> None:
@@ -141,7 +130,7 @@ class GroupCoordinator:
             count = self._broker.config.offsets_topic_num_partitions
         else:
             count = len(topic.partitions)
-        return java_abs(java_hash(group_id)) % count
+        return partition_of(group_id, count)
 
     def _shard(self, group_id: str) -> Shard:
         if not fits(group_id):
@@ -183,8 +172,7 @@ class GroupCoordinator:
 
     def _bury(self, group: Group, code: ErrorCode) -> None:
         group.state = State.DEAD
-        for timer in self._timers.pop(group, {}).values():
-            timer.cancel()
+        self._timers.cancel_all(group)
         for member in list(group.members.values()):
             group.answer_join(member, join_error(code, member.member_id))
             group.answer_sync(member, sync_error(code))
@@ -195,24 +183,10 @@ class GroupCoordinator:
         return self._broker.now_ms()
 
     def schedule(self, group: Group, key: Key, delay: int, action: Callable[[], None]) -> None:
-        timers = self._timers.setdefault(group, {})
-        if (old := timers.get(key)) is not None:
-            old.cancel()
-
-        def elapsed() -> None:
-            timers.pop(key, None)
-            action()
-
-        timers[key] = self._broker.call_later(max(delay, 0) / 1000, elapsed)
+        self._timers.schedule(group, key, delay, action)
 
     def cancel(self, group: Group, key: Key) -> None:
-        timers = self._timers.get(group)
-        if timers is None:
-            return
-        if (timer := timers.pop(key, None)) is not None:
-            timer.cancel()
-        if not timers:
-            del self._timers[group]
+        self._timers.cancel(group, key)
 
     def store(self, group: Group) -> None:
         try:
@@ -458,36 +432,9 @@ class GroupCoordinator:
                 log.warning("%s-%d could not be cleaned: %s", OFFSETS_TOPIC, number, error)
 
     def _expire(self, shard: Shard) -> None:
-        """Forget offsets whose retention is over, and groups that have neither members nor offsets."""
         retention = self._broker.config.offsets_retention_minutes * 60000
-        now = self.now_ms()
-        for group in list(shard.groups.values()):
-            offsets = shard.offsets.of_group(group.group_id)
-            expired = [
-                where
-                for where, offset in offsets.items()
-                if not group.reads(where[0])
-                and _is_expired(group, offset, now, retention)
-                and not shard.offsets.is_pending(group.group_id, where)
-            ]
-            is_over = (
-                len(expired) == len(offsets)
-                and group.state is State.EMPTY
-                and not group.pending
-                and not shard.offsets.has_pending(group.group_id)
-            )
-            self._forget(
-                shard, [(group.group_id, where) for where in expired], [group] if is_over else []
-            )
-
-
-def _is_expired(group: Group, offset: Committed, now: int, retention: int) -> bool:
-    base = group.expiry_base(offset.timestamp)
-    if base is None:
-        return False
-    if offset.expires is not None:
-        return now >= offset.expires
-    return now - base >= retention
+        offsets, groups = expired(shard, self.now_ms(), retention)
+        self._forget(shard, offsets, groups)
 
 
 def write_error(error: ApiError) -> ApiError:

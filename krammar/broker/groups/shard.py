@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_wire import GroupMetadataKey, OffsetCommitKey
@@ -16,6 +16,10 @@ from krammar.wire.records import ControlRecordType, Record, RecordBatch
 if TYPE_CHECKING:
     from krammar.broker.groups.records import Committed, TopicPartition
     from krammar.broker.storage.log import PartitionLog
+
+# Of a batch, and, at most, of a record without a value: the bytes besides the keys.
+BATCH_HEADER = 61
+RECORD_HEADER = 32
 
 
 class Shard:
@@ -112,14 +116,29 @@ class Shard:
     def forget(
         self, offsets: Sequence[tuple[str, TopicPartition]], groups: Sequence[Group] = ()
     ) -> None:
-        """Delete offsets, and groups, which are dead from then on."""
-        batch = [records.offset_record(group_id, where, None) for group_id, where in offsets]
-        batch += [records.group_tombstone(group.group_id) for group in groups]
-        if not batch:
-            return
-        self.log.append_records(batch)
-        for group_id, where in offsets:
-            self.offsets.remove(group_id, where)
-        for group in groups:
-            group.state = State.DEAD
-            self.groups.pop(group.group_id, None)
+        """Delete offsets, and groups, which are dead from then on. What does not fit into one batch is
+        written in several: if one fails, what is in those before it is deleted."""
+        for part in self._parts([records.offset_record(g, where, None) for g, where in offsets]):
+            self.log.append_records(part)
+            for group_id, where in offsets[: len(part)]:
+                self.offsets.remove(group_id, where)
+            offsets = offsets[len(part) :]
+        for part in self._parts([records.group_tombstone(group.group_id) for group in groups]):
+            self.log.append_records(part)
+            for group in groups[: len(part)]:
+                group.state = State.DEAD
+                self.groups.pop(group.group_id, None)
+            groups = groups[len(part) :]
+
+    def _parts(self, batch: list[Record]) -> Iterator[list[Record]]:
+        """Tombstones, by as many as fit into a batch."""
+        limit = self.log.config.max_message_bytes - BATCH_HEADER
+        begin = size = 0
+        for index, record in enumerate(batch):
+            needed = len(record.key or b"") + RECORD_HEADER
+            if size + needed > limit and index > begin:
+                yield batch[begin:index]
+                begin, size = index, 0
+            size += needed
+        if begin < len(batch):
+            yield batch[begin:]

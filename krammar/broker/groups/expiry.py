@@ -1,0 +1,47 @@
+"""When committed offsets, and groups without any, have had their time (KIP-211)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from krammar.broker.groups.group import Group, State
+
+if TYPE_CHECKING:
+    from krammar.broker.groups.records import Committed, TopicPartition
+    from krammar.broker.groups.shard import Shard
+
+
+def expired(
+    shard: Shard, now: int, retention: int
+) -> tuple[list[tuple[str, TopicPartition]], list[Group]]:
+    """The offsets whose retention, in milliseconds, is over, and the groups that are left with neither
+    members nor offsets. What an open transaction may change stays."""
+    offsets = []
+    groups = []
+    for group in shard.groups.values():
+        committed = shard.offsets.of_group(group.group_id)
+        over = [
+            where
+            for where, offset in committed.items()
+            if not group.reads(where[0])
+            and _is_over(group, offset, now, retention)
+            and not shard.offsets.is_pending(group.group_id, where)
+        ]
+        offsets += [(group.group_id, where) for where in over]
+        if (
+            len(over) == len(committed)
+            and group.state is State.EMPTY
+            and not group.pending
+            and not shard.offsets.has_pending(group.group_id)
+        ):
+            groups.append(group)
+    return offsets, groups
+
+
+def _is_over(group: Group, offset: Committed, now: int, retention: int) -> bool:
+    base = group.expiry_base(offset.timestamp)
+    if base is None:
+        return False
+    if offset.expires is not None:
+        return now >= offset.expires
+    return now - base >= retention
