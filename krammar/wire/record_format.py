@@ -411,13 +411,145 @@ def check_records(buf: bytes, pos: int, count: int, origin: int | None = 0) -> t
 
 
 def _check_records(buf: bytes, pos: int, count: int) -> tuple[int, int, int]:
+    lowest = INT64_MAX
+    highest = INT64_MIN
+    without_key = -1
+    index = 0
+    step = 16
+    most = 64
+    while index < count:
+        # Often records in a row are alike but for their content: of 100 bytes, 0.02 us a record then
+        # (0.12 in runs of 50, between which the timestamp changes), against 0.42 one by one.
+        left = count - index
+        if left >= 8:
+            run, length, n, keyless = _alike(buf, pos, index, min(left, most))
+            if run:
+                pos += run * length
+                index += run
+                if n > highest:
+                    highest = n
+                if n < lowest:
+                    lowest = n
+                if keyless:
+                    without_key = index - 1
+                if run >= 32:
+                    step = 16
+                    most = most * 2 if run == most else 64
+                    continue
+        most = 64
+        # The more often they are not alike, the longer it is until they are compared again.
+        end = min(index + step, count)
+        pos, low, high, keyless_index = _check_each(buf, pos, index, end)
+        index = end
+        step = min(step * 2, 1024)
+        if high > highest:
+            highest = high
+        if low < lowest:
+            lowest = low
+        if keyless_index >= 0:
+            without_key = keyless_index
+    if pos != len(buf):
+        raise Malformed
+    return lowest, highest, without_key
+
+
+# Offsets of records as they are written, by the byte: below 8192 in two bytes, behind in three.
+_OFFSETS = 8192
+
+
+@cache
+def _offset_bytes() -> tuple[bytes, bytes, bytes]:
+    numbers = range(_OFFSETS)
+    return (
+        bytes((n & 63) << 1 | 128 for n in numbers),
+        bytes(n >> 6 for n in numbers),
+        bytes(n >> 6 | 128 for n in numbers),
+    )
+
+
+def _alike(buf: bytes, pos: int, index: int, limit: int) -> tuple[int, int, int, bool]:
+    """How many records from ``pos`` on, up to ``limit``, are right and alike: same sizes, same
+    timestamp, no headers. Then the bytes that each takes, its timestamp, and whether it has no key.
+
+    The same byte of all of them is one slice, with their length as its step.
+    """
+    start = pos
+    none = 0, 0, 0, False
+    size, pos = varint(buf, pos)
+    length = pos + size - start
+    if index < 64:
+        limit = min(limit, 64 - index)
+    else:
+        limit = min(limit, _OFFSETS - index % _OFFSETS)
+    if size < MIN_RECORD_SIZE - 1 or index >= 128 * _OFFSETS:
+        return none
+    limit = min(limit, (len(buf) - start) // length)
+    if limit < 8:
+        return none
+    timestamp_at = pos + 1  # no bit of the attributes is in use
+    timestamp, offset_at = varlong(buf, timestamp_at)
+    offset, key_at = varint(buf, offset_at)
+    key_size, pos = varint(buf, key_at)
+    key_end = pos
+    if key_size > 0:
+        pos += key_size
+    value_at = pos
+    value_size, pos = varint(buf, pos)
+    value_end = pos
+    if value_size > 0:
+        pos += value_size
+    if offset != index or pos != start + length - 1 or key_size < -1 or value_size < -1:
+        return none
+
+    same = [
+        *range(start, timestamp_at - 1),
+        *range(timestamp_at, offset_at),
+        *range(key_at, key_end),
+        *range(value_at, value_end),
+    ]
+    low, high, high_and_more = _offset_bytes()
+    first = index % _OFFSETS
+    rising: list[tuple[int, bytes]] = []
+    if index < 64:
+        if key_at - offset_at != 1:
+            return none
+        rising.append((offset_at, bytes(range(index * 2, (index + limit) * 2, 2))))
+    elif index < _OFFSETS:
+        if key_at - offset_at != 2:
+            return none
+        rising += [(offset_at, low), (offset_at + 1, high)]
+    else:
+        if key_at - offset_at != 3:
+            return none
+        rising += [(offset_at, low), (offset_at + 1, high_and_more)]
+        same.append(offset_at + 2)
+    same.append(pos)
+    if buf[pos]:
+        return none
+    for at in same:
+        column = buf[at : at + limit * length : length][:limit]
+        byte = buf[at : at + 1]
+        limit -= len(column.lstrip(byte))
+        if limit < 8:
+            return none
+    for at, expected in rising:
+        column = buf[at : at + limit * length : length][:limit]
+        begin = 0 if index < 64 else first
+        if column != expected[begin : begin + limit]:
+            return none
+    return limit, length, timestamp, key_size == -1
+
+
+def _check_each(buf: bytes, pos: int, begin: int, stop: int) -> tuple[int, int, int, int]:
+    """Position behind records ``begin`` to before ``stop``, their lowest and highest timestamps, and
+    the number of one without a key."""
     first = _FIRST
     low = _LOW
     lowest = INT64_MAX
     highest = INT64_MIN
     before = None
     without_key = -1
-    for index in range(count):
+    for index in range(begin, stop):
         # length, attributes
         byte = buf[pos]
         n = first[byte]
@@ -501,9 +633,7 @@ def _check_records(buf: bytes, pos: int, count: int) -> tuple[int, int, int]:
             pos += 1
         if pos != end:
             raise Malformed
-    if pos != len(buf):
-        raise Malformed
-    return lowest, highest, without_key
+    return pos, lowest, highest, without_key
 
 
 def _skip_headers(buf: bytes, pos: int, end: int) -> int:

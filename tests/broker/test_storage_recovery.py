@@ -98,7 +98,7 @@ def test_a_changed_byte_ends_the_log_there(tmp_path: Path) -> None:
         log = setting.open()
         if at - size < 8:
             # Offsets are not covered either: they only have to rise.
-            assert log.end_offset in (1, 3, (1 | 0x80 << 8 * (size + 7 - at)) + 1)
+            assert log.end_offset in (1, 1 + 0x80 + 1, 1 + 0x8000 + 1, 1 + 0x800000 + 1)
         else:
             assert (log.end_offset, log.size) == (1, size)
         log.mark_deleted()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -101,3 +103,58 @@ def test_errors_say_what_and_where(mutate: object, message: str) -> None:
 def test_names_of_headers_may_be_any_bytes() -> None:
     data, _, _ = encode_records([Record(timestamp=0, headers=[("é", b"x")])], 0, 0)
     check_records(data.replace("é".encode(), b"\xff\xff"), 0, 1)
+
+
+@functools.cache
+def alike(count: int, key: bytes | None, every: int) -> bytes:
+    records = [Record(timestamp=i // every, key=key, value=b"%08d" % i) for i in range(count)]
+    return encode_records(records, 0, 0)[0]
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 63, 64, 65, 72, 200, 8191, 8192, 8193, 8200, 16400])
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+@pytest.mark.parametrize("every", [7, 90, 1 << 20])
+def test_records_that_are_alike(count: int, key: bytes | None, every: int) -> None:
+    last = (count - 1) // every
+    expected = count - 1 if key is None else -1
+    assert check_records(alike(count, key, every), 0, count) == (0, last, expected)
+    with pytest.raises(DecodeError):
+        check_records(alike(count, key, every), 0, count + 1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    count=st.sampled_from([40, 70, 150, 400, 8300]),
+    every=st.sampled_from([50, 1 << 20]),
+    where=st.floats(0, 1, exclude_max=True),
+    bits=st.integers(1, 255),
+)
+def test_a_changed_byte_among_records_that_are_alike(
+    count: int, every: int, where: float, bits: int
+) -> None:
+    encoded = bytearray(alike(count, b"k", every))
+    encoded[int(len(encoded) * where)] ^= bits
+    mutated = bytes(encoded)
+    columns = Columns()
+    try:
+        end = decode_records(columns, mutated, 0, count, 0, 0)
+    except DecodeError:
+        taken = False
+    else:
+        taken = end == len(mutated) and columns.offsets == list(range(count))
+    if taken:
+        lowest, highest, without_key = check_records(mutated, 0, count)
+        assert (lowest, highest) == (min(columns.timestamps), max(columns.timestamps))
+        assert without_key == (columns.keys.index(None) if None in columns.keys else -1)
+    else:
+        with pytest.raises(DecodeError, match=r"^records"):
+            check_records(mutated, 0, count)
+
+
+def test_runs_of_records_that_are_alike() -> None:
+    records = [
+        Record(timestamp=i // 100, key=None if i // 300 % 2 else b"k", value=bytes(i // 200 + 60))
+        for i in range(1500)
+    ]
+    data, _, _ = encode_records(records, 0, 0)
+    assert check_records(data, 0, 1500) == (0, 14, 1499 if 1499 // 300 % 2 else 1199)

@@ -151,25 +151,31 @@ class LogReader:
             self._keep_position(next_offset, segment, position + at)
 
     def batches(self, begin: int | None = None) -> Iterator[RecordBatch]:
-        """All batches from the one that holds ``begin`` on. Raises OSError, DecodeError."""
+        """All batches from the one that holds ``begin`` on. Raises ApiError; DecodeError is for those
+        who read the records of a batch."""
         start = self.log_start_offset if begin is None else begin
-        for segment in list(self.segments):
-            if not segment.size:
-                continue
-            position = 0 if start <= segment.base_offset else segment.locate(start)
-            while position is not None and position < segment.size:
-                data = segment.read(position, _CHUNK)
-                used = 0
-                for batch in read_batches(data):
-                    used = batch.position + batch.size_in_bytes
-                    yield batch
-                if not used:
-                    header = segment.header(position)
-                    if header is None:
-                        break
-                    yield from read_batches(segment.read(position, header.size_in_bytes))
-                    used = header.size_in_bytes
-                position += used
+        try:
+            for segment in list(self.segments):
+                position = 0
+                if start > segment.base_offset:
+                    found = segment.locate(start)
+                    if found is None:
+                        continue
+                    position = found
+                while position < segment.size:
+                    used = 0
+                    for batch in read_batches(segment.read(position, _CHUNK)):
+                        used = batch.position + batch.size_in_bytes
+                        yield batch
+                    if not used:
+                        header = segment.header(position)
+                        if header is None:
+                            raise Damage(position)
+                        used = header.size_in_bytes
+                        yield from read_batches(segment.read(position, used))
+                    position += used
+        except (OSError, Damage, WireError) as error:
+            raise self._failure(str(error)) from None
 
     # Offsets by time, epoch and transaction.
 

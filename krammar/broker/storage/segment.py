@@ -342,10 +342,15 @@ class Segment:
                         break  # cut off by the chunk
                     raise Damage(position + pos)
                 pos += header.size_in_bytes
-                if position + pos > size:
+                if position + pos > size or not self._holds(header):
                     raise Damage(header.position)
                 yield header
             position += pos
+
+    def _holds(self, header: BatchHeader) -> bool:
+        """Whether offsets and position are within what indexes can say."""
+        distance = header.base_offset + header.last_offset_delta - self.base_offset
+        return 0 <= distance <= INT32_MAX and header.position <= INT32_MAX
 
     def verify(self, position: int, next_offset: int) -> Iterator[BatchHeader]:
         """As ``scan``, with a look at each CRC, and at offsets, which have to rise from
@@ -365,7 +370,11 @@ class Segment:
                     batch = chunk[pos : pos + header.size_in_bytes]
                 else:
                     batch = memoryview(self.read(header.position, header.size_in_bytes))
-                if header.base_offset < next_offset or not crc_is_right(header, batch):
+                if (
+                    header.base_offset < next_offset
+                    or not self._holds(header)
+                    or not crc_is_right(header, batch)
+                ):
                     raise Damage(header.position)
                 next_offset = header.next_offset
                 pos += header.size_in_bytes
@@ -442,7 +451,7 @@ def segment_bases(names: Sequence[str]) -> list[int]:
         if name.endswith(LOG)
         and len(name) == 24
         and name[:20].isdecimal()
-        and (base := int(name[:20])) <= INT64_MAX
+        and (base := int(name[:20])) <= INT64_MAX - INT32_MAX
     )
 
 
