@@ -214,7 +214,7 @@ def test_a_second_member_makes_the_first_join_again(broker: Broker, client: RawC
 def test_a_member_that_crashes_is_out_after_its_session() -> None:
     with Broker.start(properties={"group.min.session.timeout.ms": "1"}) as broker:
         with RawClient(broker.port) as gone:
-            first = stable_member(gone, session_timeout_ms=100)
+            first = stable_member(gone, session_timeout_ms=1000)
         with RawClient(broker.port) as client:
             joined = join(client)
             assert joined.generation_id == 2

@@ -281,7 +281,7 @@ def test_members_that_do_not_come_back_after_a_restart_are_out(tmp_path: Path) -
         Broker.start(data_dir=tmp_path, properties=settings) as broker,
         RawClient(broker.port) as client,
     ):
-        stable_member(client, session_timeout_ms=100)
+        stable_member(client, session_timeout_ms=1000)
     with (
         Broker.start(data_dir=tmp_path, properties=settings) as broker,
         RawClient(broker.port) as client,

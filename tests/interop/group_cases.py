@@ -333,7 +333,7 @@ def joins(talk: Talk, topic_id: UUID) -> None:
         talk.say(join_request(group, joined.member_id), version)
         talk.say(join_request(group, joined.member_id, names=["other"]), version)
         refusals: list[dict[str, Any]] = [
-            {"session_timeout_ms": 5},
+            {"session_timeout_ms": 0},
             {"session_timeout_ms": 2**31 - 1},
             {"member_id": "nobody"},
             {"protocol_type": "connect"},
@@ -527,6 +527,72 @@ def static_members_in_a_rebalance(talk: Talk, topic_id: UUID) -> None:
     talk.say(beat(group, third, group_instance_id="one"), 4)
 
 
+def _wait_for_rebalance(talk: Talk, group: str, joined: Any, **changes: Any) -> None:
+    _until(lambda: talk.client.call(beat(group, joined, **changes), 4).error_code != 0)
+
+
+@case
+def sessions_that_end(talk: Talk, topic_id: UUID) -> None:
+    group = "expired"
+    first = stable(talk, group, session_timeout_ms=1000)
+    # Held until the first one's session is over.
+    second = join(talk, group)
+    talk.say(beat(group, first, generation_id=2), 4)
+    talk.say(sync_request(group, second), 5)
+    static = "expired-static"
+    first = stable(talk, static, group_instance_id="one", session_timeout_ms=1000)
+    second = join(talk, static, group_instance_id="two")
+    talk.say(beat(static, first, group_instance_id="one"), 4)
+    pending = talk.say(join_request("expired-id", session_timeout_ms=100), 9)
+    _until(
+        lambda: talk.client.call(leave("expired-id", (pending.member_id, None)), 5)
+        .members[0]
+        .error_code
+        != 0
+    )
+    talk.say(join_request("expired-id", pending.member_id), 9)
+
+
+@case
+def members_that_miss_a_rebalance(talk: Talk, topic_id: UUID) -> None:
+    for static in (False, True):
+        group = f"missed-{static}"
+        times = {"rebalance_timeout_ms": 700, "session_timeout_ms": 60_000}
+        names = [{"group_instance_id": n} if static else {} for n in ("one", "two")]
+        first = stable(talk, group, **times, **names[0])
+        other = talk.connect()
+        if static:
+            request = join_request(group, **times, **names[1])
+        else:
+            pending = talk.say(join_request(group, **times), 9, other)
+            request = join_request(group, pending.member_id, **times)
+        other.send(request, 9)
+        _wait_for_rebalance(talk, group, first, **names[0])
+        again = talk.say(join_request(group, first.member_id, **times, **names[0]), 9)
+        second = other.receive()
+        talk.note(request, 9, second)
+        # The second does not sync in time.
+        shares = {first.member_id: b"1", second.member_id: b"2"}
+        talk.say(sync_request(group, again, shares=shares, **names[0]), 5)
+        _wait_for_rebalance(talk, group, again, **names[0])
+        talk.say(beat(group, again, **names[0]), 4)
+        talk.say(sync_request(group, second, shares={}, **names[1]), 5, other)
+        third = talk.say(join_request(group, first.member_id, **times, **names[0]), 9)
+        talk.say(sync_request(group, third, **names[0]), 5)
+        # The first does not join in time.
+        last = join(talk, group, **times, **names[1])
+        talk.say(DescribeGroupsRequest(groups=[group]), 6)
+        talk.say(beat(group, third, **names[0]), 4)
+        talk.say(sync_request(group, last, **names[1]), 5)
+
+
+def listing(talk: Talk, request: ListGroupsRequest, version: int) -> None:
+    """Without the groups of other cases, whose members may be on their way out."""
+    response = talk.client.call(request, version)
+    response.groups = [g for g in response.groups if g.group_id.startswith("described")]
+    talk.note(request, version, response)
+
+
 @case
 def descriptions(talk: Talk, topic_id: UUID) -> None:
     group = "described"
@@ -545,12 +611,12 @@ def descriptions(talk: Talk, topic_id: UUID) -> None:
             talk.say(request, version)
     talk.say(DescribeGroupsRequest(groups=[]), 6)
     for version in range(6):
-        talk.say(ListGroupsRequest(), version)
+        listing(talk, ListGroupsRequest(), version)
     for states in (["stable"], ["STABLE", "x"], ["Empty"], ["x"]):
         for version in (4, 5):
-            talk.say(ListGroupsRequest(states_filter=states), version)
+            listing(talk, ListGroupsRequest(states_filter=states), version)
     for types in (["classic"], ["Classic"], ["consumer"], ["x"], ["share", "streams"]):
-        talk.say(ListGroupsRequest(types_filter=types), 5)
+        listing(talk, ListGroupsRequest(types_filter=types), 5)
 
 
 @case

@@ -23,6 +23,7 @@ def brokers(
     folder = tmp_path_factory.mktemp("alike")
     settings = {
         "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1",
         "offsets.topic.num.partitions": "5",
         "transaction.state.log.num.partitions": "1",
     }
