@@ -543,14 +543,6 @@ def sessions_that_end(talk: Talk, topic_id: UUID) -> None:
     first = stable(talk, static, group_instance_id="one", session_timeout_ms=1000)
     second = join(talk, static, group_instance_id="two")
     talk.say(beat(static, first, group_instance_id="one"), 4)
-    pending = talk.say(join_request("expired-id", session_timeout_ms=100), 9)
-    _until(
-        lambda: talk.client.call(leave("expired-id", (pending.member_id, None)), 5)
-        .members[0]
-        .error_code
-        != 0
-    )
-    talk.say(join_request("expired-id", pending.member_id), 9)
 
 
 @case
