@@ -728,7 +728,7 @@ def test_topics_are_made_and_deleted(kafka_broker: Broker, admin: AdminClient) -
     create(admin, "t", 3, cleanup_policy="compact", retention_ms="1234")
     topic = admin.list_topics(timeout=LIMIT).topics["t"]
     assert sorted(topic.partitions) == [0, 1, 2]
-    node = admin.list_topics(timeout=LIMIT).orig_broker_id
+    node = kafka_broker.config.node_id
     assert {one.leader for one in topic.partitions.values()} == {node}
     assert {tuple(one.isrs) for one in topic.partitions.values()} == {(node,)}
     with pytest.raises(KafkaException) as caught:
@@ -849,7 +849,7 @@ def test_configs_of_topics(kafka_broker: Broker, admin: AdminClient) -> None:
 
 
 def test_configs_of_the_broker(kafka_broker: Broker, admin: AdminClient) -> None:
-    node = str(admin.list_topics(timeout=LIMIT).orig_broker_id)
+    node = str(kafka_broker.config.node_id)
     found = result(admin.describe_configs([ConfigResource(ResourceType.BROKER, node)]))
     assert found["auto.create.topics.enable"].value == "false"
     assert found["log.retention.hours"].value == "168"
