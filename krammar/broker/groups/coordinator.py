@@ -56,8 +56,8 @@ _WRITE_ERRORS = {
 class GroupCoordinator:
     """All groups of a broker, in as many shards as `__consumer_offsets` has partitions.
 
-    A shard is read from its log soon after the start, or when it is first needed. Methods raise ApiError where they do not
-    return a response.
+    A shard is read from its log soon after the start, or when it is first needed. Methods raise
+    ApiError where they do not return a response.
     """
 
     def __init__(self, broker: Broker) -> None:
