@@ -32,9 +32,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with Setting(tmp_path_factory.mktemp("origin")) as setting:
         log = setting.open(CONFIG)
         for number in range(24):
-            log.append(
-                sent(1, number, b"v" * number, key=b"%d" % (number % 5), transactional=True)
-            )
+            log.append(sent(1, number, b"v" * number, key=b"%d" % (number % 5), transactional=True))
             if number % 6 == 0:
                 log.append_marker(1, 0, commit=number == 12, coordinator_epoch=0)
             if number == 10:
@@ -47,28 +45,28 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield setting.path
 
 
-def tried(action: Callable[[], object]) -> None:
+def tried(action: Callable[..., object], *arguments: object, **options: object) -> None:
     with suppress(ApiError):
-        action()
+        action(*arguments, **options)
 
 
 def use(log: PartitionLog) -> None:
-    end = log.end_offset
-    for offset in range(max(log.log_start_offset, end - 30), min(end, log.log_start_offset + 90)):
-        tried(lambda: log.read(offset, 300, log.last_stable_offset))
-        tried(lambda: log.bytes_from(offset, end, 1000))
-        tried(lambda: log.aborted_transactions(offset, end))
+    start, end = log.log_start_offset, log.end_offset
+    for offset in range(max(start, end - 30), min(end, start + 90)):
+        tried(log.read, offset, 300, log.last_stable_offset)
+        tried(log.bytes_from, offset, end, 1000)
+        tried(log.aborted_transactions, offset, end)
     for timestamp in (0, NOW, NOW + 1):
-        tried(lambda: log.offset_for_timestamp(timestamp))
+        tried(log.offset_for_timestamp, timestamp)
     tried(log.offset_of_max_timestamp)
     log.epoch_end_offset(1)
-    tried(lambda: log.append(sent(1, 24, key=b"k", transactional=True)))
-    tried(lambda: log.append_records([Record(key=b"k", value=b"v")]))
-    tried(lambda: log.append_marker(1, 0, commit=False, coordinator_epoch=0))
+    tried(log.append, sent(1, 24, key=b"k", transactional=True))
+    tried(log.append_records, [Record(key=b"k", value=b"v")])
+    tried(log.append_marker, 1, 0, commit=False, coordinator_epoch=0)
     tried(log.roll)
-    tried(lambda: log.compact(NOW))
-    tried(lambda: log.delete_records(min(30, log.end_offset)))
-    tried(lambda: log.apply_retention(NOW))
+    tried(log.compact, NOW)
+    tried(log.delete_records, min(30, log.end_offset))
+    tried(log.apply_retention, NOW)
     tried(lambda: list(log.batches()))
 
 

@@ -44,11 +44,19 @@ def test_a_repeated_batch_after_a_restart(setting: Setting) -> None:
         log.append(one)
     log = setting.crash(log)
     assert [log.append(one).base_offset for one in batches] == [0, 1, 2]
+    # A snapshot has the last one only, the others are taken from the log.
     log = setting.reopen(log)
-    assert log.append(batches[2]).duplicate  # a snapshot has the last one only
-    with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
-        log.append(batches[1])
-    assert log.append(sent(5, 3)).base_offset == 3
+    assert [log.append(one).base_offset for one in batches] == [0, 1, 2]
+    log.roll()
+    log = setting.crash(log)
+    assert [log.append(one).base_offset for one in batches] == [0, 1, 2]
+    log.append(sent(5, 3))
+    log.append(sent(5, 0, epoch=1))
+    log = setting.reopen(log)
+    with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
+        log.append(sent(5, 3))
+    assert log.append(sent(5, 0, epoch=1)).duplicate
+    assert log.append(sent(5, 1, epoch=1)).base_offset == 5
 
 
 def test_sequences_have_no_gaps_and_wrap(setting: Setting) -> None:

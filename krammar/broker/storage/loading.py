@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from bisect import bisect_right
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,9 @@ from krammar.broker.storage.validation import one_batch
 from krammar.wire.errors import WireError
 from krammar.wire.records import BatchHeader, ControlRecordType
 
+# How far back, in entries of the index, producers' last batches are looked for: some 100 kB, or as many
+# batches if they are larger.
+_RECALLED_ENTRIES = 24
 _MARKERS = (ControlRecordType.ABORT, ControlRecordType.COMMIT)
 
 
@@ -267,6 +270,7 @@ def _load_producers(
                     expiry_ms=environment.producer_expiry_ms,
                 )
                 start = offset
+                producers.recall(_headers_before(segments, offset))
             except (OSError, WireError) as error:
                 environment.warn(f"{file}: {error}; passed over")
                 file.unlink(missing_ok=True)
@@ -277,6 +281,17 @@ def _load_producers(
     except (Damage, WireError) as error:
         environment.warn(f"{folder.name}: the producers' state is not complete: {error}")
     return sorted(kept)
+
+
+def _headers_before(segments: list[Segment], offset: int) -> Iterator[BatchHeader]:
+    """Headers of the batches that are shortly before ``offset``, in this segment and the one before."""
+    number = bisect_left([segment.base_offset for segment in segments], offset) - 1
+    for segment in segments[max(number - 1, 0) : number + 1]:
+        with contextlib.suppress(Damage):
+            for header in segment.scan(segment.position_before(offset, _RECALLED_ENTRIES)):
+                if header.base_offset >= offset:
+                    break
+                yield header
 
 
 def _replay(producers: Producers, segments: list[Segment], start: int, end: int) -> None:

@@ -107,6 +107,23 @@ class Producers:
                 return sent
         return None
 
+    def recall(self, headers: Iterable[BatchHeader]) -> None:
+        """Take in what is known of the last five batches from batches that are older than the state:
+        a snapshot tells of the last one only."""
+        sent: dict[tuple[int, int], deque[Sent]] = {}
+        for header in headers:
+            if header.producer_id in self.by_id and header.base_sequence >= 0:
+                key = header.producer_id, header.producer_epoch
+                last = _add(header.base_sequence, header.last_offset_delta)
+                sent.setdefault(key, deque(maxlen=_REMEMBERED)).append(
+                    Sent(last, header.last_offset, header.last_offset_delta, header.max_timestamp)
+                )
+        for (producer_id, epoch), batches in sent.items():
+            producer = self.by_id[producer_id]
+            known = producer.batches
+            if producer.epoch == epoch and known and known[-1][:3] == batches[-1][:3]:
+                producer.batches = batches
+
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         producer = self.by_id.get(producer_id)
         return producer is not None and producer.first_offset >= 0 and producer.epoch == epoch

@@ -37,7 +37,8 @@ INT32_MAX = 0x7FFFFFFF
 # Read at once while headers are walked: the batches of an index interval mostly fit, and a batch that
 # is larger is skipped without being read.
 _CHUNK = 16 * 1024
-_SCAN_CHUNK = 1 << 20
+_SCAN_CHUNK = 64 * 1024
+_VERIFY_CHUNK = 1 << 20
 
 
 class Damage(Exception):
@@ -357,7 +358,7 @@ class Segment:
         ``next_offset``. Raises Damage."""
         size = self.size
         while position < size:
-            chunk = memoryview(self.read(position, min(_SCAN_CHUNK, size - position)))
+            chunk = memoryview(self.read(position, min(_VERIFY_CHUNK, size - position)))
             pos = 0
             while pos < len(chunk):
                 header = header_at(chunk, pos, position + pos)
@@ -380,6 +381,12 @@ class Segment:
                 pos += header.size_in_bytes
                 yield header
             position += pos
+
+    def position_before(self, offset: int, entries: int) -> int:
+        """A position ``entries`` entries of the index before ``offset``; 0 if there are no more."""
+        index = self.indexes[0]
+        entry = index.find(min(offset - self.base_offset, INT32_MAX)) - entries
+        return index.values[entry] if entry >= 0 else 0
 
     def locate(self, offset: int) -> int | None:
         """The position of the first batch whose last offset is at or behind ``offset``; None if it is
