@@ -16,7 +16,7 @@ from krammar.broker import Broker
 from krammar.broker.transactions.records import state_record
 from krammar.broker.transactions.state import LAST_EPOCH, MAX_EPOCH
 from krammar.wire.records import ControlRecordType, read_batches
-from tests.broker.requests import create_topic, fetch
+from tests.broker.requests import batch, create_topic, fetch, produce_request
 from tests.broker.support import RawClient
 from tests.broker.transactional import (
     Producer,
@@ -50,12 +50,13 @@ def outcomes(client: RawClient, topic: str = "t") -> list[bytes]:
     """The values of data and the kinds of markers, in order."""
     partition = fetch(client, topic)
     found: list[bytes] = []
-    for batch in read_batches(partition.records):
-        if batch.is_control:
-            kinds = [ControlRecordType(record.type) for record in batch.control_records()]
+    for found_batch in read_batches(partition.records):
+        if found_batch.is_control:
+            controls = found_batch.control_records()
+            kinds = [ControlRecordType(record.type) for record in controls]
             found += [kind.name.lower().encode() for kind in kinds]
         else:
-            found += [record.value or b"" for record in batch]
+            found += [record.value or b"" for record in found_batch]
     return found
 
 
@@ -220,6 +221,21 @@ def test_partitions_written_to_are_in_the_transaction(
     assert (topic.topic, topic.partitions) == ("t", [0])
     assert producer.end() is NONE
     assert outcomes(client) == [b"1", b"2", b"commit"]
+
+
+def test_a_request_with_batches_of_a_transaction_names_it(client: RawClient) -> None:
+    producer = Producer(client).begun()
+    records = batch(
+        b"x",
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    for version in (11, 12):
+        response = client.call(produce_request("t", records), version)
+        code = response.responses[0].partition_responses[0].error_code
+        assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_without_verification_old_clients_write_where_they_like() -> None:
@@ -569,8 +585,8 @@ def test_each_change_is_in_the_log(broker: Broker, client: RawClient) -> None:
     assert producer.end() is NONE
     records = [
         record
-        for batch in read_batches(fetch(client, "__transaction_state").records)
-        for record in batch
+        for found in read_batches(fetch(client, "__transaction_state").records)
+        for record in found
     ]
     states = [int.from_bytes((record.value or b"")[16:17], "big") for record in records]
     assert states == [0, 1, 2, 4]  # Empty, Ongoing, PrepareCommit, CompleteCommit

@@ -208,6 +208,27 @@ def test_what_is_no_state_is_left_out_with_a_warning(
     assert offsets == [f"__transaction_state-0, offset {offset}" for offset in (2, 3, 4, 5)]
 
 
+def test_a_damaged_log_of_states_is_read_as_far_as_it_is_sound(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Broker.start(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        find_coordinators(client)
+        for name in ("one", "two", "three"):
+            Producer(client, name).begun()
+    [path] = tmp_path.glob("__transaction_state-0/*.log")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"two")] ^= 1
+    path.write_bytes(data)
+    with (
+        caplog.at_level(logging.ERROR),
+        Broker.start(data_dir=tmp_path) as broker,
+        RawClient(broker.port) as client,
+    ):
+        assert listed(client) == {"one": "Empty"}
+        assert Producer(client, "two").begun().epoch == 0
+    assert "__transaction_state-0: the states behind this are lost" in caplog.text
+
+
 # Time.
 
 

@@ -217,12 +217,17 @@ class TransactionCoordinator:
             and transaction.is_open
         ):
             return
+        if transactional_id is None:
+            raise ApiError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "a batch is of a transaction, and the request has no transactional id",
+            )
         adds = version >= PRODUCE_ADDS
         if not adds and not self._broker.config.transaction_partition_verification_enable:
             return
         try:
             self._admit(
-                transactional_id or "",
+                transactional_id,
                 producer_id,
                 epoch,
                 (topic, partition),
@@ -325,8 +330,8 @@ class TransactionCoordinator:
                 left.discard(partition)
             self.store.put(transactional_id, completed)
         except ApiError as error:
-            log.error("transaction of %r: %s; it is tried again", transactional_id, error)
             if self._retry is None:
+                log.error("transaction of %r: %s; it is tried again", transactional_id, error)
                 self._retry = self._broker.call_later(RETRY, self._complete_all)
         else:
             del self._markers[transactional_id]
@@ -404,14 +409,15 @@ class TransactionCoordinator:
     def expire(self) -> None:
         """Forget transactional ids that were not used for long."""
         before = self._broker.now_ms() - self._broker.config.transactional_id_expiration_ms
-        expired = [
-            transactional_id
-            for transactional_id, transaction in self.items()
-            if transaction.updated_ms <= before
-            and not transaction.is_open
-            and not transaction.is_prepared
-        ]
         try:
-            self.store.forget(expired)
+            self.store.forget(
+                [
+                    transactional_id
+                    for transactional_id, transaction in self.items()
+                    if transaction.updated_ms <= before
+                    and not transaction.is_open
+                    and not transaction.is_prepared
+                ]
+            )
         except ApiError as error:
             log.error("transactional ids that are out of use could not be removed: %s", error)

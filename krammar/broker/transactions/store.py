@@ -12,7 +12,7 @@ from kafka_wire import ErrorCode
 from krammar.broker.errors import ApiError
 from krammar.broker.transactions.records import read_record, state_record, tombstone
 from krammar.broker.transactions.state import Transaction
-from krammar.wire.errors import WireError
+from krammar.wire.errors import DecodeError, WireError
 
 if TYPE_CHECKING:
     from krammar.broker.broker import Broker
@@ -116,12 +116,17 @@ class StateStore:
         return partition
 
     def load(self) -> None:
-        """Read all states. What cannot be understood is left out, with a warning."""
+        """Read all states. What cannot be understood is left out, with a warning; a partition's log is
+        read as far as it can be, as Kafka does."""
         topic = self._broker.cluster.topics.get(TOPIC)
         for index in topic.partitions if topic is not None else ():
             partition = self._broker.logs.get(TOPIC, index)
-            if partition is not None and partition.end_offset > partition.log_start_offset:
+            if partition is None or partition.end_offset == partition.log_start_offset:
+                continue
+            try:
                 self._load(partition)
+            except (ApiError, DecodeError) as error:
+                log.error("%s-%d: the states behind this are lost: %s", TOPIC, index, error)
 
     def _load(self, partition: PartitionLog) -> None:
         states = self._states
