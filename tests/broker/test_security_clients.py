@@ -6,8 +6,10 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 import aiokafka
@@ -358,6 +360,32 @@ def test_missing_certificate_is_logged(site: Site, caplog: pytest.LogCaptureFixt
     assert "peer did not return a certificate" in one_line(caplog)
 
 
+def test_random_bytes_to_a_tls_port(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    rng = Random(0)
+    hello = client_hello(site)
+    for number in range(300):
+        data = bytearray(hello if number % 2 else rng.randbytes(rng.randrange(1, 400)))
+        for _ in range(number % 4):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        with socket.create_connection(("127.0.0.1", site.port("SSL")), timeout=PATIENCE) as plain:
+            plain.sendall(data)
+            plain.shutdown(socket.SHUT_WR)
+            wait_for_close(plain)
+    assert all(record.exc_info is None for record in caplog.records)
+    assert all("TLS handshake failed" in record.getMessage() for record in caplog.records)
+    assert through_confluent(site, Door("SSL", "SSL"), b"hello") == b"hello"
+
+
+def client_hello(site: Site) -> bytes:
+    out = ssl.MemoryBIO()
+    started = tls_of(site, Door("SSL", "SSL")).wrap_bio(
+        ssl.MemoryBIO(), out, server_hostname="localhost"
+    )
+    with pytest.raises(ssl.SSLWantReadError):
+        started.do_handshake()
+    return out.read()
+
+
 def test_users_by_a_client(site: Site) -> None:
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{site.port('PLAINTEXT')}"})
     kind = ScramMechanism.SCRAM_SHA_512
@@ -382,3 +410,64 @@ def test_users_by_a_client(site: Site) -> None:
     with pytest.raises(confluent_kafka.KafkaException) as caught:
         alter(UserScramCredentialDeletion("carol", kind))
     assert caught.value.args[0].name() == "RESOURCE_NOT_FOUND"
+
+
+def produce_with_confluent(settings: dict[str, str]) -> Callable[[], None]:
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": settings["servers"],
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "SCRAM-SHA-256",
+            "sasl.username": "alice",
+            "sasl.password": "alice-secret",
+        }
+    )
+
+    def produce() -> None:
+        producer.produce(TOPIC, b"hello")
+        assert producer.flush(PATIENCE) == 0
+
+    return produce
+
+
+def produce_with_kafka_python(settings: dict[str, str]) -> Callable[[], None]:
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=settings["servers"],
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-256",
+        sasl_plain_username="alice",
+        sasl_plain_password="alice-secret",
+    )
+    return lambda: producer.send(TOPIC, b"hello").get(PATIENCE)
+
+
+@pytest.mark.parametrize("client", [produce_with_confluent, produce_with_kafka_python])
+def test_clients_renew_their_logins(client: Callable[[dict[str, str]], Callable[[], None]]) -> None:
+    """On the same connection, before its login expires (KIP-368)."""
+    properties = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "connections.max.reauth.ms": "1000",
+    }
+    with Broker.start(properties=properties) as broker:
+        kind = scram.SHA_256
+        record = record_of("alice", kind, scram.new_credential(kind, "alice-secret"))
+        broker.call(broker.cluster.append, [record])
+        broker.call(broker.create_topic, TOPIC, 1)
+
+        def logins() -> dict[str, int | None]:
+            assert broker._server is not None
+            sessions = [connection.session for connection in broker._server.connections]
+            return {each.connection_id: each.expires_at for each in sessions}
+
+        produce = client({"servers": broker.bootstrap_servers})
+        produce()
+        first = broker.call(logins)
+        renewed = False
+        give_up = time.monotonic() + PATIENCE
+        while not renewed:
+            assert time.monotonic() < give_up
+            produce()
+            renewed = any(
+                (before := first.get(name)) is not None and expires is not None and expires > before
+                for name, expires in broker.call(logins).items()
+            )
