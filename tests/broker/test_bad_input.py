@@ -29,7 +29,7 @@ from kafka_wire import (
 )
 
 from krammar.wire.connection import ClientConnection
-from tests.broker.bad_frames import TOPIC, bad_frames
+from tests.broker.bad_frames import TOPIC, bad_frames, sensible_frames
 from tests.broker.requests import create_topic
 from tests.broker.support import PATIENCE, BrokerProcess, RawClient
 from tests.generated.mutations import mutations
@@ -293,6 +293,19 @@ def delete_made_topics(target: Target) -> None:
         topics = [DeleteTopicsRequestTopic(name=name) for name in made]
         client.call(DeleteTopicsRequest(topics=topics, timeout_ms=10_000))
         assert topic_names(client) <= {HONEST, TOPIC, *INTERNAL}
+
+
+def test_frames_that_bad_ones_are_made_of(scene: Scene) -> None:
+    """Every api answers them in every version, so that mutations get as far as its handler."""
+    for frame in sensible_frames(scene.topic_id):
+        _, request = kafka_wire.parse_request(frame)
+        if getattr(request, "acks", 1) == 0:
+            continue
+        with connect(scene.target.port) as plain:
+            plain.sendall(prefixed(frame))
+            (size,) = struct.unpack(">i", _exactly(plain, 4))
+            assert _exactly(plain, size)[:4] == bytes(4), request
+    assert scene.target.tracebacks() == []
 
 
 def test_bad_frames(scene: Scene) -> None:
