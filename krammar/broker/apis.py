@@ -56,6 +56,7 @@ APIS: dict[int, Api] = {
     ApiKey.DELETE_GROUPS: Api("groups:delete_groups", 0, 3),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Api("configs:incremental_alter_configs", 0, 1),
     ApiKey.OFFSET_DELETE: Api("groups:offset_delete", 0, 0),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Api("describe:describe_client_quotas", 0, 1),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Api("security:describe_user_scram_credentials", 0, 0),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Api("security:alter_user_scram_credentials", 0, 0),
     ApiKey.DESCRIBE_CLUSTER: Api("describe:describe_cluster", 0, 2),

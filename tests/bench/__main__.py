@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from tests.bench import startup
+from tests.bench.broker.report import keep, section_of
 from tests.bench.messages import CASES, LARGE_METADATA
 from tests.bench.peers import VERSIONS, contenders, memory
 from tests.bench.report import Report
@@ -67,6 +68,8 @@ def main() -> None:
     if output is None:
         print(f"\n{page}")
     else:
+        if output.exists():
+            page = keep(page, section_of(output.read_text(encoding="utf-8")))
         output.write_text(page, encoding="utf-8")
         print(f"\nwritten to {output}")
     for target in report.targets():

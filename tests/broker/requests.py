@@ -13,6 +13,8 @@ from kafka_wire import (
     FetchRequest,
     FetchRequestTopic,
     FetchRequestTopicPartition,
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
     ListOffsetsRequest,
     ListOffsetsRequestTopic,
     ListOffsetsRequestTopicPartition,
@@ -133,12 +135,34 @@ def fetch(
     return response.responses[0].partitions[0]
 
 
+def open_transaction(client: RawClient, transactional_id: str = "id") -> dict[str, Any]:
+    """What the first batch of a new transaction carries."""
+    found = client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), 4)
+    assert found.coordinators[0].error_code == 0, found
+    producer = client.call(
+        InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 4
+    )
+    assert producer.error_code == 0, producer
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "base_sequence": 0,
+        "is_transactional": True,
+    }
+
+
 def list_offset(
-    client: RawClient, topic: str, timestamp: int, partition: int = 0, version: int = 11
+    client: RawClient,
+    topic: str,
+    timestamp: int,
+    partition: int = 0,
+    version: int = 11,
+    isolation_level: int = 0,
 ) -> Any:
     response = client.call(
         ListOffsetsRequest(
             replica_id=-1,
+            isolation_level=isolation_level,
             topics=[
                 ListOffsetsRequestTopic(
                     name=topic,

@@ -29,7 +29,9 @@ from tests.broker.requests import (
     fetch,
     fetch_request,
     list_offset,
+    open_transaction,
     produce,
+    produce_request,
 )
 from tests.broker.support import RawClient
 
@@ -356,3 +358,29 @@ def test_list_offsets_of_what_is_not_there(client: RawClient) -> None:
     assert (
         list_offset(client, "t", -1, partition=1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
+
+
+def test_what_is_not_committed_is_not_looked_up_for_who_reads_the_committed(
+    client: RawClient,
+) -> None:
+    create_topic(client, "t")
+    now = 1_700_000_000_000
+    for number, transactional in enumerate([False, True, False]):
+        options: dict[str, Any] = {}
+        if transactional:
+            options = open_transaction(client)
+        data = batch(b"x", timestamp=now + number, **options)
+        request = produce_request("t", data, transactional_id="id" if transactional else None)
+        answer = client.call(request, 12).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, number)
+
+    def look_up(timestamp: int, isolation: int) -> tuple[int, int]:
+        part = list_offset(client, "t", timestamp, isolation_level=isolation)
+        return part.timestamp, part.offset
+
+    assert look_up(-3, 0) == (now + 2, 2)
+    assert look_up(-3, 1) == (-1, -1)
+    assert look_up(now + 1, 0) == (now + 1, 1)
+    assert look_up(now + 1, 1) == (-1, -1)
+    assert look_up(now, 1) == (now, 0)
+    assert look_up(-1, 1) == (-1, 1)

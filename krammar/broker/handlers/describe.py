@@ -1,4 +1,5 @@
-"""DescribeCluster and DescribeLogDirs: the one broker that there is, and its disks."""
+"""DescribeCluster, DescribeLogDirs and DescribeClientQuotas: the one broker that there is, its disks, and
+that it limits nobody."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeClusterResponseBroker,
@@ -97,3 +100,10 @@ def _log_dir(path: Path, topics: Mapping[str, Mapping[int, int]]) -> DescribeLog
         total_bytes=volume.total,
         usable_bytes=volume.free,
     )
+
+
+def describe_client_quotas(
+    broker: Broker, session: Session, request: DescribeClientQuotasRequest, version: int
+) -> DescribeClientQuotasResponse:
+    """KIP-546. There are no quotas, and none can be set; Kafka's tools ask for them with every user."""
+    return DescribeClientQuotasResponse(error_message=None, entries=[])

@@ -111,9 +111,9 @@ def _look_up(
         found = log.offset_of_max_timestamp()
     else:
         found = log.offset_for_timestamp(timestamp)
-        if found is not None and found[1] >= end:
-            found = None
-    if found is not None:
+    # A record that was looked up has to be one that the client may read.
+    looked_up = timestamp >= 0 or timestamp == MAX_TIMESTAMP
+    if found is not None and not (looked_up and found[1] >= end):
         response.timestamp, response.offset = found
         response.leader_epoch = max(log.latest_epoch, 0)
 

@@ -9,9 +9,9 @@ from kafka_wire import (
     ProduceRequest,
     ProduceRequestTopicDataPartitionData,
     ProduceResponse,
+    ProduceResponseResponse,
     ProduceResponseResponsePartitionResponse,
     ProduceResponseResponsePartitionResponseRecordError,
-    ProduceResponseResponse,
 )
 
 from krammar.broker.errors import ApiError, CloseConnection
