@@ -18,7 +18,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
-from krammar.broker.groups.placement import java_hash
+from krammar.broker.placement import java_hash
 from tests.broker.groups_support import (
     GROUP,
     heartbeat_request,

@@ -24,11 +24,11 @@ from kafka_wire import (
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.expiry import expired
 from krammar.broker.groups.group import Group, State, join_error, sync_error
-from krammar.broker.groups.placement import partition_of
 from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Settings
 from krammar.broker.groups.records import Committed, TopicPartition, fits
 from krammar.broker.groups.shard import Shard
 from krammar.broker.groups.timers import GroupTimers
+from krammar.broker.placement import partition_of
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError
+from krammar.broker.placement import partition_of
 from krammar.broker.transactions.records import read_record, state_record, tombstone
 from krammar.broker.transactions.state import Transaction
 from krammar.wire.errors import DecodeError, WireError
@@ -21,22 +22,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("krammar.broker.transactions")
 
 TOPIC = "__transaction_state"
-_INT32_MIN = -(1 << 31)
 # A state that cannot be written is tried again by the client, after it has looked for the
 # coordinator anew; what it could not send in smaller pieces, it gets to know.
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 @lru_cache(maxsize=4096)
-def java_hash(text: str) -> int:
-    """Java's ``String.hashCode``: over UTF-16 code units, as a signed 32-bit number."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for index in range(0, len(units), 2):
-        value = value * 31 + (units[index] << 8 | units[index + 1]) & 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
-
-
 class StateStore:
     """A state counts once it is in the log."""
 
@@ -70,8 +61,7 @@ class StateStore:
             count = self._broker.config.transaction_state_log_num_partitions
         else:
             count = len(topic.partitions)
-        value = java_hash(transactional_id)
-        return 0 if value == _INT32_MIN else abs(value) % count  # Java's abs knows no such number
+        return partition_of(transactional_id, count)
 
     def leader_epoch(self, transactional_id: str) -> int:
         """The epoch that the markers of the id's transactions carry."""

@@ -1,10 +1,11 @@
-"""Which partition of `__consumer_offsets` keeps a group."""
+"""Which partition of an internal topic keeps a group or a transactional id."""
 
 from __future__ import annotations
 
 
-def partition_of(group_id: str, partitions: int) -> int:
-    return java_abs(java_hash(group_id)) % partitions
+def partition_of(key: str, partitions: int) -> int:
+    """A number below ``partitions``, as Kafka's coordinators find it."""
+    return java_abs(java_hash(key)) % partitions
 
 
 def java_hash(text: str) -> int:
