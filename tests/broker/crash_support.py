@@ -77,9 +77,11 @@ class Arena:
             self._over = True
             self._changed.notify_all()
 
-    def acknowledged(self, count: int = 1) -> None:
+    def acknowledged(self, load: Load) -> None:
+        """A load has got on by one step."""
         with self._changed:
-            self._acks += count
+            self._acks += 1
+            load.progress += 1
             self._changed.notify_all()
 
     def failed(self, what: str) -> None:
@@ -87,12 +89,13 @@ class Arena:
             self.failures.append(what)
             self._changed.notify_all()
 
-    def wait_for_acks(self, count: int) -> None:
-        """Until there are ``count`` acknowledgements. A load that failed ends the wait with its error."""
+    def wait_for_progress(self, load: Load, steps: int) -> None:
+        """Until a load has got on. Any load that failed ends the wait with its error."""
         with self._changed:
-            done = self._changed.wait_for(lambda: self._acks >= count or self.failures, PATIENCE)
+            aim = load.progress + steps
+            done = self._changed.wait_for(lambda: load.progress >= aim or self.failures, PATIENCE)
         assert not self.failures, "\n".join(self.failures)
-        assert done, f"{self._acks} acknowledgements, not {count}, in {PATIENCE} s"
+        assert done, f"{load.name} is at {load.progress}, not {aim}, after {PATIENCE} s"
 
     def connect(self) -> RawClient:
         """A connection, as soon as the broker is up. Raises Stopped."""
@@ -110,13 +113,19 @@ class Arena:
 
 
 class Load(threading.Thread):
-    """A client; ``work`` does one step after the other until the arena is stopping."""
+    """A client; ``work`` does one step after the other until the arena is stopping.
+
+    ``burst`` is how many steps it takes in a fraction of a second.
+    """
+
+    burst = 1
 
     def __init__(self, arena: Arena, name: str, seed: int) -> None:
         super().__init__(name=name, daemon=True)
         self.arena = arena
         self.random = random.Random(f"{seed}-{name}")
         self.client: RawClient | None = None
+        self.progress = 0
 
     def run(self) -> None:
         try:
@@ -192,6 +201,8 @@ class Sent:
 class IdempotentProducer(Load):
     """Keeps five batches on their way to one partition."""
 
+    burst = 60
+
     def __init__(self, arena: Arena, seed: int, topic: str, partition: int) -> None:
         super().__init__(arena, f"producer-{topic}-{partition}", seed)
         self.topic, self.partition = topic, partition
@@ -238,7 +249,7 @@ class IdempotentProducer(Load):
             sent.offset = partition.base_offset
             self.pending.popleft()
             self.acknowledged.append(sent)
-            self.arena.acknowledged()
+            self.arena.acknowledged(self)
 
     def send(self, sent: Sent) -> None:
         assert self.client is not None
@@ -293,6 +304,7 @@ class IdempotentProducer(Load):
 class OffsetCommitter(Load):
     """Commits ever higher offsets for a group without members."""
 
+    burst = 40
     group = "offsets-group"
 
     def __init__(self, arena: Arena, seed: int, topic: str) -> None:
@@ -329,7 +341,7 @@ class OffsetCommitter(Load):
             )
             assert len(response.topics) == 1
             self.acknowledged = self.sent
-            self.arena.acknowledged()
+            self.arena.acknowledged(self)
 
     def check(self) -> None:
         """What was acknowledged last is there, or what was sent behind it."""
@@ -378,6 +390,8 @@ class TransactionalProducer(Load):
     every transaction (KIP-890).
     """
 
+    burst = 5
+
     def __init__(
         self, arena: Arena, seed: int, topic: str, offsets_topic: str, version: int
     ) -> None:
@@ -400,7 +414,7 @@ class TransactionalProducer(Load):
         while not self.arena.stopping.is_set():
             self.number += 1
             self.transaction(self.number)
-            self.arena.acknowledged()
+            self.arena.acknowledged(self)
 
     def begin_epoch(self) -> None:
         answer = self.insist(
@@ -582,6 +596,8 @@ def committed_values(batches: Iterable[DiskBatch]) -> list[bytes]:
 class ConfluentProducer(Load):
     """librdkafka's idempotent producer, which reconnects by itself."""
 
+    burst = 100
+
     def __init__(self, arena: Arena, seed: int, topic: str) -> None:
         super().__init__(arena, "confluent", seed)
         self.topic = topic
@@ -594,7 +610,7 @@ class ConfluentProducer(Load):
             self.errors.append(str(error))
             return
         self.acknowledged[message.value()] = message.offset()
-        self.arena.acknowledged()
+        self.arena.acknowledged(self)
 
     def work(self) -> None:
         producer = confluent_kafka.Producer(

@@ -98,7 +98,8 @@ class Torture:
                 self.process.kill()
 
     def round(self, number: int) -> None:
-        self.arena.wait_for_acks(self.arena.acks + self.random.randrange(1, 150))
+        load = self.random.choice(self.loads)
+        self.arena.wait_for_progress(load, self.random.randrange(1, load.burst + 1))
         kind = self.random.random()
         self.arena.set_up(False)
         if kind < 0.15:
@@ -116,7 +117,7 @@ class Torture:
         self.arena.set_up(True)
         if number % CHECK_EVERY == 0:
             self.say(
-                f"round {number}: {self.arena.acks} acknowledgements, "
+                f"round {number}: {self.arena.acks} steps, "
                 f"{len(self.damage.done)} times damaged"
             )
             self.check_contents()
@@ -229,7 +230,7 @@ def main() -> None:
         torture.run()
     print(
         f"{options.rounds} rounds in {time.monotonic() - began:.0f} s: "
-        f"{torture.arena.acks} acknowledgements, {len(torture.damage.done)} times damaged, "
+        f"{torture.arena.acks} steps, {len(torture.damage.done)} times damaged, "
         "nothing lost, nothing twice"
     )
 
