@@ -92,6 +92,23 @@ def test_an_append_that_does_not_fit(tmp_path: Path, room: int, fsync: str) -> N
     assert setting.warnings == []
 
 
+@pytest.mark.parametrize("room", [0, 10, 65_000, 66_000, 150_000, 299_000])
+def test_a_large_append_that_does_not_fit(setting: Setting, room: int) -> None:
+    """It is written by pieces."""
+    log = setting.open()
+    log.append(batch(b"small"))
+    large = [os.urandom(300_000), os.urandom(300_000)]
+    with largest_file(log.size + room), refused(ErrorCode.KAFKA_STORAGE_ERROR):
+        log.append(batch(large[0]))
+    assert os.path.getsize(log.active.file(".log")) == log.size
+    for value in large:
+        log.append(batch(value))
+    assert values_of(log) == [b"small", *large]
+    log = setting.crash(log)
+    assert values_of(log) == [b"small", *large]
+    assert setting.warnings == []
+
+
 def test_indexes_that_do_not_fit_are_written_later(setting: Setting) -> None:
     log = setting.open(LogConfig(index_interval_bytes=0))
     with largest_file(1000):

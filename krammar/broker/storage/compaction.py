@@ -282,7 +282,7 @@ class Compaction:
                 if data is not None:
                     written = header_at(data, 0, new.size)
                     assert written is not None
-                    new.append((data,), len(data))
+                    new.append(b"", memoryview(data))
                     new.note(written)
                 yield
             for entry in segment.transactions.entries:

@@ -288,11 +288,8 @@ class PartitionLog(LogReader):
             segment.transactions  # noqa: B018  read before anything is written: nothing fails later
             header.position = segment.size
             segment.append(
-                (
-                    _PREFIX.pack(offset, header.batch_length, leader_epoch),
-                    memoryview(data)[_PREFIX_END:],
-                ),
-                size,
+                _PREFIX.pack(offset, header.batch_length, leader_epoch),
+                memoryview(data)[_PREFIX_END:],
             )
             if self._sync_always:
                 try:

@@ -19,6 +19,7 @@ from krammar.broker.storage.files import (
     TRANSACTION_INDEX,
     create,
     stem,
+    write_fully,
 )
 from krammar.broker.storage.headers import (
     FRAME,
@@ -39,6 +40,10 @@ INT32_MAX = 0x7FFFFFFF
 _CHUNK = 16 * 1024
 _SCAN_CHUNK = 64 * 1024
 _VERIFY_CHUNK = 1 << 20
+# Written at once. The kernel takes larger pieces in larger pages, which it has to find first: in a
+# virtual machine, whose host backs memory when it is first used, 1 MB takes 3 ms then, and 0.3 ms by
+# pieces that fit into pages freed before. Elsewhere they cost next to nothing.
+_PIECE = 64 * 1024
 
 
 class Damage(Exception):
@@ -235,24 +240,25 @@ class Segment:
 
     # Writing.
 
-    def append(self, parts: Sequence[bytes | memoryview], size: int) -> None:
-        """Write ``parts``, of ``size`` bytes together, behind all else. What could not be written in
+    def append(self, start: bytes, rest: bytes | memoryview) -> None:
+        """Write ``start``, which is short, and ``rest`` behind all else. What could not be written in
         full is cut off again. Raises OSError."""
         fd = self.fd
         position = self.size
         if self._torn:
             os.ftruncate(fd, position)
             self._torn = False
+        behind = position + len(start)
+        at = -behind % _PIECE or _PIECE
         try:
-            written = os.pwritev(fd, parts, position)
-            if written < size:
-                rest = memoryview(b"".join(parts))
-                while written < size:
-                    written += os.pwrite(fd, rest[written:], position + written)
+            write_fully(fd, b"".join((start, rest[:at])), position)
+            while at < len(rest):
+                write_fully(fd, rest[at : at + _PIECE], behind + at)
+                at += _PIECE
         except OSError:
             self.cut_back()
             raise
-        self.size = position + size
+        self.size = behind + len(rest)
 
     def cut_back(self) -> None:
         """Take away what the file has behind ``size``; later, where that fails too."""
