@@ -63,12 +63,13 @@ def _keep_freed_memory() -> None:
     """Let glibc keep a few megabytes that were freed instead of returning them to the system at once.
 
     Each frame of a megabyte is allocated, filled and freed again; with glibc's defaults its pages come
-    from the system each time: 900 µs to read such a frame, with these settings 46 µs.
+    from the system each time: 900 µs to read such a frame, with these settings 50 µs. More than this
+    only keeps memory: after a million small records the process is a fifth smaller than with 16 MB.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_TRIM_THRESHOLD, 16 << 20)
-        mallopt(_M_MMAP_THRESHOLD, 8 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 4 << 20)
+        mallopt(_M_MMAP_THRESHOLD, 4 << 20)
 
 
 _M_TRIM_THRESHOLD = -1
