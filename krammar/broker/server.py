@@ -9,6 +9,7 @@ is bounded: one frame that is being read, one response that is being sent.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
 import ssl
@@ -41,6 +42,8 @@ log = logging.getLogger("krammar.broker")
 RECEIVE_SIZE = 256 * 1024
 # A response waits in the transport until the client takes it; above this no further request is begun.
 WRITE_HIGH_WATER = 64 * 1024
+# How long a stop waits for clients to take their last responses.
+DRAIN_SECONDS = 1.0
 # Before authentication nothing needs more: Kafka's default for sasl.server.max.receive.size.
 MAX_HANDSHAKE_FRAME = 524288
 
@@ -56,6 +59,7 @@ class Server:
         self.scratch = memoryview(bytearray(RECEIVE_SIZE))
         self._servers: list[asyncio.Server] = []
         self._idle_sweep: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Event | None = None
 
     async def listen(self, listener: Listener, tls: ssl.SSLContext | None) -> list[tuple[str, int]]:
         """Open a listener; the addresses that it is bound to. Raises OSError."""
@@ -82,6 +86,11 @@ class Server:
                 connection.close()
         self._idle_sweep = self.broker.call_later(max(1.0, min(limit, 60.0)), self.sweep_idle)
 
+    def disconnected(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self._drained is not None and not self.connections:
+            self._drained.set()
+
     async def close(self) -> None:
         """Stop listening and close all connections."""
         if self._idle_sweep is not None:
@@ -93,9 +102,16 @@ class Server:
             if connection.task is not None:
                 connection.task.cancel()
                 tasks.append(connection.task)
-            connection.abort()
+            connection.close()
         if tasks:
             await asyncio.gather(*tasks, return_exceptions=True)
+        # What has been answered still goes out, unless the client does not take it.
+        if self.connections:
+            self._drained = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._drained.wait(), DRAIN_SECONDS)
+        for connection in list(self.connections):
+            connection.abort()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()
@@ -149,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
         self.server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.server.connections.discard(self)
+        self.server.disconnected(self)
         # A request that is under way goes on: a member that has asked to join a group stays in it until
         # its session times out, and what has begun to be written is written. Its answer goes nowhere.
 

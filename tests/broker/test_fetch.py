@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 from uuid import UUID
@@ -14,6 +15,7 @@ from kafka_wire import (
     DeleteTopicsRequest,
     DeleteTopicsRequestTopic,
     ErrorCode,
+    FetchRequest,
     FetchRequestForgottenTopicsData,
     FetchRequestTopicPartition,
     OffsetForLeaderEpochRequest,
@@ -22,6 +24,8 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
+from krammar.broker.apis import handler
+from krammar.broker.session import Session
 from krammar.wire.records import Record, encode_batch, read_headers
 from tests.broker.requests import (
     batch,
@@ -33,7 +37,7 @@ from tests.broker.requests import (
     produce,
     produce_request,
 )
-from tests.broker.support import RawClient
+from tests.broker.support import PATIENCE, RawClient
 
 
 @pytest.mark.parametrize("version", range(4, 19))
@@ -384,3 +388,21 @@ def test_what_is_not_committed_is_not_looked_up_for_who_reads_the_committed(
     assert look_up(now + 1, 1) == (-1, -1)
     assert look_up(now, 1) == (now, 0)
     assert look_up(-1, 1) == (-1, 1)
+
+
+def test_what_comes_between_reading_and_waiting_is_not_missed(
+    broker: Broker, client: RawClient
+) -> None:
+    create_topic(client, "t")
+
+    async def fetch_while_another_produces() -> Any:
+        session = Session(broker.config.listeners[0], "127.0.0.1", "test")
+        request = fetch_request([("t", 0, 0)], max_wait_ms=600_000, min_bytes=1)
+        answer = handler(FetchRequest.api_key)(broker, session, request, 12)
+        log = broker.logs.get("t", 0)
+        assert log is not None
+        log.append(batch(b"x"))
+        return await asyncio.wait_for(answer, PATIENCE)
+
+    running = asyncio.run_coroutine_threadsafe(fetch_while_another_produces(), broker.loop)
+    assert running.result().responses[0].partitions[0].high_watermark == 1

@@ -82,6 +82,7 @@ async def _wait(
 
     for log, _ in waiting:
         log.watchers.add(changed)
+    changed()  # this runs a turn of the loop after the logs were read
     timer = broker.call_later(request.max_wait_ms / 1000, time_is_over)
     try:
         await done
