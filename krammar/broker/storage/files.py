@@ -27,7 +27,6 @@ SWAP = ".swap"
 # Behind the name of a partition's folder.
 DELETE_SUFFIX = "-delete"
 STRAY_SUFFIX = "-stray"
-FUTURE_SUFFIX = "-future"
 
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"

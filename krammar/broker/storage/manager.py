@@ -43,7 +43,7 @@ LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 
-_PARTITION = re.compile(r"(.+)-(\d+)")
+_PARTITION = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 _MARKED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 
 
@@ -142,7 +142,6 @@ class LogManager:
         dirs: Sequence[Path],
         *,
         fsync: str = "interval",
-        flush_interval_ms: int = 1000,
         now_ms: Callable[[], int] = system_ms,
         warn: Callable[[str], None] | None = None,
         producer_expiry_ms: int = 86_400_000,

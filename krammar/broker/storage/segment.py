@@ -6,7 +6,6 @@ import contextlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from kafka_wire import AbortedTxn
 
@@ -466,7 +465,3 @@ def segment_bases(names: Sequence[str]) -> list[int]:
         and name[:20].isdecimal()
         and (base := int(name[:20])) <= INT64_MAX - INT32_MAX
     )
-
-
-def path_of(folder: Path, offset: int, ending: str) -> Path:
-    return folder / f"{stem(offset)}{ending}"
