@@ -46,6 +46,9 @@ log = logging.getLogger("krammar.broker")
 
 T = TypeVar("T")
 
+# For so long compaction holds up everything else, and then pauses for as long.
+_COMPACTION_SLICE_MS = 20
+
 
 class Broker:
     """A broker of one node.
@@ -111,6 +114,7 @@ class Broker:
                     "group.initial.rebalance.delay.ms": "0",
                     "offsets.topic.num.partitions": "1",
                     "transaction.state.log.num.partitions": "1",
+                    **({"krammar.fsync": "never"} if temporary else {}),
                     **(properties or {}),
                 }
             )
@@ -179,6 +183,7 @@ class Broker:
             raise
         self._server.sweep_idle()
         self.call_later(config.log_retention_check_interval_ms / 1000, self._maintain)
+        self.call_later(config.log_cleaner_backoff_ms / 1000, self._compact)
         if config.fsync == "interval":
             self.call_later(config.fsync_interval_ms / 1000, self._flush)
 
@@ -261,6 +266,16 @@ class Broker:
         except Exception:
             log.exception("upkeep of the logs failed; it is tried again")
         self.call_later(self.config.log_retention_check_interval_ms / 1000, self._maintain)
+
+    def _compact(self) -> None:
+        more = False
+        if self.config.log_cleaner_enable:
+            try:
+                more = self.logs.compact(self.now_ms(), budget_ms=_COMPACTION_SLICE_MS)
+            except Exception:
+                log.exception("compaction failed; it is tried again")
+        pause = _COMPACTION_SLICE_MS if more else self.config.log_cleaner_backoff_ms
+        self.call_later(pause / 1000, self._compact)
 
     def _flush(self) -> None:
         try:

@@ -22,6 +22,7 @@ def run(config: BrokerConfig, write: Callable[[str], None], started: float) -> N
     Raises BrokerError and ConfigError where the broker cannot start.
     """
     _keep_freed_memory()
+    _allow_open_files()
     logging.basicConfig(
         stream=sys.stderr,
         format="%(asctime)s %(levelname)s %(message)s",
@@ -70,6 +71,15 @@ def _keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_TRIM_THRESHOLD, 4 << 20)
         mallopt(_M_MMAP_THRESHOLD, 4 << 20)
+
+
+def _allow_open_files() -> None:
+    """Raise the limit to what the system allows: each partition in use has a file open."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # not a Unix, or not allowed
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 _M_TRIM_THRESHOLD = -1

@@ -17,6 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import kafka_wire
+from kafka_wire import ApiKey
 
 from krammar.broker import apis
 from krammar.broker.errors import CloseConnection
@@ -44,8 +45,9 @@ RECEIVE_SIZE = 256 * 1024
 WRITE_HIGH_WATER = 64 * 1024
 # How long a stop waits for clients to take their last responses.
 DRAIN_SECONDS = 1.0
-# Before authentication nothing needs more: Kafka's default for sasl.server.max.receive.size.
-MAX_HANDSHAKE_FRAME = 524288
+# The largest frame of anything but Produce, in bytes: a few megabytes of topic names are millions of
+# objects, which hold up everybody while they are decoded.
+MAX_PLAIN_FRAME = 16 << 20
 
 
 class Server:
@@ -82,7 +84,7 @@ class Server:
             return
         now = asyncio.get_running_loop().time()
         for connection in list(self.connections):
-            if now - connection.last_active > limit and not connection.busy:
+            if now - connection.last_active > limit:
                 connection.close()
         self._idle_sweep = self.broker.call_later(max(1.0, min(limit, 60.0)), self.sweep_idle)
 
@@ -160,14 +162,16 @@ class Connection(asyncio.BufferedProtocol):
         )
         self.broker.begin_session(self.session, transport)
         if not self.session.authenticated:
-            self.wire.max_frame = min(MAX_HANDSHAKE_FRAME, self.wire.max_frame)
+            limit = self.broker.config.sasl_server_max_receive_size
+            self.wire.max_frame = min(limit, self.wire.max_frame)
         self.last_active = self.broker.loop.time()
         self.server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.disconnected(self)
         # A request that is under way goes on: a member that has asked to join a group stays in it until
-        # its session times out, and what has begun to be written is written. Its answer goes nowhere.
+        # its session times out. Its answer goes nowhere.
+        self._hurry()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.server.scratch
@@ -183,7 +187,13 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         # Nothing more comes, but what came is still answered.
         self._ended = True
-        return self.busy or self._blocked
+        self._hurry()
+        # TLS has no half-closed connections.
+        return (self.busy or self._blocked) and not self.listener.tls
+
+    def _hurry(self) -> None:
+        if self.session.hurry is not None:
+            self.session.hurry()
 
     def pause_writing(self) -> None:
         self._blocked = True
@@ -225,7 +235,11 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._pause()
             return
-        if self._ended:
+        if self.wire.expected > MAX_PLAIN_FRAME and self.wire.next_api_key != ApiKey.PRODUCE:
+            self._refuse(
+                f"a request of {self.wire.expected} bytes: only Produce has more than {MAX_PLAIN_FRAME}"
+            )
+        elif self._ended:
             self.close()
         elif self._paused:
             self._paused = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ class Session:
     ``principal``      ``User:name`` behind authentication, else ``User:ANONYMOUS``
     ``authenticated``  whether anything but the handshake is served
     ``sasl``           the authentication under way on a SASL listener
+    ``hurry``          of a request that waits for something to happen: ends the wait, because the client
+                       has gone
     ``expires_at``     milliseconds since 1970 at which the login has to be renewed (KIP-368), or None
     """
 
@@ -32,4 +35,5 @@ class Session:
     principal: str = ANONYMOUS
     authenticated: bool = True
     sasl: Any = None
+    hurry: Callable[[], None] | None = None
     expires_at: int | None = None

@@ -29,7 +29,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
-from krammar.wire.framing import MAX_FRAME, Buffer, FrameReader, join_frame
+from krammar.wire.framing import MAX_FRAME, PREFIX, Buffer, FrameReader, join_frame
 from krammar.wire.package import Package, package_of
 
 # Only ApiVersions is treated in a way of its own: it is what a client asks before it can know which
@@ -240,6 +240,11 @@ class _Connection:
         return self._frames.buffered
 
     @property
+    def expected(self) -> int:
+        """The bytes of the frame whose beginning is there, prefix included; 4 until that is whole."""
+        return self._frames.expected
+
+    @property
     def max_frame(self) -> int:
         """The largest frame that is accepted, in bytes; it can be changed between frames."""
         return self._frames.max_frame
@@ -303,6 +308,11 @@ class ServerConnection(_Connection):
             )
         self._waiting.append(event)
         return event
+
+    @property
+    def next_api_key(self) -> int | None:
+        """The api key of the request whose beginning is there; None until that is known."""
+        return _int(self._frames.peek(PREFIX + 2), PREFIX, PREFIX + 2)
 
     def next_raw(self) -> bytes | None:
         """The next frame as it is, for what stands between requests: the tokens that follow

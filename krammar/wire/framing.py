@@ -114,6 +114,10 @@ class FrameReader:
             self._begin = end
         return frame
 
+    def peek(self, size: int) -> bytes:
+        """The first bytes that no frame was made of yet, prefix included; fewer where fewer came."""
+        return bytes(self._buffer[self._begin : self._begin + size])
+
     @property
     def buffered(self) -> int:
         """The bytes, prefixes included, that no frame was made of yet."""

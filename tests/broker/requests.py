@@ -19,8 +19,8 @@ from kafka_wire import (
     ListOffsetsRequestTopic,
     ListOffsetsRequestTopicPartition,
     ProduceRequest,
-    ProduceRequestTopicDataPartitionData,
     ProduceRequestTopicData,
+    ProduceRequestTopicDataPartitionData,
 )
 
 from krammar.wire.records import Record, encode_batch

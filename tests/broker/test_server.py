@@ -323,3 +323,31 @@ def test_a_topic_whose_logs_cannot_be_made_is_not_there(broker: Broker, client: 
 def test_there_are_no_quotas(client: RawClient, version: int) -> None:
     response = client.call(DescribeClientQuotasRequest(), version)
     assert (response.error_code, response.entries) == (ErrorCode.NONE, [])
+
+
+def test_only_produce_may_be_large(
+    broker: Broker, client: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_topic(client, "t", max_message_bytes=str(30 << 20))
+    assert produce(client, "t", batch(bytes(20 << 20))).error_code == ErrorCode.NONE
+    with RawClient(broker.port) as other:
+        # The length and the beginning of a Metadata request are enough.
+        other.socket.sendall(bytes.fromhex("01000001 0003 000c"))
+        assert closed(other)
+    assert "only Produce has more" in caplog.text
+
+
+def test_a_fetch_ends_with_its_connection(broker: Broker) -> None:
+    def watchers() -> int:
+        log = broker.logs.get("t", 0)
+        assert log is not None
+        return len(log.watchers)
+
+    with RawClient(broker.port) as client, RawClient(broker.port) as other:
+        create_topic(other, "t")
+        client.send(fetch_request([("t", 0, 0)], max_wait_ms=2**31 - 1, min_bytes=1), 12)
+        while broker.call(watchers) == 0:
+            pass
+        client.close()
+        while broker.call(watchers):
+            pass

@@ -285,7 +285,7 @@ def test_compaction_is_done_by_the_way(managers: Managers) -> None:
         log.append(batch(b"%d" % number, key=b"%d" % (number % 7)))
     log.roll()
     rounds = 1
-    while manager.maintain(NOW, budget_ms=0):
+    while manager.compact(NOW, budget_ms=0):
         rounds += 1
         assert len(values_of(log)) in (100, 7)
     assert rounds > 100
@@ -305,16 +305,16 @@ def test_closing_in_the_middle_of_a_round(managers: Managers) -> None:
         log.append(batch(b"%d" % number, key=b"k"))
     log.roll()
     for _ in range(30):
-        assert manager.maintain(NOW, budget_ms=0)
+        assert manager.compact(NOW, budget_ms=0)
     assert [name for name in managers.names("t-0") if name.endswith(".cleaned")]
     manager.close()
     assert not [name for name in managers.names("t-0") if name.endswith(".cleaned")]
     manager = managers.start()
     log = opened(manager, COMPACT)
     assert len(values_of(log)) == 20
-    manager.maintain(NOW, budget_ms=0)
+    manager.compact(NOW, budget_ms=0)
     manager.delete("t", 0)
-    assert not manager.maintain(NOW)
+    assert not manager.compact(NOW)
     assert managers.warnings == []
 
 
@@ -328,7 +328,7 @@ def test_a_log_that_cannot_be_compacted_is_left_alone(managers: Managers) -> Non
         file.seek(log.segments[0].size - 5)
         file.write(b"\xff\xff\xff\xff")
     for _ in range(3):
-        assert not manager.maintain(NOW)
+        assert not manager.compact(NOW)
     assert len(managers.warnings) == 1
     assert "compaction failed" in managers.warnings[0]
     log.append(batch(b"more", key=b"k"))

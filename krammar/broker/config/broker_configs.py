@@ -171,7 +171,6 @@ _define(
     at_least(0),
     "How many milliseconds compaction rests when there is nothing to compact.",
     mode=CLUSTER_WIDE,
-    effect=False,
 )
 _define(
     "log.cleaner.delete.retention.ms",
@@ -187,7 +186,6 @@ _define(
     "true",
     None,
     "Whether logs with cleanup.policy=compact are compacted.",
-    effect=False,
 )
 _define(
     "log.cleaner.max.compaction.lag.ms",
@@ -471,7 +469,6 @@ _define(
     "524288",
     None,
     "The largest message that a client may send before it has logged in.",
-    effect=False,
 )
 _define(
     "socket.listen.backlog.size",

@@ -45,11 +45,12 @@ def fetch(
     answers, size, waiting = _read(broker, request, context)
     if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
         return _response(context, answers, by_id)
-    return _wait(broker, request, context, waiting, by_id)
+    return _wait(broker, session, request, context, waiting, by_id)
 
 
 async def _wait(
     broker: Broker,
+    session: Session,
     request: FetchRequest,
     context: FetchContext,
     waiting: list[tuple[PartitionLog, int]],
@@ -83,11 +84,13 @@ async def _wait(
     for log, _ in waiting:
         log.watchers.add(changed)
     changed()  # this runs a turn of the loop after the logs were read
+    session.hurry = time_is_over
     timer = broker.call_later(request.max_wait_ms / 1000, time_is_over)
     try:
         await done
     finally:
         timer.cancel()
+        session.hurry = None
         for log, _ in waiting:
             log.watchers.discard(changed)
     answers, _, _ = _read(broker, request, context)

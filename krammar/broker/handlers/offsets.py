@@ -129,7 +129,13 @@ def offset_for_leader_epoch(
             response = OffsetForLeaderEpochResponseTopicPartition(partition=part.partition)
             try:
                 log = partition_of(broker, topic.topic, part.partition, part.current_leader_epoch)
-                response.leader_epoch, response.end_offset = log.epoch_end_offset(part.leader_epoch)
+                epoch = broker.cluster.topics[topic.topic].partitions[part.partition].leader_epoch
+                if part.leader_epoch == epoch:
+                    # Also where it has written nothing yet.
+                    found = epoch, log.end_offset
+                else:
+                    found = log.epoch_end_offset(part.leader_epoch)
+                response.leader_epoch, response.end_offset = found
             except ApiError as error:
                 response.error_code = error.code
             partitions.append(response)

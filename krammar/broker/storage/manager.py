@@ -268,13 +268,9 @@ class LogManager:
             if log.topic == topic:
                 log.update_config(config)
 
-    def maintain(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
+    def maintain(self, now_ms: int | None = None) -> None:
         """One sweep: segments that are old enough are deleted, producers that were quiet for long are
-        forgotten, deleted files are removed, and logs are compacted for ``budget_ms`` milliseconds.
-
-        Returns whether compaction is in the middle of a round, so that ``compact`` should be called
-        soon again.
-        """
+        forgotten, and deleted files are removed."""
         now = self.environment.now_ms() if now_ms is None else now_ms
         for log in self:
             try:
@@ -284,17 +280,10 @@ class LogManager:
             log.producer_states.expire(now, self.environment.producer_expiry_ms)
             log.release()
         self._remove_due(now)
-        if self.environment.fsync != "interval":
-            # Nothing else moves on the point from which recovery has to begin.
-            try:
-                self.flush_in_background()
-            except OSError as error:
-                self.environment.warn(f"logs could not be written through to disk: {error}")
-        return self.compact(now, budget_ms=budget_ms)
 
     def compact(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
         """Compact logs, the dirtiest first, for ``budget_ms`` milliseconds of time. Returns whether
-        there is more to do."""
+        there is more to do, so that it should be called again soon."""
         now = self.environment.now_ms() if now_ms is None else now_ms
         until = time.monotonic() + budget_ms / 1000
         failed: set[PartitionLog] = set()
