@@ -64,11 +64,17 @@ def class_path(name: str) -> str:
 
 
 def java(
-    jars: str, main: str, *arguments: str, jvm: Sequence[str] = _TOOL_JVM, level: str = "warn"
+    jars: str,
+    main: str,
+    *arguments: str,
+    jvm: Sequence[str] = _TOOL_JVM,
+    level: str = "warn",
+    classes: Path | None = None,
 ) -> list[str]:
-    """The command for a main class; its log goes to standard error."""
+    """The command for a main class of the jars or of ``classes``; its log goes to standard error."""
     log = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"
-    return ["java", *jvm, log, "-cp", class_path(jars), main, *arguments]
+    path = class_path(jars) if classes is None else f"{classes}:{class_path(jars)}"
+    return ["java", *jvm, log, "-cp", path, main, *arguments]
 
 
 def tool(

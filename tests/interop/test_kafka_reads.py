@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from krammar.broker import BrokerConfig, cluster
 from tests.interop import content
 from tests.interop.apache import apache_kafka
 from tests.interop.conftest import AGAINST_APACHE, our_broker
@@ -63,12 +65,32 @@ def test_no_complaint(written: tuple[Path, dict[str, Any]], pattern: str, flags:
         assert sum(map(len, result.records.values())) > 0
 
 
-def test_a_metadata_snapshot_is_read(written: tuple[Path, dict[str, Any]]) -> None:
-    folder, _ = written
-    found = files(folder, "__cluster_metadata-0/*.checkpoint")
-    if not found:
-        pytest.skip("this folder has no snapshot of its metadata")
-    result = dump(folder, found, "--cluster-metadata-decoder")
+@pytest.fixture(scope="module")
+def with_snapshot(
+    written: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A copy of the folder whose metadata log has given way to a snapshot, as it does at 20 MB."""
+    if AGAINST_APACHE:
+        pytest.skip("it is about our broker's snapshots")
+    copy = tmp_path_factory.mktemp("snapshot") / "data"
+    shutil.copytree(written[0], copy)
+    settings = {"log.dirs": str(copy), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    config = BrokerConfig.defaults(**settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "SNAPSHOT_BYTES", 1)
+        metadata = cluster.ClusterMetadata.open(
+            copy, config, now_ms=lambda: int(time.time() * 1000), warn=print
+        )
+        # Any record is one too many now; this one says what is so already.
+        metadata.set_configs(2, "plain", {"max.message.bytes": "2000000"})
+        metadata.close()
+    assert files(copy, "__cluster_metadata-0/*.checkpoint")
+    return copy
+
+
+def test_a_metadata_snapshot_is_read(with_snapshot: Path) -> None:
+    found = files(with_snapshot, "__cluster_metadata-0/*.checkpoint")
+    result = dump(with_snapshot, found, "--cluster-metadata-decoder")
     assert result.complaints == []
     assert any(result.records.values())
 
@@ -101,11 +123,19 @@ def _size(data: bytes | None) -> int:
     return -1 if data is None else len(data)
 
 
-def test_kafka_starts_on_the_folder(written: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["log", "snapshot"])
+def test_kafka_starts_on_the_folder(
+    written: tuple[Path, dict[str, Any]],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    kind: str,
+) -> None:
     """And shows clients what our broker showed them."""
     if AGAINST_APACHE:
         pytest.skip("it does so in test_kafka_writes")
     folder, seen = written
+    if kind == "snapshot":
+        folder = request.getfixturevalue("with_snapshot")
     shutil.copytree(folder, tmp_path / "kafka")
     lazy = {"log.cleaner.backoff.ms": "600000"}
     with apache_kafka(tmp_path / "kafka", properties=lazy, standalone=False) as kafka:
