@@ -1,0 +1,456 @@
+"""The cluster: connections to its brokers, what is known of them, and whom to ask what."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from kafka_wire import (
+    CoordinatorType,
+    ErrorCode,
+    FindCoordinatorRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+
+from krammar.client.connection import Address, Connection, Pending, address_text, wait
+from krammar.client.deadline import Backoff, Deadline
+from krammar.client.errors import (
+    ClientError,
+    StateError,
+    TransportError,
+    UnreachableError,
+    describe,
+    kafka_error,
+)
+from krammar.client.metadata import Metadata, Node, Partition, Topic, TopicPartition
+from krammar.client.settings import Settings
+from krammar.client.tls import client_context
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+# Errors that say that the coordinator is another broker than we think.
+_OTHER_COORDINATOR = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_KIND = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
+
+
+class Cluster:
+    """The brokers of a cluster. Nothing is connected until it is needed.
+
+    Every operation ends with its deadline. What may succeed later is tried again with growing pauses:
+    lost connections, errors that Kafka marks as retriable, leaders and coordinators that moved.
+    Not for several threads at once.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.metadata = Metadata()
+        self._context = client_context(settings) if settings.tls else None
+        self._connections: dict[Address, Connection] = {}
+        self._failed: dict[Address, float] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    # Time.
+
+    def deadline(self, doing: str, timeout_ms: float | None = None) -> Deadline:
+        """``timeout_ms`` from now, ``default.api.timeout.ms`` unless given."""
+        limit = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return Deadline(limit, doing)
+
+    def backoff(self) -> Backoff:
+        s = self.settings
+        return Backoff(s.retry_backoff_ms, s.retry_backoff_max_ms, s.retries)
+
+    def retrying(self, deadline: Deadline, attempt: Callable[[], T]) -> T:
+        """The result of ``attempt``, which is called until it succeeds, trying is no use or the time is
+        over."""
+        backoff = self.backoff()
+        while True:
+            try:
+                return attempt()
+            except ClientError as error:
+                backoff.pause(deadline, error)
+
+    # Connections.
+
+    @property
+    def connections(self) -> list[Connection]:
+        """Those that are open."""
+        return [c for c in self._connections.values() if c.closed is None]
+
+    def _open(self, address: Address, deadline: Deadline) -> Connection:
+        if self._closed:
+            raise StateError("the client is closed")
+        connection = self._connections.get(address)
+        if connection is not None:
+            if connection.usable:
+                return connection
+            del self._connections[address]
+        try:
+            connection = Connection(address, self.settings, deadline, self._context)
+        except TransportError:
+            self._failed[address] = time.monotonic()
+            raise
+        self._failed.pop(address, None)
+        self._connections[address] = connection
+        return connection
+
+    def node(self, node_id: int, deadline: Deadline) -> Connection:
+        """The connection to a broker. Raises TransportError, AuthenticationError, …; UnreachableError
+        for one that is not known."""
+        node = self.metadata.nodes.get(node_id)
+        if node is None:
+            raise TransportError(f"broker {node_id}", "its address is not known")
+        return self._open((node.host, node.port), deadline)
+
+    def any(self, deadline: Deadline) -> Connection:
+        """The connection to some broker: one that is open, else to one that is known, else to one of
+        ``bootstrap.servers``. Raises UnreachableError where none of them can be reached."""
+        # Copied: what is closed meanwhile goes.
+        for connection in sorted(self._connections.values(), key=lambda c: c.in_flight):
+            if connection.usable:
+                return connection
+        known: list[Address] = [(n.host, n.port) for n in self.metadata.nodes.values()]
+        random.shuffle(known)
+        candidates = list(dict.fromkeys([*known, *self.settings.bootstrap_servers]))
+        candidates.sort(key=lambda address: self._failed.get(address, 0.0))
+        tried: dict[str, str] = {}
+        for index, address in enumerate(candidates):
+            # Each gets its share, so that one that does not answer leaves time for the others.
+            share = deadline.left_ms / (len(candidates) - index)
+            try:
+                return self._open(address, Deadline(share, deadline.doing))
+            except TransportError as error:
+                name = address_text(address)
+                tried[name] = str(error).removeprefix(f"{name}: ")
+        raise UnreachableError(tried)
+
+    # Requests.
+
+    def send(
+        self,
+        connection: Connection,
+        request: Any,
+        deadline: Deadline,
+        *,
+        low: int = 0,
+        high: int = 32767,
+        extra_ms: int = 0,
+        expect_response: bool = True,
+    ) -> Pending:
+        """Queue a request on a connection; it expires after ``request.timeout.ms`` and ``extra_ms``."""
+        throttled = connection.throttled_until - time.monotonic()
+        if throttled > 0:
+            time.sleep(min(throttled, deadline.left))
+        limit = self.settings.request_timeout_ms + extra_ms
+        return connection.send(
+            request,
+            low=low,
+            high=high,
+            timeout_ms=min(limit, max(1, deadline.left_ms)),
+            expect_response=expect_response,
+        )
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something comes on one of the connections that requests are under way on."""
+        wait([c for c in self._connections.values() if c.in_flight], seconds)
+
+    def wait_for(self, pending: Pending, deadline: Deadline) -> Any:
+        """The response. Raises what the connection does, and DeadlineError."""
+        while not pending.done:
+            deadline.check()
+            self.wait(deadline.left)
+        return pending.result()
+
+    def call(
+        self,
+        request: Any,
+        deadline: Deadline,
+        *,
+        node_id: int | None = None,
+        low: int = 0,
+        high: int = 32767,
+        check: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """Ask a broker, or any. ``check`` raises what is wrong with the response; what is retriable is
+        tried again."""
+
+        def attempt() -> Any:
+            connection = self.any(deadline) if node_id is None else self.node(node_id, deadline)
+            response = self.wait_for(
+                self.send(connection, request, deadline, low=low, high=high), deadline
+            )
+            if check is not None:
+                check(response)
+            return response
+
+        return self.retrying(deadline, attempt)
+
+    def call_controller(
+        self,
+        request: Any,
+        deadline: Deadline,
+        check: Callable[[Any], None] | None = None,
+        *,
+        low: int = 0,
+        high: int = 32767,
+    ) -> Any:
+        """Ask the controller, or the broker that stands for it."""
+
+        def attempt() -> Any:
+            controller = self.metadata.controller_id
+            if controller not in self.metadata.nodes:
+                self._refresh_once([], deadline, auto_create=False)
+                controller = self.metadata.controller_id
+            try:
+                connection = (
+                    self.node(controller, deadline) if controller >= 0 else self.any(deadline)
+                )
+                pending = self.send(connection, request, deadline, low=low, high=high)
+                response = self.wait_for(pending, deadline)
+                if check is not None:
+                    check(response)
+            except ClientError as error:
+                if error.retriable:
+                    self.metadata.controller_id = -1
+                    self.metadata.nodes.pop(controller, None)
+                raise
+            return response
+
+        return self.retrying(deadline, attempt)
+
+    # Metadata.
+
+    def _refresh_once(
+        self, names: Iterable[str] | None, deadline: Deadline, *, auto_create: bool
+    ) -> list[Topic]:
+        connection = self.any(deadline)
+        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=auto_create)
+        response = self.wait_for(self.send(connection, request, deadline), deadline)
+        if response.error_code:
+            if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+                self._rebootstrap()
+                raise TransportError(str(connection), "the broker belongs to another cluster now")
+            raise kafka_error(response.error_code, "Metadata")
+        if not response.brokers:
+            raise TransportError(str(connection), "the broker knows of no brokers")
+        return self.metadata.update(response, time.monotonic())
+
+    def _rebootstrap(self) -> None:
+        """Begin again with ``bootstrap.servers`` (KIP-1102)."""
+        self.metadata = Metadata()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        self._coordinators.clear()
+
+    def refresh(
+        self, names: Iterable[str] | None, deadline: Deadline, *, auto_create: bool | None = None
+    ) -> list[Topic]:
+        """Ask for topics, all of them with None. Errors of single topics are left in them."""
+        names = None if names is None else list(names)
+        create = self.settings.allow_auto_create_topics if auto_create is None else auto_create
+        return self.retrying(
+            deadline, lambda: self._refresh_once(names, deadline, auto_create=create)
+        )
+
+    def _is_fresh(self, name: str) -> bool:
+        read_at = self.metadata.read_at.get(name)
+        limit = self.settings.metadata_max_age_ms / 1000
+        return read_at is not None and time.monotonic() - read_at < limit
+
+    def update_topics(
+        self, names: Iterable[str], deadline: Deadline, *, auto_create: bool | None = None
+    ) -> None:
+        """Ask, once, for those of the topics that are not known or too old. Raises TransportError."""
+        stale = [name for name in dict.fromkeys(names) if not self._is_fresh(name)]
+        if stale:
+            create = self.settings.allow_auto_create_topics if auto_create is None else auto_create
+            for topic in self._refresh_once(stale, deadline, auto_create=create):
+                if topic.error is not None and not topic.error.retriable:
+                    raise topic.error
+
+    def topic(self, name: str, deadline: Deadline, *, auto_create: bool | None = None) -> Topic:
+        """A topic, with all that is known of it. Raises UnknownTopicOrPartition, …"""
+
+        def attempt() -> Topic:
+            if not self._is_fresh(name):
+                create = (
+                    self.settings.allow_auto_create_topics if auto_create is None else auto_create
+                )
+                for topic in self._refresh_once([name], deadline, auto_create=create):
+                    if topic.error is not None:
+                        raise topic.error
+            found = self.metadata.topics.get(name)
+            if found is None:
+                raise kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+            return found
+
+        return self.retrying(deadline, attempt)
+
+    def partition(self, at: TopicPartition) -> Partition:
+        """What is known of a partition. Raises UnknownTopicOrPartition and LeaderNotAvailable."""
+        topic = self.metadata.topics.get(at.topic)
+        found = None if topic is None else topic.partitions.get(at.partition)
+        if found is None:
+            raise kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(at))
+        if found.leader < 0:
+            raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, str(at))
+        return found
+
+    # Several partitions at once.
+
+    def by_leader(
+        self,
+        wanted: Mapping[TopicPartition, V],
+        deadline: Deadline,
+        *,
+        request: Callable[[dict[TopicPartition, V]], Any],
+        answers: Callable[[Any], Iterable[tuple[TopicPartition, int, T]]],
+        low: int = 0,
+        high: int = 32767,
+    ) -> dict[TopicPartition, T]:
+        """Ask the leaders of all partitions at the same time, until there is an answer for each.
+
+        ``request`` makes the request for those that one broker leads; ``answers`` takes the response
+        apart to partition, error code and result. Raises the first error that is not retriable.
+        """
+        left = dict(wanted)
+        results: dict[TopicPartition, T] = {}
+        backoff = self.backoff()
+        while left:
+            error = self._ask_leaders(left, results, deadline, request, answers, low, high)
+            if error is not None:
+                self.metadata.outdate({at.topic for at in left})
+                backoff.pause(deadline, error)
+        return results
+
+    def _ask_leaders(
+        self,
+        left: dict[TopicPartition, V],
+        results: dict[TopicPartition, T],
+        deadline: Deadline,
+        request: Callable[[dict[TopicPartition, V]], Any],
+        answers: Callable[[Any], Iterable[tuple[TopicPartition, int, T]]],
+        low: int,
+        high: int,
+    ) -> ClientError | None:
+        """One round; what has an answer goes from ``left`` to ``results``. Returns why others have not."""
+        failure: ClientError | None = None
+        try:
+            self.update_topics((at.topic for at in left), deadline)
+        except ClientError as error:
+            if not error.retriable:
+                raise
+            return error
+        groups: dict[int, dict[TopicPartition, V]] = {}
+        for at, value in left.items():
+            try:
+                groups.setdefault(self.partition(at).leader, {})[at] = value
+            except ClientError as error:
+                failure = error
+        pending = []
+        for leader, group in groups.items():
+            try:
+                connection = self.node(leader, deadline)
+                pending.append(self.send(connection, request(group), deadline, low=low, high=high))
+            except TransportError as error:
+                failure = error
+        for sent in pending:
+            try:
+                response = self.wait_for(sent, deadline)
+            except TransportError as error:
+                failure = error
+                continue
+            for at, code, result in answers(response):
+                if not code:
+                    results[at] = result
+                    left.pop(at, None)
+                else:
+                    refused = kafka_error(code, str(at))
+                    if not refused.retriable:
+                        raise refused
+                    failure = refused
+        if left and failure is None:
+            failure = TransportError("cluster", f"no answer for {', '.join(map(str, left))}")
+        return failure
+
+    # Coordinators.
+
+    def coordinator(self, kind: CoordinatorType, key: str, deadline: Deadline) -> int:
+        """The broker that coordinates a group or a transactional id; asked once, then remembered."""
+        known = self._coordinators.get((kind, key))
+        if known is not None and known in self.metadata.nodes:
+            return known
+        connection = self.any(deadline)
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
+        low = 0 if kind == CoordinatorType.GROUP else 1
+        found = self.wait_for(self.send(connection, request, deadline, low=low, high=5), deadline)
+        for answer in found.coordinators:
+            if answer.key == key:
+                found = answer
+        if found.error_code:
+            raise kafka_error(
+                found.error_code,
+                describe(f"coordinator of {_KIND[kind]} {key}", found.error_message),
+            )
+        self.metadata.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
+        self._coordinators[kind, key] = found.node_id
+        return int(found.node_id)
+
+    def forget_coordinator(self, kind: CoordinatorType, key: str) -> None:
+        """Ask anew next time."""
+        self._coordinators.pop((kind, key), None)
+
+    def call_coordinator(
+        self,
+        kind: CoordinatorType,
+        key: str,
+        request: Any,
+        deadline: Deadline,
+        check: Callable[[Any], None],
+        *,
+        low: int = 0,
+        high: int = 32767,
+    ) -> Any:
+        """Ask a coordinator. ``check`` raises what is wrong with the response; what is retriable is
+        tried again, with whoever is the coordinator then."""
+
+        def attempt() -> Any:
+            try:
+                connection = self.node(self.coordinator(kind, key, deadline), deadline)
+                pending = self.send(connection, request, deadline, low=low, high=high)
+                response = self.wait_for(pending, deadline)
+                check(response)
+            except ClientError as error:
+                code = getattr(error, "code", None)
+                if isinstance(error, TransportError) or code in _OTHER_COORDINATOR:
+                    self.forget_coordinator(kind, key)
+                raise
+            return response
+
+        return self.retrying(deadline, attempt)
+
+    def features(self, deadline: Deadline) -> dict[str, int]:
+        """The levels of the cluster's finalized features (KIP-584)."""
+        return self.retrying(deadline, lambda: self.any(deadline).features)
+
+    def disconnect(self, node_id: int) -> None:
+        """Drop the connection to a broker, if there is one."""
+        node = self.metadata.nodes.get(node_id)
+        if node is not None:
+            with suppress(KeyError):
+                self._connections.pop((node.host, node.port)).close()

@@ -1,0 +1,86 @@
+"""Deadlines, and the pauses between attempts."""
+
+from __future__ import annotations
+
+import random
+import time
+
+from kafka_wire import ErrorCode
+
+from krammar.client.errors import DeadlineError, KafkaError, UnreachableError, is_retriable
+
+# A broker may not know yet of a topic that another one has just created, so it is asked again, but
+# not for a whole minute.
+_UNKNOWN_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_UNKNOWN_TOPIC_ATTEMPTS = 4
+
+
+class Deadline:
+    """A moment ``timeout_ms`` milliseconds from now; ``doing`` names the operation in errors."""
+
+    __slots__ = ("at", "doing", "timeout_ms")
+
+    def __init__(self, timeout_ms: float, doing: str) -> None:
+        self.at = time.monotonic() + timeout_ms / 1000
+        self.timeout_ms = timeout_ms
+        self.doing = doing
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left, 0 at least."""
+        return max(0.0, self.at - time.monotonic())
+
+    @property
+    def left_ms(self) -> int:
+        return int(self.left * 1000)
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self.at
+
+    def error(self, last: BaseException | None = None) -> DeadlineError:
+        return DeadlineError(self.doing, self.timeout_ms, last)
+
+    def check(self, last: BaseException | None = None) -> None:
+        """Raises DeadlineError when the time is over."""
+        if self.over:
+            raise self.error(last)
+
+
+class Backoff:
+    """Pauses that double from one attempt to the next, up to a limit, each 20 % longer or shorter by
+    chance (KIP-580), so that clients that failed together do not come back together."""
+
+    def __init__(self, first_ms: int, most_ms: int, retries: int = 2**31 - 1) -> None:
+        self.first_ms = first_ms
+        self.most_ms = most_ms
+        self.retries = retries
+        self.attempts = 0
+
+    def next(self) -> float:
+        """The next pause, in seconds."""
+        pause = min(self.first_ms * 2.0 ** min(self.attempts, 30), max(self.most_ms, self.first_ms))
+        self.attempts += 1
+        return pause * random.uniform(0.8, 1.2) / 1000
+
+    def reset(self) -> None:
+        self.attempts = 0
+
+    def delay(self, deadline: Deadline, error: BaseException) -> float:
+        """How many seconds to wait before the next attempt. Raises ``error`` itself where another one
+        cannot help or ``retries`` are used up, and DeadlineError where the time is over before
+        (UnreachableError as it is). A topic that is not there ends it after a second or two."""
+        missing = isinstance(error, KafkaError) and error.code in _UNKNOWN_TOPIC
+        most = min(self.retries, _UNKNOWN_TOPIC_ATTEMPTS) if missing else self.retries
+        if not is_retriable(error) or self.attempts >= most:
+            raise error
+        seconds = self.next()
+        if seconds >= deadline.left:
+            if isinstance(error, UnreachableError | DeadlineError):
+                raise error
+            raise deadline.error(error) from error
+        return seconds
+
+    def pause(self, deadline: Deadline, error: BaseException) -> None:
+        """Sleep before the next attempt. Raises as ``delay`` does."""
+        time.sleep(self.delay(deadline, error))

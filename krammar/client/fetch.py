@@ -1,0 +1,523 @@
+"""Reading: many partitions at once, from several leaders at once.
+
+```python
+reader = Reader(cluster, {TopicPartition("orders", 0): 0}, until={TopicPartition("orders", 0): 100})
+for fetched in reader:
+    for record in fetched:
+        print(fetched.at, record.offset, record.value)
+```
+
+While the caller works on what came, the next request to each leader is under way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+from kafka_wire import (
+    ErrorCode,
+    FetchRequest,
+    FetchRequestTopic,
+    FetchRequestTopicPartition,
+    IsolationLevel,
+)
+
+from krammar.client.cluster import Cluster
+from krammar.client.connection import Pending
+from krammar.client.deadline import Backoff, Deadline
+from krammar.client.errors import (
+    ClientError,
+    CorruptBatchError,
+    OffsetOutOfRange,
+    StateError,
+    TruncatedError,
+    UnsupportedError,
+    kafka_error,
+)
+from krammar.client.metadata import NO_ID, TopicPartition
+from krammar.client.offsets import At, epoch_ends, group_topics, list_offsets
+from krammar.wire.errors import DecodeError
+from krammar.wire.record_format import Record
+from krammar.wire.records import ControlRecordType, RecordBatch, read_batches, read_headers
+
+_BY_ID = 13
+_FIRST_OFFSET = attrgetter("first_offset")
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What one response brought of a partition.
+
+    ``begin``, ``end``      the offsets that it covers: from ``begin`` up to but without ``end``
+    ``batches``             those with records to be seen, in order: no control batches, and no aborted
+                            ones with ``read_committed``. Records of the first may lie before
+                            ``begin``, and of the last behind ``end``; iterating leaves them out.
+    ``size``                bytes of batches that came over the network, hidden ones too
+    ``high_watermark``, ``last_stable_offset``, ``log_start_offset``  of the log; -1 if not known
+    """
+
+    at: TopicPartition
+    begin: int
+    end: int
+    batches: list[RecordBatch]
+    size: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+    def __iter__(self) -> Iterator[Record]:
+        """The records. Raises DecodeError for those that cannot be read."""
+        for batch in self.batches:
+            if batch.magic > 1 and batch.base_offset >= self.begin and batch.last_offset < self.end:
+                yield from batch
+                continue
+            for record in batch:
+                if self.begin <= record.offset < self.end:
+                    yield record
+
+
+@dataclass(slots=True, eq=False)
+class _Position:
+    """Where one partition is read next."""
+
+    at: TopicPartition
+    offset: int
+    end: int | None
+    # The leader's epoch that the last record was written in, and the one that it was checked against.
+    epoch: int = -1
+    checked: int = -1
+    replica: int = -1  # to be preferred to the leader (KIP-392)
+    failed: ClientError | None = None
+    retry_at: float = 0.0
+    trouble: tuple[Backoff, Deadline] | None = field(default=None)
+
+    @property
+    def wanted(self) -> bool:
+        return self.failed is None and (self.end is None or self.offset < self.end)
+
+
+class Reader:
+    """Reads partitions from their ``positions`` on, up to but without ``until`` where it names them.
+
+    Settings are the cluster's: ``isolation.level``, ``fetch.min.bytes``, ``fetch.max.bytes``,
+    ``fetch.max.wait.ms``, ``max.partition.fetch.bytes``, ``check.crcs``, ``client.rack``. ``epochs`` are the
+    leader epochs of the last records that were read before ``positions``, so that truncation since then
+    is noticed too; while reading they are kept by the reader itself.
+
+    Moved leaders and lost connections are dealt with until ``default.api.timeout.ms`` have passed without
+    success. What is wrong with one partition is raised when all that came before has been handed out:
+    OffsetOutOfRange, TruncatedError, CorruptBatchError, KafkaError. That partition then rests until it is
+    given a new position by ``seek``; the others go on.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Mapping[TopicPartition, int],
+        *,
+        until: Mapping[TopicPartition, int] | None = None,
+        epochs: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        self._cluster = cluster
+        until, epochs = until or {}, epochs or {}
+        for at, offset in positions.items():
+            if offset < 0:
+                raise ValueError(f"{at}: offset {offset} is negative")
+        # Those that are to be served first are first.
+        self._positions = {
+            at: _Position(at, offset, until.get(at), epochs.get(at, -1))
+            for at, offset in positions.items()
+        }
+        self._under_way: dict[int, tuple[Pending, dict[TopicPartition, int]]] = {}
+        self._failures: deque[ClientError] = deque()
+        self._closed = False
+        self.bytes_fetched = 0
+
+    # What to read.
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything up to ``until`` has been read; never, where a partition has no end."""
+        return not self._failures and not any(p.wanted for p in self._positions.values())
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset that is read next, by partition."""
+        return {at: position.offset for at, position in self._positions.items()}
+
+    def epochs(self) -> dict[TopicPartition, int]:
+        """The epoch of the leader that wrote what was read last; -1 where that is not known."""
+        return {at: position.epoch for at, position in self._positions.items()}
+
+    def seek(self, at: TopicPartition, offset: int, *, until: int | None = None) -> None:
+        """Go on elsewhere; with ``until`` up to another end. A new partition may be named."""
+        position = self._positions.pop(at, None)
+        end = position.end if position is not None and until is None else until
+        self._positions[at] = _Position(at, offset, end)
+
+    def remove(self, at: TopicPartition) -> None:
+        """Read this partition no more."""
+        self._positions.pop(at, None)
+
+    def close(self) -> None:
+        """Forget what is under way."""
+        self._closed = True
+        self._under_way.clear()
+
+    # Reading.
+
+    def __iter__(self) -> Iterator[Fetched]:
+        """All that there is up to ``until``; without an end it waits for more for ever.
+
+        Raises DeadlineError where an end is waited for and nothing comes for
+        ``default.api.timeout.ms``.
+        """
+        limit = self._cluster.settings.default_api_timeout_ms
+        while not self.finished:
+            waiting = self._cluster.deadline(f"reading {self._names()}", limit)
+            while not (came := self.poll(waiting.left_ms)) and not self.finished:
+                if waiting.over and all(p.end is not None for p in self._positions.values()):
+                    raise waiting.error()
+                if waiting.over:
+                    break
+            yield from came
+
+    def records(self) -> Iterator[tuple[TopicPartition, Record]]:
+        """All records up to ``until``, as ``__iter__``."""
+        for fetched in self:
+            at = fetched.at
+            for record in fetched:
+                yield at, record
+
+    def poll(self, timeout_ms: float) -> list[Fetched]:
+        """What came, as soon as something has; nothing when the time is over or all is read."""
+        if self._closed:
+            raise StateError("the reader is closed")
+        # The deadline of an attempt to reach a leader is not that of waiting for records.
+        until = time.monotonic() + timeout_ms / 1000
+        while True:
+            work = self._cluster.deadline(f"reading {self._names()}")
+            self._launch(work)
+            results = self._collect()
+            if results:
+                self._launch(work)
+                return results
+            if self._failures:
+                raise self._failures.popleft()
+            left = until - time.monotonic()
+            if left <= 0 or self.finished:
+                return []
+            # A partition that is in trouble has its next attempt without any news from brokers.
+            retries = [
+                p.retry_at - time.monotonic() for p in self._positions.values() if p.retry_at
+            ]
+            pause = max(0.0, min([left, *retries]))
+            if self._under_way:
+                self._cluster.wait(pause)
+            else:
+                time.sleep(pause)
+
+    def _names(self) -> str:
+        return ", ".join(map(str, self._positions))
+
+    # Asking.
+
+    def _launch(self, deadline: Deadline) -> None:
+        """Send a request to each broker that leads partitions to be read and has none yet."""
+        now = time.monotonic()
+        busy = {at for _, asked in self._under_way.values() for at in asked}
+        idle = [
+            p
+            for at, p in self._positions.items()
+            if p.wanted and p.retry_at <= now and at not in busy
+        ]
+        if not idle:
+            return
+        try:
+            self._cluster.update_topics({p.at.topic for p in idle}, deadline)
+        except ClientError as error:
+            for p in idle:
+                self._fail(p, error)
+            return
+        self._check_epochs(idle, deadline)
+        groups: dict[int, list[_Position]] = {}
+        for p in idle:
+            if not p.wanted or p.retry_at > now:
+                continue
+            try:
+                leader = self._cluster.partition(p.at).leader
+            except ClientError as error:
+                self._fail(p, error)
+                continue
+            groups.setdefault(p.replica if p.replica >= 0 else leader, []).append(p)
+        for node_id, group in groups.items():
+            if node_id in self._under_way:
+                continue  # they join the next request
+            try:
+                self._send(node_id, group, deadline)
+            except ClientError as error:
+                for p in group:
+                    self._fail(p, error)
+
+    def _send(self, node_id: int, group: list[_Position], deadline: Deadline) -> None:
+        cluster, settings = self._cluster, self._cluster.settings
+        topics = cluster.metadata.topics
+        by_name = {p.at: p for p in group}
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=(
+                IsolationLevel.READ_COMMITTED
+                if settings.read_committed
+                else IsolationLevel.READ_UNCOMMITTED
+            ),
+            session_id=0,
+            session_epoch=-1,
+            topics=[
+                FetchRequestTopic(
+                    topic=name,
+                    topic_id=topics[name].topic_id,
+                    partitions=[
+                        FetchRequestTopicPartition(
+                            partition=at.partition,
+                            current_leader_epoch=cluster.partition(at).leader_epoch,
+                            fetch_offset=by_name[at].offset,
+                            partition_max_bytes=settings.max_partition_fetch_bytes,
+                        )
+                        for at in partitions
+                    ],
+                )
+                for name, partitions in group_topics(by_name).items()
+            ],
+            rack_id=settings.client_rack,
+        )
+        named = any(topics[p.at.topic].topic_id == NO_ID for p in group)
+        pending = cluster.send(
+            cluster.node(node_id, deadline),
+            request,
+            deadline,
+            low=4 if settings.read_committed else 0,
+            high=_BY_ID - 1 if named else 32767,
+            extra_ms=settings.fetch_max_wait_ms,
+        )
+        self._under_way[node_id] = pending, {p.at: p.offset for p in group}
+
+    def _check_epochs(self, idle: list[_Position], deadline: Deadline) -> None:
+        """Where a new leader has taken over, ask it whether it has what was read from the old one."""
+        wanted = {}
+        for p in idle:
+            topic = self._cluster.metadata.topics.get(p.at.topic)
+            known = None if topic is None else topic.partitions.get(p.at.partition)
+            if known is None or known.leader < 0 or known.leader_epoch <= p.checked:
+                continue
+            if p.checked < 0 and p.epoch == known.leader_epoch:
+                p.checked = known.leader_epoch
+            elif p.epoch < 0 or known.leader_epoch < 0:
+                p.checked = max(p.checked, known.leader_epoch)
+            else:
+                wanted[p.at] = p.epoch
+        if not wanted:
+            return
+        try:
+            ends = epoch_ends(self._cluster, wanted, deadline)
+        except UnsupportedError:
+            ends = {}
+        except ClientError as error:
+            for at in wanted:
+                self._fail(self._positions[at], error)
+            return
+        for at in wanted:
+            p = self._positions[at]
+            p.checked = self._cluster.partition(at).leader_epoch
+            end = ends.get(at)
+            # -1: the log begins in a later epoch, so that there is nothing left to compare.
+            if end is not None and 0 <= end.end_offset < p.offset and end.leader_epoch >= 0:
+                self._give_up(p, TruncatedError(at.topic, at.partition, p.offset, end.end_offset))
+
+    # Taking answers in.
+
+    def _collect(self) -> list[Fetched]:
+        results: list[Fetched] = []
+        for node_id, (pending, asked) in list(self._under_way.items()):
+            if not pending.done:
+                continue
+            del self._under_way[node_id]
+            current = {
+                at: p
+                for at, offset in asked.items()
+                if (p := self._positions.get(at)) is not None and p.offset == offset and p.wanted
+            }
+            try:
+                response = pending.result()
+                if response.error_code:
+                    raise kafka_error(response.error_code, f"{pending.connection}: Fetch")
+            except ClientError as error:
+                for p in current.values():
+                    p.replica = -1
+                    self._fail(p, error)
+                continue
+            self._take(response, pending.version, next(iter(asked)), current, results)
+        return results
+
+    def _take(
+        self,
+        response: Any,
+        version: int,
+        first: TopicPartition,
+        current: dict[TopicPartition, _Position],
+        results: list[Fetched],
+    ) -> None:
+        names = {topic.topic_id: topic.name for topic in self._cluster.metadata.topics.values()}
+        for topic in response.responses:
+            name = topic.topic if version < _BY_ID else names.get(topic.topic_id, "")
+            for answer in topic.partitions:
+                at = TopicPartition(name, answer.partition_index)
+                p = current.pop(at, None)
+                if p is None:
+                    continue
+                if answer.error_code:
+                    self._refused(p, answer, response)
+                    continue
+                p.trouble = None
+                p.retry_at = 0.0
+                if answer.preferred_read_replica >= 0:
+                    p.replica = answer.preferred_read_replica
+                if answer.records:
+                    fetched = self._read(p, answer)
+                    self._positions[at] = self._positions.pop(at)  # behind the others
+                    if fetched is not None:
+                        results.append(fetched)
+                elif p.end is not None and at == first and self._known_end(answer) >= p.end:
+                    # Compaction has left nothing up to the end, and the broker had room for more.
+                    p.offset = p.end
+        for p in current.values():  # no answer at all
+            self._fail(p, kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(p.at)))
+
+    def _known_end(self, answer: Any) -> int:
+        if self._cluster.settings.read_committed and answer.last_stable_offset >= 0:
+            return int(answer.last_stable_offset)
+        return int(answer.high_watermark)
+
+    def _read(self, p: _Position, answer: Any) -> Fetched | None:
+        """The batches of an answer; the position moves behind them. None where there is no whole one."""
+        data = answer.records
+        self.bytes_fetched += len(data)
+        committed = self._cluster.settings.read_committed
+        aborted = deque(sorted(answer.aborted_transactions or (), key=_FIRST_OFFSET))
+        open_aborted: set[int] = set()
+        begin = following = p.offset
+        shown: list[RecordBatch] = []
+        number = 0
+        try:
+            for batch in read_batches(data, validate_crc=self._cluster.settings.check_crcs):
+                number += 1
+                last = batch.last_offset
+                if last < begin and batch.magic > 1:
+                    continue
+                following = max(following, last + 1)
+                if batch.partition_leader_epoch >= 0:
+                    p.epoch = batch.partition_leader_epoch
+                if committed:
+                    while aborted and aborted[0].first_offset <= last:
+                        open_aborted.add(aborted.popleft().producer_id)
+                if batch.is_control:
+                    if committed and _is_abort(batch):
+                        open_aborted.discard(batch.producer_id)
+                    continue
+                if batch.is_transactional and batch.producer_id in open_aborted:
+                    continue
+                if p.end is None or batch.base_offset < p.end:
+                    shown.append(batch)
+        except DecodeError as error:
+            self._give_up(p, _damage(p, data, number, following, str(error)))
+        p.offset = following
+        if p.end is not None:
+            p.offset = min(following, p.end)
+        if following == begin:
+            return None
+        return Fetched(
+            p.at,
+            begin,
+            p.offset,
+            shown,
+            len(data),
+            answer.high_watermark,
+            answer.last_stable_offset,
+            answer.log_start_offset,
+        )
+
+    # Trouble.
+
+    def _refused(self, p: _Position, answer: Any, response: Any) -> None:
+        code = answer.error_code
+        cluster = self._cluster
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if p.replica >= 0:  # a follower that lags behind
+                p.replica = -1
+                return
+            self._give_up(p, self._out_of_range(p))
+            return
+        told = answer.current_leader
+        news = cluster.metadata.learn_leader(
+            *p.at, told.leader_id, told.leader_epoch, response.node_endpoints
+        )
+        if not news:
+            self._fail(p, kafka_error(code, str(p.at)))
+
+    def _out_of_range(self, p: _Position) -> ClientError:
+        cluster = self._cluster
+        try:
+            deadline = cluster.deadline(f"finding the ends of {p.at}")
+            low = list_offsets(cluster, {p.at: At.EARLIEST}, deadline)[p.at].offset
+            high = list_offsets(cluster, {p.at: At.LATEST}, deadline)[p.at].offset
+        except ClientError:
+            low = high = -1
+        return OffsetOutOfRange(
+            topic=p.at.topic,
+            partition=p.at.partition,
+            offset=p.offset,
+            log_start_offset=low,
+            end_offset=high,
+        )
+
+    def _fail(self, p: _Position, error: ClientError) -> None:
+        """Try this partition again later, or give it up."""
+        self._cluster.metadata.outdate([p.at.topic])
+        if p.trouble is None:
+            p.trouble = self._cluster.backoff(), self._cluster.deadline(f"reading {p.at}")
+        backoff, deadline = p.trouble
+        try:
+            p.retry_at = time.monotonic() + backoff.delay(deadline, error)
+        except ClientError as final:
+            self._give_up(p, final)
+
+    def _give_up(self, p: _Position, error: ClientError) -> None:
+        p.failed = error
+        p.trouble = None
+        p.retry_at = 0.0
+        self._failures.append(error)
+
+
+def _is_abort(batch: RecordBatch) -> bool:
+    control = batch.control_records()
+    return bool(control) and control[0].type == ControlRecordType.ABORT
+
+
+def _damage(p: _Position, data: bytes, number: int, following: int, why: str) -> CorruptBatchError:
+    """What is wrong with the batch of that number, and where the one behind it begins."""
+    offset, behind = following, None
+    try:
+        for index, header in enumerate(read_headers(data)):
+            if index == number:
+                offset = max(following, header.base_offset)
+                behind = header.next_offset if header.next_offset > following else None
+                break
+    except DecodeError:
+        pass
+    return CorruptBatchError(p.at.topic, p.at.partition, offset, behind, why)

@@ -1,0 +1,128 @@
+"""What the client knows of a cluster: its brokers, and who leads which partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kafka_wire import ErrorCode
+
+from krammar.client.errors import KafkaError, kafka_error
+
+NO_ID = UUID(int=0)
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Node(NamedTuple):
+    """A broker, at its address for the listener that the client came through."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(slots=True)
+class Partition:
+    """``leader`` is -1 where there is none, ``leader_epoch`` -1 where it is not known."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int] = field(default_factory=list)
+    isr: list[int] = field(default_factory=list)
+    offline: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic with its partitions by index. ``topic_id`` is the null uuid where the broker is too old
+    to have ids; ``error`` why a broker could not tell of it."""
+
+    name: str
+    topic_id: UUID = NO_ID
+    internal: bool = False
+    partitions: dict[int, Partition] = field(default_factory=dict)
+    error: KafkaError | None = None
+
+
+class Metadata:
+    """Brokers and topics, as Metadata responses have brought them."""
+
+    def __init__(self) -> None:
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.nodes: dict[int, Node] = {}
+        self.topics: dict[str, Topic] = {}
+        self.read_at: dict[str, float] = {}  # by time.monotonic
+
+    def update(self, response: Any, now: float) -> list[Topic]:
+        """Take a response in; returns its topics, those with an error too."""
+        if response.brokers:
+            self.nodes = {
+                b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers
+            }
+        self.cluster_id = response.cluster_id or self.cluster_id
+        self.controller_id = response.controller_id
+        topics = []
+        for told in response.topics:
+            topic = Topic(told.name or "", told.topic_id, told.is_internal)
+            topics.append(topic)
+            if told.error_code:
+                topic.error = kafka_error(told.error_code, topic.name or str(told.topic_id))
+                if told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    self.forget(topic.name)
+                continue
+            known = self.topics.get(topic.name)
+            for p in told.partitions:
+                new = Partition(
+                    p.partition_index,
+                    p.leader_id,
+                    p.leader_epoch,
+                    p.replica_nodes,
+                    p.isr_nodes,
+                    p.offline_replicas,
+                )
+                if known is not None and known.topic_id == topic.topic_id:
+                    old = known.partitions.get(new.index)
+                    # Another broker may lag behind what we have heard already.
+                    if old is not None and old.leader_epoch > new.leader_epoch >= 0:
+                        new = old
+                topic.partitions[new.index] = new
+            self.topics[topic.name] = topic
+            self.read_at[topic.name] = now
+        return topics
+
+    def forget(self, name: str) -> None:
+        """Ask anew before the topic is used again."""
+        self.topics.pop(name, None)
+        self.read_at.pop(name, None)
+
+    def outdate(self, names: Iterable[str]) -> None:
+        """Ask anew, but keep what is known of leader epochs."""
+        for name in names:
+            self.read_at.pop(name, None)
+
+    def learn_leader(
+        self, topic: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any]
+    ) -> bool:
+        """Take in whom a broker names as the leader in its stead (KIP-951); whether that was news."""
+        for e in endpoints:
+            self.nodes[e.node_id] = Node(e.node_id, e.host, e.port, e.rack)
+        known = self.topics.get(topic)
+        p = None if known is None else known.partitions.get(partition)
+        if p is None or leader < 0 or epoch <= p.leader_epoch or leader not in self.nodes:
+            return False
+        p.leader, p.leader_epoch = leader, epoch
+        return True

@@ -1,0 +1,138 @@
+"""Offsets by time, the ends of partitions, and where a leader's epoch ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from kafka_wire import (
+    IsolationLevel,
+    ListOffsetsRequest,
+    ListOffsetsRequestTopic,
+    ListOffsetsRequestTopicPartition,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochRequestTopic,
+    OffsetForLeaderEpochRequestTopicPartition,
+)
+
+from krammar.client.cluster import Cluster
+from krammar.client.deadline import Deadline
+from krammar.client.metadata import TopicPartition
+
+
+class At(IntEnum):
+    """Places to ask for instead of a time."""
+
+    LATEST = -1  # the end: behind the last record, or the last stable offset with read_committed
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3  # the record with the latest timestamp (KIP-734)
+    EARLIEST_LOCAL = -4  # the first that is not only in tiered storage (KIP-405)
+    LATEST_TIERED = -5  # the last that is in tiered storage (KIP-1005)
+
+
+# The first versions that have them.
+_SINCE = {At.MAX_TIMESTAMP: 7, At.EARLIEST_LOCAL: 8, At.LATEST_TIERED: 9}
+
+
+class OffsetAt(NamedTuple):
+    """``offset`` is -1 where no record is as late; ``timestamp`` that of the record in milliseconds, -1
+    for the ends; ``leader_epoch`` -1 where it is not known."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class EpochEnd(NamedTuple):
+    """Where the last epoch that is not newer than the one that was asked for ends; both -1 where that
+    is not known."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+def group_topics(at: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Partitions by topic."""
+    topics: dict[str, list[TopicPartition]] = {}
+    for one in at:
+        topics.setdefault(one.topic, []).append(one)
+    return topics
+
+
+def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    deadline: Deadline,
+    *,
+    read_committed: bool = False,
+) -> dict[TopicPartition, OffsetAt]:
+    """For each partition the offset at ``At.…``, or of the first record whose timestamp, in
+    milliseconds since 1970, is that or later. Raises KafkaError, UnsupportedError, DeadlineError, …
+    """
+    isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
+
+    def request(group: dict[TopicPartition, int]) -> ListOffsetsRequest:
+        return ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=[
+                ListOffsetsRequestTopic(
+                    name=name,
+                    partitions=[
+                        ListOffsetsRequestTopicPartition(
+                            partition_index=at.partition,
+                            current_leader_epoch=cluster.partition(at).leader_epoch,
+                            timestamp=group[at],
+                        )
+                        for at in partitions
+                    ],
+                )
+                for name, partitions in group_topics(group).items()
+            ],
+            timeout_ms=min(deadline.left_ms, cluster.settings.request_timeout_ms),
+        )
+
+    def answers(response: Any) -> Iterator[tuple[TopicPartition, int, OffsetAt]]:
+        for topic in response.topics:
+            for p in topic.partitions:
+                at = TopicPartition(topic.name, p.partition_index)
+                yield at, p.error_code, OffsetAt(p.offset, p.timestamp, p.leader_epoch)
+
+    low = max([2 if read_committed else 1, *(_SINCE.get(t, 1) for t in wanted.values())])  # type: ignore[call-overload]
+    return cluster.by_leader(wanted, deadline, request=request, answers=answers, low=low)
+
+
+def epoch_ends(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline: Deadline
+) -> dict[TopicPartition, EpochEnd]:
+    """For each partition where an epoch of its leaders ended, by which truncation is noticed (KIP-320).
+    Raises KafkaError, UnsupportedError, DeadlineError, …"""
+
+    def request(group: dict[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
+        return OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[
+                OffsetForLeaderEpochRequestTopic(
+                    topic=name,
+                    partitions=[
+                        OffsetForLeaderEpochRequestTopicPartition(
+                            partition=at.partition,
+                            current_leader_epoch=cluster.partition(at).leader_epoch,
+                            leader_epoch=group[at],
+                        )
+                        for at in partitions
+                    ],
+                )
+                for name, partitions in group_topics(group).items()
+            ],
+        )
+
+    def answers(response: Any) -> Iterator[tuple[TopicPartition, int, EpochEnd]]:
+        for topic in response.topics:
+            for p in topic.partitions:
+                at = TopicPartition(topic.topic, p.partition)
+                yield at, p.error_code, EpochEnd(p.leader_epoch, p.end_offset)
+
+    # The first version that consumers may send is 3 (KIP-320 with ReplicaId).
+    return cluster.by_leader(wanted, deadline, request=request, answers=answers, low=3)
