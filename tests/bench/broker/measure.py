@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -62,9 +63,15 @@ def values(size: int) -> list[bytes]:
     return [source.randbytes(size // 2) + b"abcdefghij" * (size // 20) for _ in range(64)]
 
 
+def client(broker: Server, **more: Any) -> dict[str, Any]:
+    """Settings of a client; underscores in names stand for dots. Its own log is for emergencies."""
+    named = {name.replace("_", "."): value for name, value in more.items()}
+    return {"bootstrap.servers": broker.bootstrap, "log_level": 2, **named}
+
+
 def throughput(broker: Server, cell: Cell, topic: str) -> tuple[Speed, Speed]:
     """Produce ``cell.records`` to a new topic, consume them again. Batches of up to 1 MB, acks=all."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient(client(broker))
     new = NewTopic(topic, cell.partitions, 1)
     admin.create_topics([new], operation_timeout=WAIT)[topic].result(WAIT)
     try:
@@ -75,16 +82,16 @@ def throughput(broker: Server, cell: Cell, topic: str) -> tuple[Speed, Speed]:
 
 def _produce(broker: Server, cell: Cell, topic: str) -> Speed:
     producer = Producer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "acks": "all",
-            "compression.type": cell.codec,
-            "linger.ms": 50,
-            "batch.size": 1_000_000,
-            "batch.num.messages": 1_000_000,
-            "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": 1_000_000,
-        }
+        client(
+            broker,
+            acks="all",
+            compression_type=cell.codec,
+            linger_ms=50,
+            batch_size=1_000_000,
+            batch_num_messages=1_000_000,
+            queue_buffering_max_messages=2_000_000,
+            queue_buffering_max_kbytes=1_000_000,
+        )
     )
     producer.list_topics(topic, timeout=WAIT)
     some = values(cell.size)
@@ -116,12 +123,14 @@ class _Failures:
 
 def _consume(broker: Server, cell: Cell, topic: str) -> Speed:
     consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": "bench",
-            "enable.auto.commit": False,
-            "fetch.message.max.bytes": 1_048_576,
-        }
+        client(
+            broker,
+            group_id="bench",
+            enable_auto_commit=False,
+            fetch_message_max_bytes=1_048_576,
+            # By default the client pauses for a second once it has 100,000 records in its queue.
+            fetch_queue_backoff_ms=1,
+        )
     )
     try:
         consumer.list_topics(topic, timeout=WAIT)
@@ -150,11 +159,9 @@ class Latency:
 
     def __init__(self, broker: Server) -> None:
         self.topic = "latency"
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin = AdminClient(client(broker))
         admin.create_topics([NewTopic(self.topic, 1, 1)])[self.topic].result(WAIT)
-        self.producer = Producer(
-            {"bootstrap.servers": broker.bootstrap, "acks": "all", "linger.ms": 0}
-        )
+        self.producer = Producer(client(broker, acks="all", linger_ms=0))
         self.value = values(100)[0]
         self.ask(500)
 
