@@ -54,6 +54,10 @@ class Server(ABC):
     def command(self) -> list[str]:
         """What to run. May prepare the folder."""
 
+    def environment(self) -> dict[str, str]:
+        """Of the process."""
+        return dict(os.environ)
+
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
@@ -73,6 +77,7 @@ class Server(ABC):
         began = time.perf_counter()
         self.process = subprocess.Popen(
             command,
+            env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,

@@ -64,15 +64,18 @@ class Bench:
         self.made = 0
 
     def start(self) -> None:
-        for _ in range(2 if self.quick else 5):
+        for turn in range(3 if self.quick else 6):
             for name in list(self.found):
                 with self._guard(name, "start"):
                     broker = self._broker(name)
                     try:
-                        self.report.ready.setdefault(name, []).append(broker.start())
-                        self.report.idle.setdefault(name, []).append(broker.resident())
+                        seconds, size = broker.start(), broker.resident()
                     finally:
                         broker.stop()
+                    # The first start reads programs from the disk, and has ours compiled.
+                    if turn:
+                        self.report.ready.setdefault(name, []).append(seconds)
+                        self.report.idle.setdefault(name, []).append(size)
         for name, seconds in self.report.ready.items():
             said = ", ".join(f"{one * 1000:.0f}" for one in seconds)
             self._say(f"ready after, ms: {name} {said}")

