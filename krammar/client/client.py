@@ -10,6 +10,7 @@ from krammar.client.cluster import Cluster
 from krammar.client.fetch import Reader
 from krammar.client.metadata import Node, Topic, TopicPartition
 from krammar.client.offsets import At, OffsetAt, list_offsets
+from krammar.client.produce import Producer
 from krammar.client.settings import Settings
 from krammar.wire.record_format import Record
 
@@ -90,6 +91,14 @@ class Client:
         """The brokers by id."""
         self.cluster.refresh([], self.cluster.deadline("listing brokers", timeout_ms))
         return dict(self.cluster.metadata.nodes)
+
+    # Writing.
+
+    def producer(self, settings: Mapping[str, Any] | None = None, /, **more: Any) -> Producer:
+        """A producer, with these settings beside the client's; it has connections of its own."""
+        return Producer(
+            self.settings.with_(settings, **more) if settings or more else self.settings
+        )
 
     # Reading.
 

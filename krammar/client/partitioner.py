@@ -1,0 +1,56 @@
+"""Where a record goes: by its key as Java's producer does it, or to any partition."""
+
+from __future__ import annotations
+
+import random
+from struct import iter_unpack
+
+from krammar.client.metadata import Topic
+
+_MASK = 0xFFFFFFFF
+_M = 0x5BD1E995
+_SEED = 0x9747B28C
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit MurmurHash2 of ``data`` with the seed that Kafka uses, without a sign."""
+    size = len(data)
+    h = _SEED ^ size
+    whole = size & ~3
+    for (k,) in iter_unpack("<I", data[:whole]):
+        k = k * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = h * _M & _MASK ^ k
+    if size > whole:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """The partition of a key on a topic with that many."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+class Partitioner:
+    """Chooses partitions. Records without a key go to one for ``batch_size`` bytes and then to another,
+    by chance, so that batches get full (KIP-480, KIP-794); to those that have a leader, if any has.
+    """
+
+    def __init__(self, batch_size: int) -> None:
+        self._batch_size = max(batch_size, 1)
+        self._current: dict[str, tuple[int, int]] = {}  # partition, bytes that it still gets
+
+    def choose(self, topic: Topic, key: bytes | None, size: int) -> int:
+        """The partition of a record of about ``size`` bytes."""
+        count = len(topic.partitions)
+        if key is not None:
+            return partition_of_key(key, count)
+        partition, left = self._current.get(topic.name, (-1, 0))
+        if left <= 0 or partition not in topic.partitions:
+            led = [i for i, p in topic.partitions.items() if p.leader >= 0]
+            others = [i for i in led or topic.partitions if i != partition]
+            partition = random.choice(others or [partition])
+            left = self._batch_size
+        self._current[topic.name] = partition, left - size
+        return partition

@@ -1,0 +1,790 @@
+"""Writing: records in batches, in order, without duplicates, in transactions.
+
+```python
+with client.producer(compression_type="lz4") as producer:
+    producer.send("orders", b"value", key=b"key")
+    print(producer.send("orders", b"value").result().offset)
+```
+
+There is no thread behind it: the work is done inside of ``send``, ``poll``, ``flush`` and
+``Delivery.result``. A batch goes out when it is full, and otherwise with the first of these calls after
+``linger.ms``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from kafka_wire import (
+    ErrorCode,
+    InitProducerIdRequest,
+    ProduceRequest,
+    ProduceRequestTopicData,
+    ProduceRequestTopicDataPartitionData,
+)
+
+from krammar.client.cluster import Cluster
+from krammar.client.connection import Connection, Pending
+from krammar.client.deadline import Deadline
+from krammar.client.delivery import (
+    BATCH_OVERHEAD,
+    NO_IDENTITY,
+    RECORD_OVERHEAD,
+    Batch,
+    Callback,
+    Delivery,
+    Identity,
+    Queue,
+)
+from krammar.client.errors import (
+    ClientError,
+    DeadlineError,
+    KafkaError,
+    StateError,
+    describe,
+    kafka_error,
+)
+from krammar.client.metadata import NO_ID, Topic, TopicPartition
+from krammar.client.partitioner import Partitioner
+from krammar.client.settings import Settings
+from krammar.client.transactions import (
+    PRODUCE_ADDS,
+    Committed,
+    GroupMember,
+    State,
+    Transactions,
+)
+from krammar.wire.compression import Compression
+from krammar.wire.errors import EncodeError
+from krammar.wire.record_format import Record
+from krammar.wire.records import encode_batch
+
+log = logging.getLogger("krammar.client")
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_BY_ID = 13
+_MOST_EPOCH = 32767
+# The second says that the log has had the batch for some time.
+_WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+
+
+class Producer:
+    """Writes records, by the settings that Kafka's producers have.
+
+    With ``enable.idempotence`` (the default) what is sent again after a lost answer is written once, and
+    records of a partition stay in order. With ``transactional.id`` records become visible to readers of
+    ``read_committed`` by transactions: ``init_transactions`` once, then ``with producer.transaction():``, or
+    ``begin`` and ``commit`` or ``abort``.
+
+    It has connections of its own, and is not for several threads at once.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.cluster = Cluster(settings)
+        self._topics = self.cluster.metadata.topics
+        self._queues: dict[TopicPartition, Queue] = {}
+        self._partitioner = Partitioner(settings.batch_size)
+        self._requests: list[tuple[Pending, int, list[Batch]]] = []
+        self._identity = NO_IDENTITY
+        self._transactions = (
+            Transactions(self.cluster, settings.transactional_id, settings.transaction_timeout_ms)
+            if settings.transactional_id
+            else None
+        )
+        self._codec = Compression[settings.compression_type.upper()]
+        self._level = _level(settings, self._codec)
+        self._per_partition = (
+            settings.max_in_flight_requests_per_connection if settings.enable_idempotence else 1
+        )
+        self._linger = settings.linger_ms / 1000
+        self._due = float("inf")  # when the oldest open batch has lingered enough
+        self._buffered = 0
+        self._unreported: ClientError | None = None
+        self._closed = False
+
+    # Records.
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers = (),
+        on_delivery: Callback | None = None,
+    ) -> Delivery:
+        """Queue a record; ``on_delivery`` is called with its Delivery when it is done.
+
+        Without ``partition`` the key decides, as Java's producer has it. ``timestamp`` is in milliseconds
+        since 1970, now unless given. Waits for ``max.block.ms`` at most, for what is to be known of the
+        topic and where ``buffer.memory`` is full.
+
+        Raises DeadlineError, UnknownTopicOrPartition, MessageTooLarge, StateError; TypeError for what is
+        not bytes.
+        """
+        if self._closed:
+            raise StateError("the producer is closed")
+        if self._transactions is not None:
+            self._transactions.require(State.OPEN)
+        size = RECORD_OVERHEAD
+        if value is not None:
+            if not isinstance(value, bytes):
+                raise TypeError(f"the value is no bytes, but {type(value).__name__}")
+            size += len(value)
+        if key is not None:
+            if not isinstance(key, bytes):
+                raise TypeError(f"the key is no bytes, but {type(key).__name__}")
+            size += len(key)
+        if headers:
+            size += _size_of(headers)
+        if size > self.settings.max_request_size:
+            raise kafka_error(
+                ErrorCode.MESSAGE_TOO_LARGE, f"{topic}: {size} bytes are over max.request.size"
+            )
+        known = self._topics.get(topic)
+        if known is None or (partition is not None and partition not in known.partitions):
+            known = self._find(topic, partition)
+        if partition is None:
+            partition = self._partitioner.choose(known, key, size)
+        at = TopicPartition(topic, partition)
+        now = time.monotonic()
+        if timestamp is None:
+            timestamp = time.time_ns() // 1_000_000
+        if self._buffered + size > self.settings.buffer_memory and self._buffered:
+            self._make_room(size)
+        queue = self._queues.get(at)
+        if queue is None:
+            queue = self._queues[at] = Queue(at, self.cluster.backoff())
+        batch = queue.waiting[-1] if queue.waiting else None
+        full = False
+        if (
+            batch is None
+            or batch.encoded is not None
+            or batch.sequence >= 0
+            or batch.size + size > self.settings.batch_size
+        ):
+            full = batch is not None
+            batch = Batch(at, now, now + self.settings.delivery_timeout_ms / 1000)
+            queue.waiting.append(batch)
+            self._due = min(self._due, now + self._linger)
+        record = Record(-1, timestamp, key, value, list(headers) if headers else None)
+        delivery = batch.add(self, record, size)
+        if on_delivery is not None:
+            batch.callbacks[delivery.index] = on_delivery
+        self._buffered += size
+        if full or now >= self._due or batch.size >= self.settings.batch_size:
+            self._work()
+        return delivery
+
+    def poll(self, timeout_ms: float = 0) -> None:
+        """Send what is due and take answers in; waits for ``timeout_ms`` at most until some records are
+        done."""
+        until = time.monotonic() + timeout_ms / 1000
+        self._work()
+        while not self._idle and (left := until - time.monotonic()) > 0:
+            before = self._buffered
+            self._wait(left)
+            self._work()
+            if self._buffered < before:
+                return
+
+    def flush(self, timeout_ms: float | None = None) -> None:
+        """Send all that was queued, and wait until it is done: ``delivery.timeout.ms`` unless given.
+
+        Raises DeadlineError, and the first error of a record without ``on_delivery`` since the last
+        flush.
+        """
+        self._drain(lambda: False, self._limit("flushing", timeout_ms))
+        self._report()
+
+    def wait_for(self, delivery: Delivery, timeout_ms: float | None = None) -> Delivery:
+        """Send until a record is done, as ``Delivery.result`` says."""
+        self._drain(lambda: delivery.done, self._limit("sending", timeout_ms))
+        error = delivery.error
+        if error is not None:
+            if error is self._unreported:
+                self._unreported = None
+            raise error
+        return delivery
+
+    def close(self, timeout_ms: float | None = None) -> None:
+        """Flush, abort a transaction that is open, and close all connections. Raises as ``flush``."""
+        if self._closed:
+            return
+        try:
+            transactions = self._transactions
+            if transactions is not None and transactions.state in (
+                State.OPEN,
+                State.ABORTABLE,
+                State.ABORTING,
+            ):
+                self.abort(timeout_ms)
+            else:
+                self.flush(timeout_ms)
+        finally:
+            self._closed = True
+            self.cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except ClientError as another:
+            log.warning("closing a producer after an error: %s", another)
+
+    # Transactions.
+
+    def init_transactions(self, timeout_ms: float | None = None) -> None:
+        """Get id and epoch for the transactional id. Another producer of it is fenced from now on, and its
+        open transaction aborted. Once, before the first transaction."""
+        self._transactional().init(self.cluster.deadline("initialising transactions", timeout_ms))
+
+    def begin(self) -> None:
+        """Begin a transaction. Raises StateError, and the fatal error that there was."""
+        self._transactional().begin()
+
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, Committed | int],
+        group: GroupMember | str,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commit offsets of a group with the transaction: those that it goes on from."""
+        self._transactional().send_offsets(
+            {
+                TopicPartition(*at): Committed(value) if isinstance(value, int) else value
+                for at, value in offsets.items()
+            },
+            GroupMember(group) if isinstance(group, str) else group,
+            self.cluster.deadline("sending offsets", timeout_ms),
+        )
+
+    def commit(self, timeout_ms: float | None = None) -> None:
+        """Send what is left and commit the transaction.
+
+        Raises the first error of its records, after which it can only be aborted. After DeadlineError it
+        can be called again; whether the transaction is committed is not known until then.
+        """
+        transactions = self._transactional()
+        transactions.require(State.OPEN, State.COMMITTING)
+        deadline = self.cluster.deadline("committing", timeout_ms)
+        if transactions.state is State.OPEN:
+            self._drain(lambda: transactions.state is not State.OPEN, deadline)
+            transactions.require(State.OPEN)
+            transactions.state = State.COMMITTING
+        self._end(True, deadline)
+
+    def abort(self, timeout_ms: float | None = None) -> None:
+        """Abort the transaction: nothing of it will be seen by readers of ``read_committed``. After
+        DeadlineError it can be called again."""
+        transactions = self._transactional()
+        transactions.require(State.OPEN, State.ABORTABLE, State.ABORTING)
+        deadline = self.cluster.deadline("aborting", timeout_ms)
+        transactions.state = State.ABORTING
+        aborted = StateError("the transaction was aborted")
+        for queue in self._queues.values():
+            for batch in list(queue.waiting):
+                self._drop(queue, batch, aborted)
+        # What is under way has to be answered first: it must not be written behind the marker.
+        while self._requests and not deadline.over:
+            self._wait(deadline.left)
+            self._take_answers()
+        for queue in self._queues.values():
+            for batch in [*queue.returned, *queue.waiting, *queue.in_flight]:
+                self._drop(queue, batch, aborted)
+            queue.returned.clear()
+        self._requests.clear()
+        self._end(False, deadline)
+        self._unreported = None
+
+    def _end(self, commit: bool, deadline: Deadline) -> None:
+        transactions = self._transactional()
+        transactions.end(commit, deadline)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """A transaction around a block: committed at its end, aborted where it raises."""
+        self.begin()
+        try:
+            yield self
+            self.commit()
+        except BaseException:
+            state = self._transactional().state
+            if state in (State.OPEN, State.ABORTABLE):
+                try:
+                    self.abort()
+                except ClientError as error:
+                    log.warning("aborting a transaction: %s", error)
+            raise
+
+    def _transactional(self) -> Transactions:
+        if self._transactions is None:
+            raise StateError("the producer has no transactional.id")
+        if self._closed:
+            raise StateError("the producer is closed")
+        return self._transactions
+
+    # Waiting.
+
+    @property
+    def _idle(self) -> bool:
+        """Whether every record is done."""
+        return all(queue.empty for queue in self._queues.values())
+
+    def _limit(self, doing: str, timeout_ms: float | None) -> Deadline:
+        limit = self.settings.delivery_timeout_ms + 1000 if timeout_ms is None else timeout_ms
+        return Deadline(limit, doing)
+
+    def _report(self) -> None:
+        error, self._unreported = self._unreported, None
+        if error is not None:
+            raise error
+
+    def _drain(self, enough: Callable[[], bool], deadline: Deadline) -> None:
+        """Work until nothing is left, or it is enough."""
+        while True:
+            self._work(force=True)
+            if enough() or self._idle:
+                return
+            deadline.check(self._unreported)
+            self._wait(deadline.left)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for an answer, but not longer than until something else is to be done."""
+        now = time.monotonic()
+        times = [now + seconds, self._due]
+        for queue in self._queues.values():
+            if queue.waiting:
+                times.append(queue.waiting[0].expires)
+                if queue.retry_at > now:
+                    times.append(queue.retry_at)
+        pause = max(0.0, min(times) - now)
+        if self._requests:
+            self.cluster.wait(pause)
+        elif pause:
+            time.sleep(pause)
+
+    def _make_room(self, size: int) -> None:
+        deadline = Deadline(self.settings.max_block_ms, "waiting for buffer.memory")
+        while self._buffered and self._buffered + size > self.settings.buffer_memory:
+            self._work(force=True)
+            if self._buffered + size > self.settings.buffer_memory:
+                deadline.check(self._unreported)
+                self._wait(deadline.left)
+
+    def _find(self, name: str, partition: int | None) -> Topic:
+        deadline = Deadline(self.settings.max_block_ms, f"finding topic {name}")
+        topic = self.cluster.topic(name, deadline, auto_create=True)
+        self._topics = self.cluster.metadata.topics
+        if partition is not None and partition not in topic.partitions:
+            # It may have grown.
+            self.cluster.metadata.outdate([name])
+            topic = self.cluster.topic(name, deadline, auto_create=True)
+            if partition not in topic.partitions:
+                raise kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name}-{partition}")
+        return topic
+
+    # Work.
+
+    def _work(self, *, force: bool = False) -> None:
+        """Everything that can be done without waiting for brokers; ``force`` lets nothing linger."""
+        for connection in self.cluster.connections:
+            connection.pump()
+            connection.check_time()
+        self._take_answers()
+        transactions = self._transactions
+        if transactions is not None and transactions.error is not None:
+            # Nothing of it will be seen, so nothing more is sent.
+            for queue in self._queues.values():
+                for batch in [*queue.waiting, *queue.returned]:
+                    self._drop(queue, batch, transactions.error)
+        self._expire()
+        self._send_ready(force)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for queue in self._queues.values():
+            while queue.waiting and queue.waiting[0].expires <= now:
+                batch = queue.waiting[0]
+                doing = f"sending {len(batch.records)} records to {batch.at}"
+                error = DeadlineError(doing, self.settings.delivery_timeout_ms, batch.error)
+                self._drop(queue, batch, error)
+
+    def _send_ready(self, force: bool) -> None:
+        now = time.monotonic()
+        self._due = float("inf")
+        ready: dict[TopicPartition, Queue] = {}
+        for at, queue in self._queues.items():
+            queue.settle()
+            if not queue.waiting or queue.returned or queue.retry_at > now:
+                continue
+            batch = queue.waiting[0]
+            lingered = batch.created + self._linger
+            if not (
+                force
+                or len(queue.waiting) > 1
+                or batch.attempts
+                or lingered <= now
+                or batch.size >= self.settings.batch_size
+            ):
+                self._due = min(self._due, lingered)
+                continue
+            if len(queue.in_flight) < self._per_partition:
+                ready[at] = queue
+        while ready:
+            if not self._send_round(ready):
+                return
+            # As long as there are full batches, and room in flight.
+            ready = {
+                at: queue
+                for at, queue in ready.items()
+                if (len(queue.waiting) > 1 or (force and queue.waiting))
+                and len(queue.in_flight) < self._per_partition
+                and queue.retry_at <= now
+                and not queue.bump
+            }
+
+    def _send_round(self, ready: dict[TopicPartition, Queue]) -> bool:
+        """One request to each leader, with one batch of each of its partitions. Whether any was sent."""
+        deadline = self.cluster.deadline("producing", self.settings.request_timeout_ms)
+        try:
+            self.cluster.update_topics({at.topic for at in ready}, deadline, auto_create=True)
+            self._topics = self.cluster.metadata.topics
+            if self.settings.enable_idempotence and not self._identify(ready, deadline):
+                return False
+        except ClientError as error:
+            for queue in ready.values():
+                self._failed(queue, error)
+            return False
+        leaders: dict[int, list[Queue]] = {}
+        for at, queue in ready.items():
+            try:
+                leaders.setdefault(self.cluster.partition(at).leader, []).append(queue)
+            except ClientError as error:
+                self._failed(queue, error)
+        sent = False
+        for leader, queues in leaders.items():
+            try:
+                connection = self.cluster.node(leader, deadline)
+            except ClientError as error:
+                for queue in queues:
+                    self._failed(queue, error)
+                continue
+            if self._in_flight(connection) < self.settings.max_in_flight_requests_per_connection:
+                sent |= self._send_to(connection, leader, queues, deadline)
+        return sent
+
+    def _in_flight(self, connection: Connection) -> int:
+        return sum(pending.connection is connection for pending, _, _ in self._requests)
+
+    def _send_to(
+        self, connection: Connection, leader: int, queues: list[Queue], deadline: Deadline
+    ) -> bool:
+        batches: list[Batch] = []
+        size = 0
+        for queue in queues:
+            batch = self._next(queue)
+            if batch is None:
+                continue
+            if batches and size + batch.size > self.settings.max_request_size:
+                break
+            try:
+                self._encode(queue, batch)
+            except EncodeError as error:
+                self._drop(queue, batch, StateError(f"{batch.at}: {error}"))
+                continue
+            size += batch.size
+            batches.append(batch)
+        if not batches:
+            return False
+        transactions = self._transactions
+        low, high = 0 if self._codec != Compression.ZSTD else 7, 32767
+        if transactions is not None:
+            low, high = (PRODUCE_ADDS, high) if transactions.version >= 2 else (3, PRODUCE_ADDS - 1)
+        if any(self._topics[batch.at.topic].topic_id == NO_ID for batch in batches):
+            high = min(high, _BY_ID - 1)
+        try:
+            if transactions is not None:
+                transactions.add_partitions([batch.at for batch in batches], deadline)
+            pending = self.cluster.send(
+                connection,
+                self._request(batches),
+                deadline,
+                low=max(low, 3),
+                high=high,
+                expect_response=self.settings.acks != 0,
+            )
+        except ClientError as error:
+            for batch in batches:
+                self._failed(self._queues[batch.at], error)
+            return False
+        for batch in batches:
+            queue = self._queues[batch.at]
+            queue.waiting.remove(batch)
+            queue.in_flight.append(batch)
+            batch.attempts += 1
+        self._requests.append((pending, leader, batches))
+        return True
+
+    def _next(self, queue: Queue) -> Batch | None:
+        """The batch to send next. While the epoch is to be raised only what may have been written is sent
+        again, until that is known."""
+        if not queue.bump:
+            return queue.waiting[0]
+        return next((batch for batch in queue.waiting if batch.uncertain), None)
+
+    def _encode(self, queue: Queue, batch: Batch) -> None:
+        if batch.sequence < 0 and self.settings.enable_idempotence:
+            batch.identity = queue.identity
+            batch.sequence = queue.sequence
+            queue.sequence = queue.sequence + len(batch.records) & 0x7FFFFFFF
+        if batch.encoded is None:
+            batch.encoded = encode_batch(
+                batch.records,
+                compression=self._codec,
+                compression_level=self._level,
+                producer_id=batch.identity.producer_id,
+                producer_epoch=batch.identity.epoch,
+                base_sequence=batch.sequence,
+                is_transactional=self._transactions is not None,
+            )
+
+    def _request(self, batches: list[Batch]) -> ProduceRequest:
+        topics: dict[str, list[Batch]] = {}
+        for batch in batches:
+            topics.setdefault(batch.at.topic, []).append(batch)
+        return ProduceRequest(
+            transactional_id=self.settings.transactional_id,
+            acks=self.settings.acks,
+            timeout_ms=self.settings.request_timeout_ms,
+            topic_data=[
+                ProduceRequestTopicData(
+                    name=name,
+                    topic_id=self._topics[name].topic_id,
+                    partition_data=[
+                        ProduceRequestTopicDataPartitionData(
+                            index=batch.at.partition, records=batch.encoded
+                        )
+                        for batch in group
+                    ],
+                )
+                for name, group in topics.items()
+            ],
+        )
+
+    # Identity.
+
+    def _identify(self, ready: dict[TopicPartition, Queue], deadline: Deadline) -> bool:
+        """See to it that each queue has an identity to write as. False where that has to wait."""
+        if self._transactions is not None:
+            if self._transactions.state is not State.OPEN:
+                return False
+            self._identity = self._transactions.identity
+        elif self._identity is NO_IDENTITY:
+            self._identity = self._new_identity(deadline)
+        for queue in ready.values():
+            if queue.in_flight:
+                continue
+            if self._transactions is not None:
+                if queue.identity is not self._identity:
+                    queue.start_over(self._identity)
+            elif queue.identity is NO_IDENTITY:
+                queue.start_over(self._identity)
+            elif queue.bump and not any(batch.uncertain for batch in queue.waiting):
+                if queue.identity is self._identity:
+                    self._identity = self._next_epoch(deadline)
+                queue.start_over(self._identity)
+        return True
+
+    def _next_epoch(self, deadline: Deadline) -> Identity:
+        """Without a transactional id the producer raises its epoch by itself (KIP-360)."""
+        mine = self._identity
+        if mine.epoch >= _MOST_EPOCH:
+            return self._new_identity(deadline)
+        return Identity(mine.producer_id, mine.epoch + 1)
+
+    def _new_identity(self, deadline: Deadline) -> Identity:
+        def check(response: Any) -> None:
+            if response.error_code:
+                raise kafka_error(response.error_code, "InitProducerId")
+
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1)
+        response = self.cluster.call(request, deadline, high=5, check=check)
+        return Identity(response.producer_id, response.producer_epoch)
+
+    # Answers.
+
+    def _take_answers(self) -> None:
+        done = [entry for entry in self._requests if entry[0].done]
+        if not done:
+            return
+        self._requests = [entry for entry in self._requests if not entry[0].done]
+        for pending, leader, batches in done:
+            try:
+                response = pending.result()
+            except ClientError as error:
+                for batch in batches:
+                    batch.uncertain = True
+                    self._refused(batch, error)
+                continue
+            if response is None:  # acks=0
+                for batch in batches:
+                    self._written(batch, -1, -1)
+                continue
+            self._take(response, pending.version, leader, batches)
+
+    def _take(self, response: Any, version: int, leader: int, batches: list[Batch]) -> None:
+        left = {batch.at: batch for batch in batches}
+        names = {
+            self._topics[at.topic].topic_id: at.topic for at in left if at.topic in self._topics
+        }
+        for topic in response.responses:
+            name = topic.name if version < _BY_ID else names.get(topic.topic_id, "")
+            for answer in topic.partition_responses:
+                batch = left.pop(TopicPartition(name, answer.index), None)
+                if batch is None:
+                    continue
+                code = answer.error_code
+                if code in _WRITTEN:
+                    self._written(batch, answer.base_offset, answer.log_append_time_ms)
+                    continue
+                told = answer.current_leader
+                self.cluster.metadata.learn_leader(
+                    *batch.at, told.leader_id, told.leader_epoch, response.node_endpoints
+                )
+                why = answer.error_message or ""
+                for record in answer.record_errors:
+                    if record.batch_index_error_message:
+                        why = f"record {record.batch_index}: {record.batch_index_error_message}"
+                        break
+                self._refused(batch, kafka_error(code, describe(str(batch.at), why)))
+        for batch in left.values():
+            batch.uncertain = True
+            self._refused(batch, kafka_error(ErrorCode.UNKNOWN_SERVER_ERROR, str(batch.at)))
+
+    def _written(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+        queue = self._queues[batch.at]
+        queue.in_flight.remove(batch)
+        queue.backoff.reset()
+        queue.retry_at = 0.0
+        batch.base_offset = base_offset
+        batch.log_append_time = log_append_time
+        self._done(batch, None)
+
+    def _refused(self, batch: Batch, error: ClientError) -> None:
+        """A batch that was sent, but not written as far as we know."""
+        queue = self._queues[batch.at]
+        code = error.code if isinstance(error, KafkaError) else None
+        first = queue.in_flight[0] is batch and not queue.returned
+        queue.in_flight.remove(batch)
+        idempotent = self.settings.enable_idempotence
+        if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            batch.uncertain = False  # the log would have known it as a duplicate
+            if not first or queue.bump:
+                self._again(queue, batch, error, pause=False)
+                return
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1:
+            queue.returned.extend(batch.split())
+            return
+        elif self._transactions is None and idempotent:
+            if code == ErrorCode.UNKNOWN_PRODUCER_ID:
+                # All that this producer has written there is deleted already.
+                batch.uncertain = False
+                queue.bump = True
+                self._again(queue, batch, error, pause=False)
+                return
+            if code == ErrorCode.INVALID_PRODUCER_EPOCH and batch.identity is self._identity:
+                batch.uncertain = False
+                self._identity = NO_IDENTITY
+                queue.bump = True
+                self._again(queue, batch, error, pause=False)
+                return
+        if error.retriable and batch.attempts <= self.settings.retries:
+            self._again(queue, batch, error, pause=True)
+            return
+        queue.in_flight.appendleft(batch)
+        self._drop(queue, batch, error)
+
+    def _again(self, queue: Queue, batch: Batch, error: ClientError, *, pause: bool) -> None:
+        batch.error = error
+        queue.returned.append(batch)
+        if pause:
+            self.cluster.metadata.outdate([batch.at.topic])
+            queue.retry_at = time.monotonic() + queue.backoff.next()
+
+    def _failed(self, queue: Queue, error: ClientError) -> None:
+        """What is waiting could not be sent."""
+        if error.retriable and queue.waiting:
+            queue.waiting[0].error = error
+            self.cluster.metadata.outdate([queue.at.topic])
+            queue.retry_at = time.monotonic() + queue.backoff.next()
+            return
+        for batch in list(queue.waiting):
+            self._drop(queue, batch, error)
+
+    def _drop(self, queue: Queue, batch: Batch, error: ClientError) -> None:
+        """Give a batch up."""
+        for batches in (queue.waiting, queue.in_flight, queue.returned):
+            if batch in batches:
+                batches.remove(batch)
+        if batch.sequence >= 0:
+            if self._transactions is None:
+                queue.bump = True
+            else:
+                self._transactions.gap = True
+        if self._transactions is not None:
+            self._transactions.fail_produce(error)
+        self._done(batch, error)
+
+    def _done(self, batch: Batch, error: ClientError | None) -> None:
+        batch.done = True
+        batch.error = error
+        batch.encoded = None
+        self._buffered -= batch.size - BATCH_OVERHEAD
+        if error is not None and len(batch.callbacks) < len(batch.deliveries):
+            self._unreported = self._unreported or error
+        for index, callback in batch.callbacks.items():
+            try:
+                callback(batch.deliveries[index])
+            except Exception:
+                log.exception("a delivery callback failed")
+        batch.callbacks.clear()
+        batch.deliveries.clear()
+
+
+def _size_of(headers: Headers) -> int:
+    size = 0
+    for name, value in headers:
+        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
+            raise TypeError("a header is a pair of text and bytes or None")
+        size += 4 * len(name) + len(value or b"") + 10
+    return size
+
+
+def _level(settings: Settings, codec: Compression) -> int | None:
+    own = {
+        Compression.GZIP: settings.compression_gzip_level,
+        Compression.LZ4: settings.compression_lz4_level,
+        Compression.ZSTD: settings.compression_zstd_level,
+    }
+    level = own.get(codec)
+    return settings.compression_level if level is None and codec in own else level

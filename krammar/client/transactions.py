@@ -1,0 +1,300 @@
+"""The producer's side of transactions (KIP-98), with ``transaction.version`` 1 and 2 (KIP-890)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from kafka_wire import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    CoordinatorType,
+    EndTxnRequest,
+    ErrorCode,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitRequestTopicPartition,
+)
+
+from krammar.client.cluster import Cluster
+from krammar.client.deadline import Deadline
+from krammar.client.delivery import Identity
+from krammar.client.errors import ClientError, KafkaError, StateError, kafka_error
+from krammar.client.metadata import TopicPartition
+from krammar.client.offsets import group_topics
+
+# From these versions on the broker adds what is written to to the transaction.
+PRODUCE_ADDS = 12
+_OFFSETS_ADD = 5
+_END_BUMPS = 5
+
+# After these nothing more can be done with this transactional id by this producer.
+FATAL = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """The member of a group in whose name offsets are committed; the defaults are nobody's."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An offset to go on from, as it is committed for a group."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class State(Enum):
+    NEW = "not initialised"
+    READY = "ready"
+    OPEN = "in a transaction"
+    ABORTABLE = "in a transaction that can only be aborted"
+    COMMITTING = "committing"
+    ABORTING = "aborting"
+    FATAL = "of no more use"
+
+
+class Transactions:
+    """The state of a transactional producer, and what it says to the coordinators."""
+
+    def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: int) -> None:
+        self._cluster = cluster
+        self.transactional_id = transactional_id
+        self._timeout_ms = timeout_ms
+        self.state = State.NEW
+        self.error: ClientError | None = None
+        self.identity = Identity(-1, -1)
+        self.version = 1
+        # Something of this transaction is, or may be, at the coordinator.
+        self.touched = False
+        self._added: set[TopicPartition] = set()
+        # A sequence number was given to what has not been written.
+        self.gap = False
+
+    # State.
+
+    def require(self, *states: State) -> None:
+        """Raises StateError unless in one of the states, and what has gone wrong before."""
+        if self.state in states:
+            return
+        if self.error is not None:
+            raise self.error
+        raise StateError(f"the producer of {self.transactional_id!r} is {self.state.value}")
+
+    def fail(self, error: ClientError) -> None:
+        """Take note of an error that ends the transaction."""
+        code = error.code if isinstance(error, KafkaError) else None
+        if code in FATAL:
+            self.state, self.error = State.FATAL, error
+        elif self.state in (State.OPEN, State.COMMITTING):
+            self.state, self.error = State.ABORTABLE, error
+
+    def fail_produce(self, error: ClientError) -> None:
+        """Of a batch: the coordinator decides whether we are fenced, unless the leader knows."""
+        if isinstance(error, KafkaError) and error.code == ErrorCode.PRODUCER_FENCED:
+            self.fail(error)
+        elif self.state is State.OPEN:
+            self.state, self.error = State.ABORTABLE, error
+
+    # What it says to the coordinators.
+
+    def _call(
+        self, request: Any, deadline: Deadline, check: Any, *, low: int = 0, high: int = 32767
+    ) -> Any:
+        try:
+            return self._cluster.call_coordinator(
+                CoordinatorType.TRANSACTION,
+                self.transactional_id,
+                request,
+                deadline,
+                check,
+                low=low,
+                high=high,
+            )
+        except KafkaError as error:
+            self.fail(error)
+            raise
+
+    def _check(self, response: Any) -> None:
+        if response.error_code:
+            raise kafka_error(response.error_code, f"transactional id {self.transactional_id}")
+
+    def init(self, deadline: Deadline) -> None:
+        """Get id and epoch; whoever had them is fenced, and what they left open is aborted."""
+        self.require(State.NEW)
+        self._identify(deadline)
+        level = self._cluster.features(deadline).get("transaction.version", 0)
+        connection = self._cluster.any(deadline)
+        self.version = 2 if level >= 2 and connection.has(ProduceRequest, PRODUCE_ADDS) else 1
+        self.state = State.READY
+
+    def _identify(self, deadline: Deadline) -> None:
+        mine = self.identity
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+            producer_id=mine.producer_id,
+            producer_epoch=mine.epoch,
+        )
+        # Version 6 and up is for two-phase commit (KIP-939).
+        low = 3 if mine.producer_id >= 0 else 0
+        response = self._call(request, deadline, self._check, low=low, high=5)
+        self.identity = Identity(response.producer_id, response.producer_epoch)
+
+    def begin(self) -> None:
+        self.require(State.READY)
+        self.state = State.OPEN
+        self.error = None
+        self.touched = self.gap = False
+        self._added.clear()
+
+    def add_partitions(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> None:
+        """See to it that the coordinator knows of them before anything is written to them."""
+        new = [at for at in partitions if at not in self._added]
+        if not new:
+            return
+        self.touched = True
+        if self.version < 2:
+            topics = [
+                AddPartitionsToTxnRequestTopic(name=name, partitions=[at.partition for at in group])
+                for name, group in group_topics(new).items()
+            ]
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=self.identity.producer_id,
+                v3_and_below_producer_epoch=self.identity.epoch,
+                v3_and_below_topics=topics,
+            )
+            self._call(request, deadline, self._check_partitions, high=3)
+        self._added.update(new)
+
+    def _check_partitions(self, response: Any) -> None:
+        for topic in response.results_by_topic_v3_and_below:
+            for p in topic.results_by_partition:
+                # Others are refused for the sake of one; that one's error says more.
+                if p.partition_error_code not in (0, ErrorCode.OPERATION_NOT_ATTEMPTED):
+                    raise kafka_error(
+                        p.partition_error_code,
+                        f"adding {topic.name}-{p.partition_index} to the transaction of"
+                        f" {self.transactional_id}",
+                    )
+
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, Committed],
+        member: GroupMember,
+        deadline: Deadline,
+    ) -> None:
+        """Commit offsets of a group with the transaction."""
+        self.require(State.OPEN)
+        if not offsets:
+            return
+        self.touched = True
+        new = self.version >= 2
+        if not new:
+            request = AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.epoch,
+                group_id=member.group_id,
+            )
+            self._call(request, deadline, self._check)
+        commit = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=member.group_id,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.epoch,
+            generation_id_or_member_epoch=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            topics=[
+                TxnOffsetCommitRequestTopic(
+                    name=name,
+                    partitions=[
+                        TxnOffsetCommitRequestTopicPartition(
+                            partition_index=at.partition,
+                            committed_offset=offsets[at].offset,
+                            committed_leader_epoch=offsets[at].leader_epoch,
+                            committed_metadata=offsets[at].metadata,
+                        )
+                        for at in group
+                    ],
+                )
+                for name, group in group_topics(offsets).items()
+            ],
+        )
+
+        def check(response: Any) -> None:
+            for topic in response.topics:
+                for p in topic.partitions:
+                    if p.error_code:
+                        raise kafka_error(
+                            p.error_code,
+                            f"group {member.group_id}, {topic.name}-{p.partition_index}",
+                        )
+
+        named = any((member.generation >= 0, member.member_id, member.group_instance_id))
+        try:
+            self._cluster.call_coordinator(
+                CoordinatorType.GROUP,
+                member.group_id,
+                commit,
+                deadline,
+                check,
+                # Version 3 has members; 6 names topics by id, which those of old offsets may lack.
+                low=_OFFSETS_ADD if new else 3 if named else 0,
+                high=_OFFSETS_ADD if new else _OFFSETS_ADD - 1,
+            )
+        except KafkaError as error:
+            self.fail(error)
+            raise
+
+    def end(self, commit: bool, deadline: Deadline) -> None:
+        """Tell the coordinator how the transaction ends. After DeadlineError it can be called again."""
+        if self.touched:
+            request = EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.identity.producer_id,
+                producer_epoch=self.identity.epoch,
+                committed=commit,
+            )
+            new = self.version >= 2
+            response = self._call(
+                request,
+                deadline,
+                self._check,
+                low=_END_BUMPS if new else 0,
+                high=_END_BUMPS if new else _END_BUMPS - 1,
+            )
+            if new and response.producer_id >= 0:
+                self.identity = Identity(response.producer_id, response.producer_epoch)
+                self.gap = False
+            self.touched = False
+        if self.gap:
+            # The numbers of what was not written cannot be used again in this epoch (KIP-360).
+            self._identify(deadline)
+            self.gap = False
+        self.state = State.READY
+        self.error = None
