@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from krammar.client.admin import Admin
 from krammar.client.cluster import Cluster
 from krammar.client.fetch import Reader
+from krammar.client.groups import Groups
 from krammar.client.metadata import Node, Topic, TopicPartition
 from krammar.client.offsets import At, OffsetAt, list_offsets
 from krammar.client.produce import Producer
@@ -30,7 +32,7 @@ class Client:
     ``servers`` is ``bootstrap.servers``; settings go by Kafka's names in a mapping, or as keywords with
     underscores: ``Client("a:9092", isolation_level="read_committed")``. Nothing is connected before it is
     needed. Not for several threads at once; a process or thread makes its own of the same ``Settings``,
-    which can be pickled.
+    which can be pickled. ``admin`` makes and changes topics, ``groups`` knows how far groups have read.
 
     Every operation takes ``timeout_ms``, ``default.api.timeout.ms`` unless given, and ends with DeadlineError
     (UnreachableError where no server can be reached) when that has passed. All raise ClientError.
@@ -51,6 +53,8 @@ class Client:
                 given["bootstrap.servers"] = servers
             self.settings = Settings.of(given, **more)
         self.cluster = Cluster(self.settings)
+        self.groups = Groups(self.cluster)
+        self.admin = Admin(self.cluster)
 
     def close(self) -> None:
         """Close all connections. What producers have not sent is lost unless they are closed before."""

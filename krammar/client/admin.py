@@ -1,0 +1,413 @@
+"""Topics, their settings, and what the cluster tells of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_wire import (
+    AlterConfigOp,
+    ConfigResourceType,
+    ConfigSource,
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsRequestTopicAssignment,
+    CreateTopicsRequest,
+    CreateTopicsRequestTopic,
+    CreateTopicsRequestTopicAssignment,
+    CreateTopicsRequestTopicConfig,
+    DeleteRecordsRequest,
+    DeleteRecordsRequestTopic,
+    DeleteRecordsRequestTopicPartition,
+    DeleteTopicsRequest,
+    DeleteTopicsRequestTopic,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeLogDirsRequest,
+    ErrorCode,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsRequestResourceConfig,
+)
+
+from krammar.client.cluster import Cluster
+from krammar.client.deadline import Deadline
+from krammar.client.errors import ClientError, describe, kafka_error
+from krammar.client.metadata import Node, Topic, TopicPartition
+from krammar.client.offsets import At, group_topics
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A setting of a topic or broker. ``value`` is None where it is secret or not set; ``source`` says
+    where it comes from; ``is_default`` whether it was not set for this topic or broker itself."""
+
+    name: str
+    value: str | None
+    source: ConfigSource | int
+    read_only: bool
+    sensitive: bool
+    is_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    cluster_id: str
+    controller_id: int
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A folder of logs. ``sizes`` are bytes by partition; ``total_bytes`` and ``usable_bytes`` those of the
+    disk, -1 if not known. ``error`` says what is wrong with it, None if nothing."""
+
+    node_id: int
+    path: str
+    sizes: dict[TopicPartition, int]
+    total_bytes: int
+    usable_bytes: int
+    error: ClientError | None
+
+
+class Admin:
+    """Administration. Every method takes ``timeout_ms`` and raises ClientError, DeadlineError among it;
+    KafkaError says what the broker has refused."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    # Topics.
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        *,
+        configs: Mapping[str, str | None] | None = None,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+        timeout_ms: float | None = None,
+    ) -> Topic:
+        """Make a topic and wait until brokers know of it; -1 stands for the broker's default.
+
+        ``assignments`` has the replicas of each partition, the leader first; it takes the place of both
+        numbers. Raises TopicAlreadyExists, InvalidPartitions, InvalidConfig, PolicyViolation, …
+        """
+        deadline = self._cluster.deadline(f"creating topic {name}", timeout_ms)
+        if assignments:
+            partitions = replication_factor = -1
+        topic = CreateTopicsRequestTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=[
+                CreateTopicsRequestTopicAssignment(partition_index=index, broker_ids=list(nodes))
+                for index, nodes in (assignments or {}).items()
+            ],
+            configs=[
+                CreateTopicsRequestTopicConfig(name=key, value=value)
+                for key, value in (configs or {}).items()
+            ],
+        )
+        request = CreateTopicsRequest(
+            topics=[topic],
+            timeout_ms=_patience(self._cluster, deadline),
+            validate_only=validate_only,
+        )
+        attempts = 0
+
+        def check(response: Any) -> None:
+            nonlocal attempts
+            attempts += 1
+            for t in response.topics:
+                # The first answer may have been lost.
+                if t.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and attempts > 1:
+                    continue
+                _raise(t.error_code, f"topic {name}", t.error_message)
+
+        # Defaults for both numbers come with version 4.
+        defaults = not assignments and -1 in (partitions, replication_factor)
+        low = 4 if defaults else 1
+        self._cluster.call_controller(request, deadline, check, low=low)
+        if validate_only:
+            return Topic(name)
+        self._cluster.metadata.outdate([name])
+        return self._await(name, deadline)
+
+    def _await(self, name: str, deadline: Deadline) -> Topic:
+        """A new topic, as soon as all its partitions have leaders."""
+
+        def attempt() -> Topic:
+            topic = self._cluster.topic(name, deadline, auto_create=False)
+            if any(p.leader < 0 for p in topic.partitions.values()):
+                self._cluster.metadata.outdate([name])
+                raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, name)
+            return topic
+
+        return self._cluster.retrying(deadline, attempt)
+
+    def delete_topic(self, name: str, *, timeout_ms: float | None = None) -> None:
+        """Delete a topic with its data. Raises UnknownTopicOrPartition, TopicDeletionDisabled, …"""
+        deadline = self._cluster.deadline(f"deleting topic {name}", timeout_ms)
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicsRequestTopic(name=name)],
+            topic_names=[name],
+            timeout_ms=_patience(self._cluster, deadline),
+        )
+        attempts = 0
+
+        def check(response: Any) -> None:
+            nonlocal attempts
+            attempts += 1
+            for t in response.responses:
+                if t.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and attempts > 1:
+                    continue
+                _raise(t.error_code, f"topic {name}", t.error_message)
+
+        self._cluster.call_controller(request, deadline, check)
+        self._cluster.metadata.forget(name)
+
+    def create_partitions(
+        self,
+        name: str,
+        count: int,
+        *,
+        assignments: Sequence[Sequence[int]] | None = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Grow a topic to ``count`` partitions in all. Raises InvalidPartitions, …"""
+        deadline = self._cluster.deadline(f"adding partitions to {name}", timeout_ms)
+        places = None
+        if assignments is not None:
+            places = [
+                CreatePartitionsRequestTopicAssignment(broker_ids=list(nodes))
+                for nodes in assignments
+            ]
+        topic = CreatePartitionsRequestTopic(name=name, count=count, assignments=places)
+        request = CreatePartitionsRequest(
+            topics=[topic], timeout_ms=_patience(self._cluster, deadline)
+        )
+
+        def check(response: Any) -> None:
+            for result in response.results:
+                _raise(result.error_code, f"topic {name}", result.error_message)
+
+        self._cluster.call_controller(request, deadline, check)
+        self._cluster.metadata.outdate([name])
+
+    def delete_records(
+        self,
+        before: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int],
+        *,
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, int]:
+        """Delete the records before an offset of each partition; ``At.LATEST`` stands for all of them.
+        Returns where the logs begin now. Raises OffsetOutOfRange, PolicyViolation, …"""
+        deadline = self._cluster.deadline("deleting records", timeout_ms)
+
+        def request(group: dict[TopicPartition, int]) -> DeleteRecordsRequest:
+            return DeleteRecordsRequest(
+                topics=[
+                    DeleteRecordsRequestTopic(
+                        name=name,
+                        partitions=[
+                            DeleteRecordsRequestTopicPartition(
+                                partition_index=at.partition, offset=group[at]
+                            )
+                            for at in partitions
+                        ],
+                    )
+                    for name, partitions in group_topics(group).items()
+                ],
+                timeout_ms=_patience(self._cluster, deadline),
+            )
+
+        def answers(response: Any) -> Iterator[tuple[TopicPartition, int, int]]:
+            for topic in response.topics:
+                for p in topic.partitions:
+                    at = TopicPartition(topic.name, p.partition_index)
+                    yield at, p.error_code, p.low_watermark
+
+        wanted = {TopicPartition(*at): int(offset) for at, offset in before.items()}
+        for at, offset in wanted.items():
+            if offset < 0 and offset != At.LATEST:
+                raise ValueError(f"{at}: offset {offset}")
+        return self._cluster.by_leader(wanted, deadline, request=request, answers=answers)
+
+    # Settings.
+
+    def topic_configs(self, name: str, *, timeout_ms: float | None = None) -> dict[str, Config]:
+        """A topic's settings by name. Raises UnknownTopicOrPartition, …"""
+        return self._configs(ConfigResourceType.TOPIC, name, timeout_ms)
+
+    def broker_configs(self, node_id: int, *, timeout_ms: float | None = None) -> dict[str, Config]:
+        """A broker's settings by name."""
+        return self._configs(ConfigResourceType.BROKER, str(node_id), timeout_ms)
+
+    def _configs(
+        self, kind: ConfigResourceType, name: str, timeout_ms: float | None
+    ) -> dict[str, Config]:
+        deadline = self._cluster.deadline(f"describing the settings of {name}", timeout_ms)
+        resource = DescribeConfigsRequestResource(
+            resource_type=kind, resource_name=name, configuration_keys=None
+        )
+
+        def check(response: Any) -> None:
+            for result in response.results:
+                _raise(result.error_code, f"settings of {name}", result.error_message)
+
+        node_id = self._home(kind, name, deadline)
+        response = self._cluster.call(
+            DescribeConfigsRequest(resources=[resource]),
+            deadline,
+            node_id=node_id,
+            low=1,
+            check=check,
+        )
+        own = (
+            ConfigSource.TOPIC_CONFIG
+            if kind == ConfigResourceType.TOPIC
+            else ConfigSource.DYNAMIC_BROKER_CONFIG
+        )
+        return {
+            c.name: Config(
+                c.name,
+                c.value,
+                c.config_source,
+                c.read_only,
+                c.is_sensitive,
+                c.config_source != own,
+            )
+            for result in response.results
+            for c in result.configs
+        }
+
+    def _home(self, kind: ConfigResourceType, name: str, deadline: Deadline) -> int | None:
+        """A broker's settings are that broker's to tell and to change."""
+        if kind != ConfigResourceType.BROKER or not name:
+            return None
+        node_id = int(name)
+        if node_id not in self._cluster.metadata.nodes:
+            self._cluster.refresh([], deadline)
+        return node_id
+
+    def alter_topic_configs(
+        self, name: str, changes: Mapping[str, str | None], *, timeout_ms: float | None = None
+    ) -> None:
+        """Change some of a topic's settings; None goes back to the default. Raises InvalidConfig, …"""
+        self._alter(ConfigResourceType.TOPIC, name, changes, timeout_ms)
+
+    def alter_broker_configs(
+        self,
+        node_id: int | None,
+        changes: Mapping[str, str | None],
+        *,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Change some of a broker's settings, or with None those of all brokers, while they run."""
+        name = "" if node_id is None else str(node_id)
+        self._alter(ConfigResourceType.BROKER, name, changes, timeout_ms)
+
+    def _alter(
+        self,
+        kind: ConfigResourceType,
+        name: str,
+        changes: Mapping[str, str | None],
+        timeout_ms: float | None,
+    ) -> None:
+        deadline = self._cluster.deadline(f"changing the settings of {name}", timeout_ms)
+        resource = IncrementalAlterConfigsRequestResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[
+                IncrementalAlterConfigsRequestResourceConfig(
+                    name=key,
+                    config_operation=(AlterConfigOp.DELETE if value is None else AlterConfigOp.SET),
+                    value=value,
+                )
+                for key, value in changes.items()
+            ],
+        )
+
+        def check(response: Any) -> None:
+            for result in response.responses:
+                _raise(result.error_code, f"settings of {name}", result.error_message)
+
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        node_id = self._home(kind, name, deadline)
+        if node_id is None:
+            self._cluster.call_controller(request, deadline, check)
+        else:
+            self._cluster.call(request, deadline, node_id=node_id, check=check)
+
+    # The cluster.
+
+    def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterDescription:
+        """The cluster's id, controller and brokers."""
+        deadline = self._cluster.deadline("describing the cluster", timeout_ms)
+
+        def attempt() -> ClusterDescription:
+            connection = self._cluster.any(deadline)
+            if not connection.has(DescribeClusterRequest, 0):  # Kafka before 2.8
+                self._cluster.refresh([], deadline)
+                known = self._cluster.metadata
+                return ClusterDescription(
+                    known.cluster_id or "", known.controller_id, tuple(known.nodes.values())
+                )
+            pending = self._cluster.send(connection, DescribeClusterRequest(), deadline)
+            response = self._cluster.wait_for(pending, deadline)
+            _raise(response.error_code, "the cluster", response.error_message)
+            nodes = [Node(b.broker_id, b.host, b.port, b.rack) for b in response.brokers]
+            return ClusterDescription(
+                response.cluster_id, response.controller_id, tuple(sorted(nodes))
+            )
+
+        return self._cluster.retrying(deadline, attempt)
+
+    def log_dirs(
+        self, node_ids: Iterable[int] | None = None, *, timeout_ms: float | None = None
+    ) -> list[LogDir]:
+        """The folders of logs of all brokers, or of some, with the size of each partition."""
+        deadline = self._cluster.deadline("describing log folders", timeout_ms)
+        self._cluster.refresh([], deadline)
+        wanted = sorted(self._cluster.metadata.nodes) if node_ids is None else list(node_ids)
+        found = []
+        for node_id in wanted:
+            response = self._cluster.call(
+                DescribeLogDirsRequest(topics=None),
+                deadline,
+                node_id=node_id,
+                check=lambda r: _raise(r.error_code, "log folders"),
+            )
+            for result in response.results:
+                error = result.error_code
+                found.append(
+                    LogDir(
+                        node_id,
+                        result.log_dir,
+                        {
+                            TopicPartition(topic.name, p.partition_index): p.partition_size
+                            for topic in result.topics
+                            for p in topic.partitions
+                            if not p.is_future_key
+                        },
+                        result.total_bytes,
+                        result.usable_bytes,
+                        kafka_error(error, result.log_dir) if error else None,
+                    )
+                )
+        return found
+
+
+def _patience(cluster: Cluster, deadline: Deadline) -> int:
+    """How long a broker may take, in milliseconds: less than we wait for its answer."""
+    return min(cluster.settings.request_timeout_ms, max(1, deadline.left_ms))
+
+
+def _raise(code: int, detail: str, message: str | None = None) -> None:
+    if code != ErrorCode.NONE:
+        raise kafka_error(code, describe(detail, message))

@@ -1,0 +1,298 @@
+"""Consumer groups from outside: which there are, and how far they have read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_wire import (
+    CoordinatorType,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ErrorCode,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitRequestTopicPartition,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteRequestTopicPartition,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchRequestTopic,
+)
+
+from krammar.client.cluster import Cluster
+from krammar.client.errors import describe, kafka_error
+from krammar.client.metadata import TopicPartition
+from krammar.client.offsets import group_topics
+from krammar.client.transactions import Committed, GroupMember
+
+# From version 10 on topics go by id, which those of old offsets may not have any more.
+_NAMED = 9
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """``protocol_type`` is ``consumer`` for groups of consumers and empty for those that only commit;
+    ``state`` and ``type`` are empty where the broker is too old to tell."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group of the classic protocol; ``protocol`` is its assignor."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[Member, ...]
+
+
+class Groups:
+    """What can be done with groups without being a member. Every method takes ``timeout_ms`` and raises
+    ClientError, DeadlineError among it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def list(
+        self, *, states: Iterable[str] = (), timeout_ms: float | None = None
+    ) -> list[GroupListing]:
+        """All groups, of all brokers, sorted by name; with ``states`` those in one of them."""
+        deadline = self._cluster.deadline("listing groups", timeout_ms)
+        self._cluster.refresh([], deadline)
+        wanted = list(states)
+        found = {}
+        for node_id in list(self._cluster.metadata.nodes):
+            response = self._cluster.call(
+                ListGroupsRequest(states_filter=wanted),
+                deadline,
+                node_id=node_id,
+                low=4 if wanted else 0,
+                check=_check_top("listing groups"),
+            )
+            for g in response.groups:
+                found[g.group_id] = GroupListing(
+                    g.group_id, g.protocol_type, g.group_state, g.group_type
+                )
+        return [found[name] for name in sorted(found)]
+
+    def describe(self, group_id: str, *, timeout_ms: float | None = None) -> GroupDescription:
+        """A group of the classic protocol with its members. Raises GroupIdNotFound, …"""
+        deadline = self._cluster.deadline(f"describing group {group_id}", timeout_ms)
+
+        def check(response: Any) -> None:
+            for group in response.groups:
+                _raise(group.error_code, f"group {group_id}", group.error_message)
+
+        response = self._call(group_id, DescribeGroupsRequest(groups=[group_id]), deadline, check)
+        group = response.groups[0]
+        return GroupDescription(
+            group.group_id,
+            group.group_state,
+            group.protocol_type,
+            group.protocol_data,
+            tuple(
+                Member(
+                    m.member_id,
+                    m.group_instance_id,
+                    m.client_id,
+                    m.client_host,
+                    m.member_metadata,
+                    m.member_assignment,
+                )
+                for m in group.members
+            ),
+        )
+
+    def committed(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition | tuple[str, int]] | None = None,
+        *,
+        require_stable: bool = False,
+        timeout_ms: float | None = None,
+    ) -> dict[TopicPartition, Committed]:
+        """What a group has committed, of all partitions or of some; those without an offset are left out.
+
+        ``require_stable`` waits for open transactions that commit offsets too (KIP-447).
+        """
+        deadline = self._cluster.deadline(f"reading offsets of group {group_id}", timeout_ms)
+        old = new = None
+        if partitions is not None:
+            topics = group_topics(TopicPartition(*at) for at in partitions)
+            if not topics:
+                return {}
+            indexes = {name: [at.partition for at in group] for name, group in topics.items()}
+            old = [OffsetFetchRequestTopic(name=n, partition_indexes=i) for n, i in indexes.items()]
+            new = [
+                OffsetFetchRequestGroupTopic(name=n, partition_indexes=i)
+                for n, i in indexes.items()
+            ]
+        request = OffsetFetchRequest(
+            group_id=group_id,
+            topics=old,
+            groups=[OffsetFetchRequestGroup(group_id=group_id, topics=new)],
+            require_stable=require_stable,
+        )
+
+        def answer(response: Any) -> Any:
+            return next((g for g in response.groups if g.group_id == group_id), response)
+
+        def check(response: Any) -> None:
+            group = answer(response)
+            _raise(group.error_code, f"group {group_id}")
+            for topic in group.topics:
+                for p in topic.partitions:
+                    _raise(p.error_code, f"group {group_id}, {topic.name}-{p.partition_index}")
+
+        low = 7 if require_stable else 2 if partitions is None else 1
+        response = self._call(group_id, request, deadline, check, low=low, high=_NAMED)
+        return {
+            TopicPartition(topic.name, p.partition_index): Committed(
+                p.committed_offset, p.committed_leader_epoch, p.metadata or ""
+            )
+            for topic in answer(response).topics
+            for p in topic.partitions
+            if p.committed_offset >= 0
+        }
+
+    def commit(
+        self,
+        group: GroupMember | str,
+        offsets: (
+            Mapping[TopicPartition, Committed | int] | Mapping[tuple[str, int], Committed | int]
+        ),
+        *,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commit offsets for a group: without a member only while it has none. Raises UnknownMemberId,
+        UnknownTopicOrPartition, …"""
+        member = GroupMember(group) if isinstance(group, str) else group
+        deadline = self._cluster.deadline(
+            f"committing offsets of group {member.group_id}", timeout_ms
+        )
+        values = {
+            TopicPartition(*at): Committed(value) if isinstance(value, int) else value
+            for at, value in offsets.items()
+        }
+        if not values:
+            return
+        request = OffsetCommitRequest(
+            group_id=member.group_id,
+            generation_id_or_member_epoch=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            topics=[
+                OffsetCommitRequestTopic(
+                    name=name,
+                    partitions=[
+                        OffsetCommitRequestTopicPartition(
+                            partition_index=at.partition,
+                            committed_offset=values[at].offset,
+                            committed_leader_epoch=values[at].leader_epoch,
+                            committed_metadata=values[at].metadata,
+                        )
+                        for at in partitions
+                    ],
+                )
+                for name, partitions in group_topics(values).items()
+            ],
+        )
+        self._call(
+            member.group_id,
+            request,
+            deadline,
+            _check_partitions(member.group_id),
+            low=2,
+            high=_NAMED,
+        )
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition | tuple[str, int]],
+        *,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Forget what a group has committed. Raises GroupSubscribedToTopic, …"""
+        deadline = self._cluster.deadline(f"deleting offsets of group {group_id}", timeout_ms)
+        request = OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                OffsetDeleteRequestTopic(
+                    name=name,
+                    partitions=[
+                        OffsetDeleteRequestTopicPartition(partition_index=at.partition)
+                        for at in group
+                    ],
+                )
+                for name, group in group_topics(TopicPartition(*at) for at in partitions).items()
+            ],
+        )
+
+        def check(response: Any) -> None:
+            _raise(response.error_code, f"group {group_id}")
+            _check_partitions(group_id)(response)
+
+        self._call(group_id, request, deadline, check)
+
+    def delete(self, group_id: str, *, timeout_ms: float | None = None) -> None:
+        """Delete a group without members. Raises NonEmptyGroup, GroupIdNotFound, …"""
+        deadline = self._cluster.deadline(f"deleting group {group_id}", timeout_ms)
+
+        def check(response: Any) -> None:
+            for result in response.results:
+                _raise(result.error_code, f"group {result.group_id}", result.error_message)
+
+        self._call(group_id, DeleteGroupsRequest(groups_names=[group_id]), deadline, check)
+
+    def _call(
+        self,
+        group_id: str,
+        request: Any,
+        deadline: Any,
+        check: Any,
+        *,
+        low: int = 0,
+        high: int = 32767,
+    ) -> Any:
+        return self._cluster.call_coordinator(
+            CoordinatorType.GROUP, group_id, request, deadline, check, low=low, high=high
+        )
+
+
+def _raise(code: int, detail: str, message: str | None = None) -> None:
+    if code != ErrorCode.NONE:
+        raise kafka_error(code, describe(detail, message))
+
+
+def _check_top(detail: str) -> Any:
+    return lambda response: _raise(response.error_code, detail)
+
+
+def _check_partitions(group_id: str) -> Any:
+    def check(response: Any) -> None:
+        for topic in response.topics:
+            for p in topic.partitions:
+                _raise(p.error_code, f"group {group_id}, {topic.name}-{p.partition_index}")
+
+    return check
