@@ -1,0 +1,150 @@
+"""A TCP proxy that knows frames: it cuts connections and loses answers when it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections import Counter, deque
+from types import TracebackType
+from typing import Self
+
+from krammar.wire.framing import PREFIX
+
+
+class Proxy:
+    """Listens on loopback and passes everything on to ``target``.
+
+    ``requests`` counts what has come, by api key. ``lose`` says of how many answers to a key none is
+    passed on: with the first of them the connection is cut, after the broker has done its work.
+    ``cut_before`` says of how many requests of a key the broker hears nothing: the connection is cut instead.
+    While ``silent`` is set, answers stay here.
+    """
+
+    def __init__(self) -> None:
+        self.target = ("127.0.0.1", 0)
+        self.requests: Counter[int] = Counter()
+        self.lose: Counter[int] = Counter()
+        self.cut_before: Counter[int] = Counter()
+        self.silent = threading.Event()
+        self.closing = False
+        self._lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._start(self._accept)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def _start(self, run: object, *args: object) -> None:
+        thread = threading.Thread(target=run, args=args, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self.target)
+            except OSError:
+                client.close()
+                continue
+            with self._lock:
+                self._sockets |= {client, server}
+            keys: deque[int] = deque()
+            self._start(self._up, client, server, keys)
+            self._start(self._down, client, server, keys)
+
+    def _up(self, client: socket.socket, server: socket.socket, keys: deque[int]) -> None:
+        while (frame := _frame(client)) is not None:
+            key = int.from_bytes(frame[PREFIX : PREFIX + 2], "big")
+            with self._lock:
+                self.requests[key] += 1
+                cut = self.cut_before[key] > 0
+                self.cut_before[key] -= cut
+            if cut:
+                break
+            keys.append(key)
+            try:
+                server.sendall(frame)
+            except OSError:
+                break
+        self._cut(client, server)
+
+    def _down(self, client: socket.socket, server: socket.socket, keys: deque[int]) -> None:
+        while (frame := _frame(server)) is not None:
+            key = keys.popleft()
+            with self._lock:
+                lost = self.lose[key] > 0
+                self.lose[key] -= lost
+            if lost:
+                break
+            if self.silent.is_set():
+                continue
+            try:
+                client.sendall(frame)
+            except OSError:
+                break
+        self._cut(client, server)
+
+    def _cut(self, *pair: socket.socket) -> None:
+        for one in pair:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        with self._lock:
+            self._sockets -= set(pair)
+
+    def cut_all(self) -> None:
+        """Cut all connections that there are."""
+        with self._lock:
+            sockets = list(self._sockets)
+        self._cut(*sockets)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._threads[0].join()
+        self.cut_all()
+        for thread in self._threads:
+            thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _frame(source: socket.socket) -> bytes | None:
+    """A whole frame with its prefix; None at the end."""
+    prefix = _exactly(source, PREFIX)
+    if prefix is None:
+        return None
+    body = _exactly(source, int.from_bytes(prefix, "big"))
+    return None if body is None else prefix + body
+
+
+def _exactly(source: socket.socket, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        try:
+            part = source.recv(size - len(parts))
+        except OSError:
+            return None
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,226 @@
+"""Settings by Kafka's names."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from typing import Any
+
+import pytest
+
+from krammar.client.errors import SettingsError
+from krammar.client.other_settings import ALIASES, NOT_SUPPORTED, WITHOUT_EFFECT
+from krammar.client.settings import Settings, setting_names
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+def of(**values: Any) -> Settings:
+    return Settings.of({"bootstrap.servers": "a:1"}, **values)
+
+
+def test_names_with_dots_and_with_underscores() -> None:
+    settings = Settings.of(
+        {"bootstrap.servers": "a:9092, SSL://b:9093,[::1]:9094", "request.timeout.ms": "5000"},
+        fetch_max_bytes=1000,
+        isolation_level="READ_COMMITTED",
+    )
+    assert settings.bootstrap_servers == (("a", 9092), ("b", 9093), ("::1", 9094))
+    assert settings.request_timeout_ms == 5000
+    assert settings.fetch_max_bytes == 1000
+    assert settings.read_committed
+
+
+def test_they_can_be_pickled() -> None:
+    settings = of(client_id="x", sasl_password="secret")
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("bootstrap.server", "bootstrap.servers"),
+        ("isolation.levels", "isolation.level"),
+        ("sasl.mechanisme", "sasl.mechanism"),
+    ],
+)
+def test_an_unknown_name_is_an_error_with_the_nearest(name: str, nearest: str) -> None:
+    with pytest.raises(SettingsError, match=rf"{name}: .*did you mean {nearest}") as caught:
+        of(**{name: "x"})
+    assert caught.value.name == name
+
+
+def test_a_name_like_no_other_is_an_error_too() -> None:
+    with pytest.raises(SettingsError, match=r"zzzz: there is no such setting$"):
+        of(zzzz=1)
+
+
+@pytest.mark.parametrize("name", sorted(NOT_SUPPORTED))
+def test_what_is_not_supported_says_why(name: str) -> None:
+    with pytest.raises(SettingsError, match="is not supported: ") as caught:
+        of(**{name: "x"})
+    assert NOT_SUPPORTED[name] in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_EFFECT))
+def test_what_has_no_effect_is_taken_and_says_so(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "krammar.client"):
+        assert of(**{name: "x"}) == of()
+    assert f"{name} has no effect: {WITHOUT_EFFECT[name]}" in caplog.text
+
+
+def test_each_name_has_one_meaning() -> None:
+    names = setting_names()
+    assert set(ALIASES.values()) <= set(names)
+    for one, other in [
+        (names, ALIASES),
+        (names, NOT_SUPPORTED),
+        (names, WITHOUT_EFFECT),
+        (ALIASES, NOT_SUPPORTED),
+        (ALIASES, WITHOUT_EFFECT),
+        (NOT_SUPPORTED, WITHOUT_EFFECT),
+    ]:
+        assert not set(one) & set(other)
+
+
+def test_librdkafkas_names() -> None:
+    settings = Settings.of(
+        {
+            "metadata.broker.list": "a:1",
+            "sasl.mechanisms": "PLAIN",
+            "compression.codec": "zstd",
+            "fetch.wait.max.ms": 7,
+        }
+    )
+    assert settings.bootstrap_servers == (("a", 1),)
+    assert settings.sasl_mechanism == "PLAIN"
+    assert settings.compression_type == "zstd"
+    assert settings.fetch_max_wait_ms == 7
+
+
+def test_two_names_of_one_setting_that_differ() -> None:
+    with pytest.raises(SettingsError, match=r"linger\.ms"):
+        of(linger_ms=1, queue_buffering_max_ms=2)
+    assert of(linger_ms=1, queue_buffering_max_ms=1).linger_ms == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bootstrap.servers", "a"),
+        ("bootstrap.servers", ""),
+        ("bootstrap.servers", "a:0"),
+        ("bootstrap.servers", "a:65536"),
+        ("request.timeout.ms", "soon"),
+        ("request.timeout.ms", 0),
+        ("request.timeout.ms", True),
+        ("fetch.max.bytes", -1),
+        ("isolation.level", "serializable"),
+        ("security.protocol", "TLS"),
+        ("sasl.mechanism", "GSSAPI"),
+        ("sasl.mechanism", "CRAM-MD5"),
+        ("acks", "2"),
+        ("enable.idempotence", "yes"),
+        ("compression.type", "brotli"),
+        ("compression.lz4.level", 18),
+        ("client.id", 5),
+        ("sasl.jaas.config", "nonsense"),
+        ("ssl.keystore.type", "JKS"),
+    ],
+)
+def test_a_malformed_value_names_the_setting(name: str, value: object) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Settings.of({"bootstrap.servers": "a:1", name: value})
+    assert caught.value.name == name
+
+
+def test_servers_are_required() -> None:
+    with pytest.raises(SettingsError, match=r"bootstrap\.servers: is required"):
+        Settings.of({})
+
+
+def test_none_is_the_default() -> None:
+    assert of(request_timeout_ms=None) == of()
+
+
+def test_a_login_in_javas_way() -> None:
+    settings = of(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_jaas_config=f'{SCRAM_MODULE} required\n username="al ice" password="a\\"b;=c" ;',
+    )
+    assert (settings.sasl_username, settings.sasl_password) == ("al ice", 'a"b;=c')
+    settings = of(sasl_jaas_config=f"{PLAIN_MODULE} required username=u password='p q';")
+    assert (settings.sasl_mechanism, settings.sasl_password) == ("PLAIN", "p q")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{SCRAM_MODULE} required username=u;",
+        f"{SCRAM_MODULE} required username=u password=secret",
+        f'{SCRAM_MODULE} required username=u password="secret;',
+        f"{SCRAM_MODULE} username=u password=secret;",
+        f"{SCRAM_MODULE} required username=u password=secret tokenauth=true;",
+        "com.sun.security.auth.module.Krb5LoginModule required password=secret;",
+    ],
+)
+def test_a_wrong_login_does_not_repeat_the_password(text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        of(sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=text)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_login_for_another_mechanism() -> None:
+    with pytest.raises(SettingsError, match="is for SCRAM"):
+        of(
+            sasl_mechanism="PLAIN",
+            sasl_jaas_config=f"{SCRAM_MODULE} required username=u password=p;",
+        )
+
+
+@pytest.mark.parametrize("missing", ["sasl_mechanism", "sasl_username", "sasl_password"])
+def test_a_login_is_required_with_sasl(missing: str) -> None:
+    values = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
+    del values[missing]
+    with pytest.raises(SettingsError, match=f"{missing.replace('_', '.')}: is required"):
+        of(security_protocol="SASL_PLAINTEXT", **values)
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "hush" not in repr(of(sasl_password="hush", ssl_key_password="hush", ssl_key_pem="hush"))
+
+
+def test_idempotence_follows_what_it_needs() -> None:
+    assert of().enable_idempotence
+    assert not of(acks=1).enable_idempotence
+    assert not of(retries=0).enable_idempotence
+    assert not of(max_in_flight_requests_per_connection=6).enable_idempotence
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"acks": "1", "enable_idempotence": True},
+        {"acks": "0", "transactional_id": "t"},
+        {"retries": 0, "transactional_id": "t"},
+        {"max_in_flight": 6, "enable_idempotence": "true"},
+        {"enable_idempotence": False, "transactional_id": "t"},
+    ],
+)
+def test_contradictions_are_errors(values: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError):
+        of(**values)
+
+
+def test_some_settings_changed() -> None:
+    base = of(client_id="x", acks=1)
+    changed = base.with_({"compression.type": "gzip"}, linger_ms=0)
+    assert (changed.client_id, changed.compression_type, changed.linger_ms) == ("x", "gzip", 0)
+    assert not changed.enable_idempotence
+    assert base.with_(acks="all").enable_idempotence
+    with pytest.raises(SettingsError):
+        base.with_(transactional_id="t")
