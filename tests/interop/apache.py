@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from tests.interop.processes import Server, Unavailable, free_port
@@ -19,6 +21,7 @@ from tests.interop.processes import Server, Unavailable, free_port
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "build" / "interop"
 VERSION = "4.4.0"
+OLDEST_JAVA = 17
 
 # A tool lives for a second or two: what a long run gains by is left out.
 _TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
@@ -36,6 +39,14 @@ START_SCRIPT_JVM = (
 )
 
 
+@cache
+def _java_version() -> int:
+    """The first number that ``java -version`` says; 1 for those of old that begin with it."""
+    said = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60).stderr
+    number = re.search(r'version "(\d+)', said)
+    return int(number[1]) if number else 0
+
+
 def class_path(name: str) -> str:
     """The jars of ``broker`` or ``tools``, resolved by Maven once.
 
@@ -44,6 +55,8 @@ def class_path(name: str) -> str:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise Unavailable(f"needs {program}")
+    if (found := _java_version()) < OLDEST_JAVA:
+        raise Unavailable(f"needs Java {OLDEST_JAVA}, this is Java {found}")
     pom = Path(__file__).parent / "apache_kafka" / f"{name}.xml"
     stamp = hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
     cached = CACHE / f"{name}-{stamp}.classpath"

@@ -38,8 +38,12 @@ def our_broker(folder: Path, **properties: str) -> Server:
 
 
 @pytest.fixture(scope="module")
-def broker(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A running broker for the tests of a module."""
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A running broker for the tests of a module. Ours needs no jars."""
+    if AGAINST_APACHE:
+        request.getfixturevalue("kafka_jars")
     with our_broker(tmp_path_factory.mktemp("broker") / "data") as running:
         yield running
 

@@ -15,6 +15,8 @@ from tests.interop.apache import tool
 from tests.interop.conftest import AGAINST_APACHE
 from tests.interop.processes import Server
 
+pytestmark = pytest.mark.usefixtures("kafka_jars")
+
 TOOLS = "org.apache.kafka.tools"
 GROUPS = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
 
