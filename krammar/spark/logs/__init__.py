@@ -1,0 +1,1 @@
+"""``source=logs``: log folders, Kafka's or krammar's, read without a broker."""

@@ -1,0 +1,115 @@
+"""Where reading begins and ends, as the Kafka connector's options say it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+# In JSON these numbers stand for the ends of a partition.
+LATEST = -1
+EARLIEST = -2
+
+TopicPartition: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Earliest:
+    """The first offset that there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The end of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Specific:
+    """An offset for each partition; EARLIEST and LATEST stand for its ends."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AtTimestamp:
+    """The first record at or after a time, in milliseconds since 1970.
+
+    ``timestamps`` has one for each partition; ``timestamp`` is for all partitions and used where
+    ``timestamps`` is None.
+    """
+
+    timestamp: int = -1
+    timestamps: Mapping[TopicPartition, int] | None = None
+
+    def of(self, partition: TopicPartition) -> int:
+        return self.timestamp if self.timestamps is None else self.timestamps[partition]
+
+
+Bound: TypeAlias = Earliest | Latest | Specific | AtTimestamp
+
+
+def parse_offsets(text: str) -> Bound:
+    """``earliest``, ``latest``, or JSON such as ``{"orders": {"0": 23, "1": -2}}``. Raises ValueError."""
+    word = text.strip().lower()
+    if word == "earliest":
+        return Earliest()
+    if word == "latest":
+        return Latest()
+    offsets = _parse_by_partition(text)
+    for (topic, partition), offset in offsets.items():
+        if offset < EARLIEST:
+            raise ValueError(f"{topic}-{partition} has offset {offset}; at least -2 is needed")
+    return Specific(offsets)
+
+
+def parse_timestamps(text: str) -> Bound:
+    """JSON such as ``{"orders": {"0": 1700000000000}}``, milliseconds. Raises ValueError."""
+    return AtTimestamp(timestamps=_parse_by_partition(text))
+
+
+def parse_timestamp(text: str) -> Bound:
+    """Milliseconds since 1970, for all partitions. Raises ValueError."""
+    timestamp = int(text)
+    if timestamp < 0:
+        raise ValueError("milliseconds since 1970 are not negative")
+    return AtTimestamp(timestamp)
+
+
+def parse_assign(text: str) -> frozenset[TopicPartition]:
+    """JSON such as ``{"orders": [0, 1]}``. Raises ValueError."""
+    found = _object(text)
+    partitions: set[TopicPartition] = set()
+    for topic, numbers in found.items():
+        if not isinstance(numbers, list) or not all(_is_int(number) for number in numbers):
+            raise ValueError(f"topic {topic!r} needs a list of partitions")
+        partitions.update((topic, number) for number in numbers)
+    if not partitions:
+        raise ValueError("no partition is named")
+    return frozenset(partitions)
+
+
+def _parse_by_partition(text: str) -> dict[TopicPartition, int]:
+    result = {}
+    for topic, by_partition in _object(text).items():
+        if not isinstance(by_partition, dict):
+            raise ValueError(f"topic {topic!r} needs an object of partitions")
+        for number, value in by_partition.items():
+            if not number.isdecimal() or not _is_int(value):
+                raise ValueError(f"topic {topic!r}: {number!r}: {value!r} is not partition: number")
+            result[topic, int(number)] = value
+    return result
+
+
+def _object(text: str) -> dict[str, object]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError("needs a JSON object of topics")
+    return found
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

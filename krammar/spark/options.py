@@ -1,0 +1,293 @@
+"""All options of the data source: those of Spark's own Kafka connector, and krammar's.
+
+```python
+options = Options({"subscribe": "orders", "startingOffsets": "earliest"})
+options.check_use(Use.READ)
+options["startingOffsets"]      # Earliest()
+options.given("endingOffsets")  # False
+```
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from typing import Any
+
+from krammar.spark.errors import OptionError
+from krammar.spark.offsets import (
+    Earliest,
+    Latest,
+    parse_assign,
+    parse_offsets,
+    parse_timestamp,
+    parse_timestamps,
+)
+
+CLIENT_PREFIX = "kafka."
+
+
+class Use(Enum):
+    """What an option can be given to."""
+
+    READ = "read"
+    READ_STREAM = "readStream"
+    WRITE = "write"
+    WRITE_STREAM = "writeStream"
+
+
+_READS = frozenset({Use.READ, Use.READ_STREAM})
+_BATCH = frozenset({Use.READ})
+_STREAM = frozenset({Use.READ_STREAM})
+_WRITES = frozenset({Use.WRITE, Use.WRITE_STREAM})
+_ALL = _READS | _WRITES
+
+SOURCES = ("kafka", "logs", "frames")
+_KAFKA = frozenset({"kafka"})
+_LOGS = frozenset({"logs"})
+_RECORDS = frozenset({"kafka", "logs"})
+_FILES = frozenset({"logs", "frames"})
+_ANY = frozenset(SOURCES)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    ``uses``     what it can be given to
+    ``sources``  values of ``source`` that it goes with
+    ``parse``    its value, of the text; raises ValueError
+    ``default``  its value where it is not given
+    ``refused``  why it is not supported; empty if it is
+    """
+
+    name: str
+    uses: frozenset[Use]
+    sources: frozenset[str]
+    parse: Callable[[str], Any]
+    default: Any = None
+    refused: str = ""
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _boolean(value: str) -> bool:
+    word = value.strip().lower()
+    if word not in ("true", "false"):
+        raise ValueError("needs true or false")
+    return word == "true"
+
+
+def _integer(least: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        number = int(value)
+        if number < least:
+            raise ValueError(f"needs at least {least}")
+        return number
+
+    return parse
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    """The word as it is written here, whatever the case it was given in."""
+
+    def parse(value: str) -> str:
+        for word in words:
+            if value.strip().lower() == word.lower():
+                return word
+        raise ValueError(f"needs one of {', '.join(words)}")
+
+    return parse
+
+
+def _topics(value: str) -> tuple[str, ...]:
+    topics = tuple(topic.strip() for topic in value.split(",") if topic.strip())
+    if not topics:
+        raise ValueError("no topic is named")
+    return topics
+
+
+def _pattern(value: str) -> re.Pattern[str]:
+    try:
+        return re.compile(value)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+
+
+def _duration(value: str) -> int:
+    """Milliseconds of ``15m``, ``200 ms``, ``1 hour``; as Spark, a bare number is milliseconds."""
+    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
+    if found is None or found[2] not in _UNITS:
+        raise ValueError("needs a time such as 15m or 200ms")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+_UNITS = {
+    **dict.fromkeys(("", "ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "second", "seconds"), 1000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
+
+_NO_GROUP = "offsets are kept by Spark, so that there is no consumer group"
+
+# Names, uses and defaults of the first part are those of Spark's Kafka connector.
+_TABLE = (
+    Option("assign", _READS, _RECORDS, parse_assign),
+    Option("subscribe", _READS, _RECORDS, _topics),
+    Option("subscribePattern", _READS, _RECORDS, _pattern),
+    Option("startingOffsets", _READS, _RECORDS, parse_offsets),
+    Option("startingTimestamp", _READS, _RECORDS, parse_timestamp),
+    Option("startingOffsetsByTimestamp", _READS, _RECORDS, parse_timestamps),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        _READS,
+        _RECORDS,
+        _one_of("error", "latest"),
+        "error",
+    ),
+    Option("endingOffsets", _BATCH, _RECORDS, parse_offsets, Latest()),
+    Option("endingTimestamp", _BATCH, _RECORDS, parse_timestamp),
+    Option("endingOffsetsByTimestamp", _BATCH, _RECORDS, parse_timestamps),
+    Option("failOnDataLoss", _READS, _RECORDS, _boolean, True),
+    Option("minPartitions", _READS, _RECORDS, _integer(1)),
+    Option("maxRecordsPerPartition", _READS, _RECORDS, _integer(1)),
+    Option("includeHeaders", _ALL, _RECORDS, _boolean, False),
+    Option("maxOffsetsPerTrigger", _STREAM, _KAFKA, _integer(1)),
+    Option("minOffsetsPerTrigger", _STREAM, _KAFKA, _integer(1)),
+    Option("maxTriggerDelay", _STREAM, _KAFKA, _duration, 15 * 60_000),
+    Option("kafkaConsumer.pollTimeoutMs", _READS, _KAFKA, _integer(1), 120_000),
+    Option("fetchOffset.numRetries", _READS, _KAFKA, _integer(0), 3),
+    Option("fetchOffset.retryIntervalMs", _READS, _KAFKA, _integer(0), 10),
+    Option("groupIdPrefix", _READS, _KAFKA, _text, refused=_NO_GROUP),
+    Option("kafka.group.id", _READS, _KAFKA, _text, refused=_NO_GROUP),
+    Option("topic", _WRITES, _KAFKA, _text),
+    # krammar's own.
+    Option("source", _READS, _ANY, _one_of(*SOURCES), "kafka"),
+    Option("path", _READS, _FILES, _text),
+    Option("paths", _READS, _FILES, _text),
+    Option("decode", _READS, _RECORDS, _text),
+    Option("decodeVersion", _READS, _RECORDS, _integer(0)),
+    Option(
+        "mode",
+        _READS,
+        _RECORDS,
+        _one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
+        "PERMISSIVE",
+    ),
+    Option("columnNameOfCorruptRecord", _READS, _RECORDS, _text, "_corrupt_record"),
+    # Client settings that mean something without a client.
+    Option(
+        "kafka.isolation.level",
+        _READS,
+        _RECORDS,
+        _one_of("read_uncommitted", "read_committed"),
+        "read_uncommitted",
+    ),
+)
+TABLE: Mapping[str, Option] = {option.name.lower(): option for option in _TABLE}
+
+
+class Options:
+    """The options of one read or write, by the names of ``TABLE``; case does not matter.
+
+    Raises OptionError for what is unknown, malformed or not supported. ``client`` has all of the
+    Kafka client's settings, without their ``kafka.``.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._values: dict[str, Any] = {}
+        self._texts: dict[str, str] = {}
+        self.client: dict[str, str] = {}
+        for name, text in given.items():
+            key = name.lower()
+            option = TABLE.get(key)
+            if key.startswith(CLIENT_PREFIX) and (option is None or not option.refused):
+                self.client[key.removeprefix(CLIENT_PREFIX)] = text
+                if option is None:
+                    continue
+            if option is None:
+                raise OptionError(name, f"is unknown{_nearest(key)}")
+            if option.refused:
+                raise OptionError(option.name, f"is not supported: {option.refused}")
+            self._texts[option.name] = text
+            try:
+                self._values[option.name] = option.parse(text)
+            except ValueError as error:
+                raise OptionError(option.name, f"{text!r}: {error}") from None
+        self._check_source()
+
+    @property
+    def source(self) -> str:
+        """``kafka``, ``logs`` or ``frames``."""
+        return str(self["source"])
+
+    def __getitem__(self, name: str) -> Any:
+        """The value, or the default; ``name`` as it stands in ``TABLE``."""
+        if name in self._values:
+            return self._values[name]
+        return TABLE[name.lower()].default
+
+    def given(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str) -> str:
+        """What was given, as it was given."""
+        return self._texts[name]
+
+    def check_use(self, use: Use) -> None:
+        """Raises OptionError for one that does not go with reading or writing, batch or stream."""
+        for name in self._values:
+            if use not in TABLE[name.lower()].uses:
+                raise OptionError(name, f"has no meaning in {use.value}")
+
+    def starting(self, use: Use) -> Any:
+        """The bound that reading begins at. Timestamps go before offsets, as in Kafka's connector.
+        Raises OptionError."""
+        bound = self._bound(
+            "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"
+        ) or (Earliest() if use is Use.READ else Latest())
+        if use is Use.READ and isinstance(bound, Latest):
+            raise OptionError("startingOffsets", "a batch cannot begin at the latest offsets")
+        if use is Use.READ and -1 in getattr(bound, "offsets", {}).values():
+            raise OptionError("startingOffsets", "a batch cannot begin at -1, the latest offset")
+        return bound
+
+    def ending(self) -> Any:
+        """The bound that a batch ends at. Raises OptionError."""
+        bound = self._bound("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+        if isinstance(bound, Earliest):
+            raise OptionError("endingOffsets", "a batch cannot end at the earliest offsets")
+        if -2 in getattr(bound, "offsets", {}).values():
+            raise OptionError("endingOffsets", "a batch cannot end at -2, the earliest offset")
+        return bound or Latest()
+
+    def _bound(self, *names: str) -> Any:
+        for name in names:
+            if self.given(name):
+                return self[name]
+        return None
+
+    def _check_source(self) -> None:
+        source = self.source
+        for name in self._values:
+            if source not in TABLE[name.lower()].sources:
+                raise OptionError(name, f"has no meaning with source={source}")
+        if source != "kafka":
+            for name in self.client:
+                if f"{CLIENT_PREFIX}{name}" not in TABLE:
+                    raise OptionError(
+                        CLIENT_PREFIX + name,
+                        f"has no meaning with source={source}: no client is used",
+                    )
+
+
+def _nearest(key: str) -> str:
+    found = get_close_matches(key, TABLE, 1, 0.6)
+    return f"; did you mean {TABLE[found[0]].name!r}?" if found else ""

@@ -1,0 +1,180 @@
+"""Filters that Spark pushes down, and what they say of topics, partitions, offsets and times.
+
+All of them are still applied by Spark: here they only decide what need not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both included."""
+
+    low: int = INT64_MIN
+    high: int = INT64_MAX
+
+    def narrow(self, low: int, high: int) -> None:
+        self.low = max(self.low, low)
+        self.high = min(self.high, high)
+
+    def __contains__(self, number: int) -> bool:
+        return self.low <= number <= self.high
+
+    def __bool__(self) -> bool:
+        return self.low <= self.high
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What filters leave. ``timestamp`` is in milliseconds since 1970; None of ``topics`` and
+    ``partitions`` is all."""
+
+    topics: set[str] | None = None
+    topic_prefixes: list[str] = field(default_factory=list)
+    partitions: set[int] | None = None
+    partition: Range = field(default_factory=Range)
+    offset: Range = field(default_factory=Range)
+    timestamp: Range = field(default_factory=Range)
+
+    def has(self, topic: str, partition: int) -> bool:
+        """Whether a partition can hold records that are wanted."""
+        return (
+            (self.topics is None or topic in self.topics)
+            and all(topic.startswith(prefix) for prefix in self.topic_prefixes)
+            and (self.partitions is None or partition in self.partitions)
+            and partition in self.partition
+            and bool(self.offset)
+            and bool(self.timestamp)
+        )
+
+    def add(self, condition: Filter) -> None:
+        """Narrow by a filter; one that says nothing of these columns changes nothing."""
+        path: tuple[str, ...] = getattr(condition, "attribute", ())
+        if len(path) != 1:
+            return
+        column = path[0].lower()
+        value = getattr(condition, "value", None)
+        if column == "topic":
+            self._add_topic(condition, value)
+        elif column == "timestamp":
+            self._add_number(self.timestamp, condition, value, _milliseconds)
+        elif column == "offset":
+            self._add_number(self.offset, condition, value, _exact)
+        elif column == "partition":
+            self._add_number(self.partition, condition, value, _exact)
+            if isinstance(condition, In):
+                numbers = {number for number in condition.value if isinstance(number, int)}
+                self.partitions = numbers & (
+                    numbers if self.partitions is None else self.partitions
+                )
+
+    def _add_topic(self, condition: Filter, value: Any) -> None:
+        names: set[str]
+        if isinstance(condition, (EqualTo, EqualNullSafe)):
+            names = {value}
+        elif isinstance(condition, In):
+            names = set(condition.value)
+        elif isinstance(condition, StringStartsWith):
+            self.topic_prefixes.append(value)
+            return
+        else:
+            return
+        self.topics = names if self.topics is None else self.topics & names
+
+    def _add_number(
+        self,
+        known: Range,
+        condition: Filter,
+        value: Any,
+        bounds: Callable[[Any], tuple[int, int] | None],
+    ) -> None:
+        if isinstance(condition, In):
+            each = [bounds(one) for one in condition.value if one is not None]
+            found = [one for one in each if one is not None]
+            if len(found) == len(each):
+                # No value at all is a range that is empty.
+                low = min((first for first, _ in found), default=1)
+                known.narrow(low, max((last for _, last in found), default=0))
+            return
+        pair = bounds(value)
+        if pair is None:
+            return
+        # A value between two whole numbers has the one below it and the one above it.
+        below, above = min(pair), max(pair)
+        if isinstance(condition, (EqualTo, EqualNullSafe)):
+            known.narrow(below, above)
+        elif isinstance(condition, GreaterThanOrEqual):
+            known.narrow(above, INT64_MAX)
+        elif isinstance(condition, GreaterThan):
+            known.narrow(above + (below == above), INT64_MAX)
+        elif isinstance(condition, LessThanOrEqual):
+            known.narrow(INT64_MIN, below)
+        elif isinstance(condition, LessThan):
+            known.narrow(INT64_MIN, below - (below == above))
+
+
+def _exact(value: Any) -> tuple[int, int] | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value, value
+    return None
+
+
+def _milliseconds(value: Any) -> tuple[int, int] | None:
+    if not isinstance(value, datetime):
+        return None
+    if value.tzinfo is None:
+        value = value.astimezone()
+    since = value - _EPOCH
+    below = since // _MILLISECOND
+    return below, below if since == below * _MILLISECOND else below + 1
+
+
+class _PushFilters:
+    """``pushFilters`` of a reader, which works whether Spark pushes filters down or not.
+
+    Where ``spark.sql.python.filterPushdown.enabled`` is off, as it is by default, Spark refuses
+    readers whose ``pushFilters`` is not the base class's; it looks at ``__func__`` to find out.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self.__func__ = DataSourceReader.pushFilters
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        for condition in filters:
+            self._wanted.add(condition)
+        return filters
+
+
+class FilteringReader(DataSourceReader):
+    """A reader that ``wanted`` tells what the filters leave."""
+
+    def __init__(self) -> None:
+        self.wanted = Wanted()
+
+    @property
+    def pushFilters(self) -> Any:
+        return _PushFilters(self.wanted)

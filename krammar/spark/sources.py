@@ -1,0 +1,43 @@
+"""What can be read: one module for each value of the option ``source``, loaded when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from krammar.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+    from krammar.spark.options import Options
+
+
+class Source(Protocol):
+    """What the module of a source has. All raise SparkSourceError."""
+
+    def schema(self, options: Options) -> StructType:
+        """The columns that these options give."""
+
+    def reader(self, options: Options, schema: StructType) -> DataSourceReader:
+        """A batch reader."""
+
+    def stream_reader(self, options: Options, schema: StructType) -> DataSourceStreamReader:
+        """A streaming reader."""
+
+
+_MODULES = {
+    "logs": "krammar.spark.logs.source",
+}
+
+
+def source_of(options: Options) -> Source:
+    """The module that the options ask for. Raises OptionError if there is none."""
+    name = _MODULES.get(options.source)
+    if name is None:
+        raise OptionError(
+            "source",
+            f"{options.source} is not there yet; these are: {', '.join(sorted(_MODULES))}",
+        )
+    return cast(Source, import_module(name))

@@ -1,0 +1,8 @@
+"""How Spark finds krammar's data source: it imports every top-level package whose name begins with
+``pyspark_`` and registers its ``DefaultSource``."""
+
+from __future__ import annotations
+
+from krammar.spark.datasource import KrammarDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]
