@@ -194,13 +194,17 @@ class Reader:
                 yield at, record
 
     def poll(self, timeout_ms: float) -> list[Fetched]:
-        """What came, as soon as something has; nothing when the time is over or all is read."""
+        """What came, as soon as something has; nothing when the time is over or all is read.
+
+        Where a broker has to be connected to first, it may take ``socket.connection.setup.timeout.ms``.
+        """
         if self._closed:
             raise StateError("the reader is closed")
-        # The deadline of an attempt to reach a leader is not that of waiting for records.
         until = time.monotonic() + timeout_ms / 1000
+        # A call that does not want to wait must get ahead all the same.
+        limit = max(timeout_ms, self._cluster.settings.socket_connection_setup_timeout_ms)
         while True:
-            work = self._cluster.deadline(f"reading {self._names()}")
+            work = self._cluster.deadline(f"reading {self._names()}", limit)
             self._launch(work)
             results = self._collect()
             if results:
@@ -298,10 +302,11 @@ class Reader:
             rack_id=settings.client_rack,
         )
         named = any(topics[p.at.topic].topic_id == NO_ID for p in group)
+        patience = settings.request_timeout_ms + settings.fetch_max_wait_ms
         pending = cluster.send(
             cluster.node(node_id, deadline),
             request,
-            deadline,
+            cluster.deadline("reading", patience),
             low=4 if settings.read_committed else 0,
             high=_BY_ID - 1 if named else 32767,
             extra_ms=settings.fetch_max_wait_ms,

@@ -362,7 +362,7 @@ class Producer:
     def _drain(self, enough: Callable[[], bool], deadline: Deadline) -> None:
         """Work until nothing is left, or it is enough."""
         while True:
-            self._work(force=True)
+            self._work(force=True, within=deadline)
             if enough() or self._idle:
                 return
             deadline.check(self._unreported)
@@ -386,7 +386,7 @@ class Producer:
     def _make_room(self, size: int) -> None:
         deadline = Deadline(self.settings.max_block_ms, "waiting for buffer.memory")
         while self._buffered and self._buffered + size > self.settings.buffer_memory:
-            self._work(force=True)
+            self._work(force=True, within=deadline)
             if self._buffered + size > self.settings.buffer_memory:
                 deadline.check(self._unreported)
                 self._wait(deadline.left)
@@ -405,8 +405,10 @@ class Producer:
 
     # Work.
 
-    def _work(self, *, force: bool = False) -> None:
-        """Everything that can be done without waiting for brokers; ``force`` lets nothing linger."""
+    def _work(self, *, force: bool = False, within: Deadline | None = None) -> None:
+        """Everything that can be done without waiting for records to be answered; ``force`` lets nothing
+        linger. Metadata, connections and ids are waited for, ``within`` a deadline where there is one.
+        """
         for connection in self.cluster.connections:
             connection.pump()
             connection.check_time()
@@ -418,7 +420,10 @@ class Producer:
                 for batch in [*queue.waiting, *queue.returned]:
                     self._drop(queue, batch, transactions.error)
         self._expire()
-        self._send_ready(force)
+        limit = min(self.settings.request_timeout_ms, self.settings.max_block_ms)
+        if within is not None:
+            limit = min(limit, max(1, within.left_ms))
+        self._send_ready(force, limit)
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -429,7 +434,7 @@ class Producer:
                 error = DeadlineError(doing, self.settings.delivery_timeout_ms, batch.error)
                 self._drop(queue, batch, error)
 
-    def _send_ready(self, force: bool) -> None:
+    def _send_ready(self, force: bool, limit_ms: int) -> None:
         now = time.monotonic()
         self._due = float("inf")
         ready: dict[TopicPartition, Queue] = {}
@@ -451,7 +456,7 @@ class Producer:
             if len(queue.in_flight) < self._per_partition:
                 ready[at] = queue
         while ready:
-            if not self._send_round(ready):
+            if not self._send_round(ready, limit_ms):
                 return
             # As long as there are full batches, and room in flight.
             ready = {
@@ -463,9 +468,9 @@ class Producer:
                 and not queue.bump
             }
 
-    def _send_round(self, ready: dict[TopicPartition, Queue]) -> bool:
+    def _send_round(self, ready: dict[TopicPartition, Queue], limit_ms: int) -> bool:
         """One request to each leader, with one batch of each of its partitions. Whether any was sent."""
-        deadline = self.cluster.deadline("producing", self.settings.request_timeout_ms)
+        deadline = self.cluster.deadline("producing", limit_ms)
         try:
             self.cluster.update_topics({at.topic for at in ready}, deadline, auto_create=True)
             self._topics = self.cluster.metadata.topics
@@ -525,10 +530,11 @@ class Producer:
         try:
             if transactions is not None:
                 transactions.add_partitions([batch.at for batch in batches], deadline)
+            # Its answer may come after the call that sends it has given up waiting.
             pending = self.cluster.send(
                 connection,
                 self._request(batches),
-                deadline,
+                Deadline(self.settings.request_timeout_ms, "producing"),
                 low=max(low, 3),
                 high=high,
                 expect_response=self.settings.acks != 0,

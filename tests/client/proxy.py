@@ -18,7 +18,7 @@ class Proxy:
     ``requests`` counts what has come, by api key. ``lose`` says of how many answers to a key none is
     passed on: with the first of them the connection is cut, after the broker has done its work.
     ``cut_before`` says of how many requests of a key the broker hears nothing: the connection is cut instead.
-    While ``silent`` is set, answers stay here.
+    Unless ``flowing`` is set, as it is at first, answers wait here.
     """
 
     def __init__(self) -> None:
@@ -26,8 +26,8 @@ class Proxy:
         self.requests: Counter[int] = Counter()
         self.lose: Counter[int] = Counter()
         self.cut_before: Counter[int] = Counter()
-        self.silent = threading.Event()
-        self.closing = False
+        self.flowing = threading.Event()
+        self.flowing.set()
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
@@ -85,8 +85,7 @@ class Proxy:
                 self.lose[key] -= lost
             if lost:
                 break
-            if self.silent.is_set():
-                continue
+            self.flowing.wait()
             try:
                 client.sendall(frame)
             except OSError:
@@ -111,6 +110,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self.flowing.set()
         self._threads[0].join()
         self.cut_all()
         for thread in self._threads:
