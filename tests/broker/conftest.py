@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from krammar.broker import Broker
 from tests.broker.support import RawClient
+
+
+@pytest.fixture(autouse=True)
+def _loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers in the test process run on asyncio's own loop, those that are processes on uvloop's, so that
+    both are tested."""
+    monkeypatch.setattr("krammar.broker.broker.new_event_loop", asyncio.new_event_loop)
 
 
 @pytest.fixture

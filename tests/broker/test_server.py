@@ -351,3 +351,16 @@ def test_a_fetch_ends_with_its_connection(broker: Broker) -> None:
         client.close()
         while broker.call(watchers):
             pass
+
+
+def test_uvloop_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    uvloop = pytest.importorskip("uvloop")
+    monkeypatch.undo()
+    broker = Broker.start()
+    with RawClient(broker.port) as client:
+        assert isinstance(broker.loop, uvloop.Loop)
+        create_topic(client, "t")
+        assert produce(client, "t", batch(b"x")).base_offset == 0
+        client.send(fetch_request([("t", 0, 1)], max_wait_ms=2**31 - 1, min_bytes=1), 12)
+        broker.close()
+        assert closed(client)
