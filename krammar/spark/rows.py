@@ -21,6 +21,13 @@ class Rows:
     def build(self, batch: pa.RecordBatch, timestamp_type: int) -> pa.RecordBatch:
         """Of a batch with the columns of ``krammar.wire.arrow.SCHEMA``. Raises SparkSourceError for a
         time that Spark cannot hold: some 292 000 years from now."""
+        return self.join(self.columns(batch, timestamp_type))
+
+    def join(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+        return pa.record_batch([columns[name] for name in self.schema.names], schema=self.schema)
+
+    def columns(self, batch: pa.RecordBatch, timestamp_type: int) -> dict[str, pa.Array]:
+        """All columns, by name, with key and value as they are."""
         count = batch.num_rows
         columns = {
             "key": batch.column("key"),
@@ -35,7 +42,7 @@ class Rows:
             columns["headers"] = headers_of(
                 batch.column("headers"), self.schema.field("headers").type
             )
-        return pa.record_batch([columns[name] for name in self.schema.names], schema=self.schema)
+        return columns
 
     def _timestamps(self, batch: pa.RecordBatch) -> pa.Array:
         wanted = self.schema.field("timestamp").type

@@ -76,6 +76,11 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, **extra)
 
 
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The Arrow type that Spark expects of a column."""
+    return arrow_schema(StructType([StructField("column", kind)])).field(0).type
+
+
 def check_schema(given: StructType, expected: StructType) -> None:
     """Raises SchemaError if ``given`` has not the names and types of ``expected``.
 

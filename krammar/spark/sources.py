@@ -28,6 +28,7 @@ class Source(Protocol):
 
 
 _MODULES = {
+    "frames": "krammar.spark.frames",
     "logs": "krammar.spark.logs.source",
 }
 

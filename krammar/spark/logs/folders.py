@@ -6,9 +6,8 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
 
-from krammar.spark.errors import MissingDataError, OptionError
+from krammar.spark.errors import MissingDataError
 from krammar.spark.offsets import TopicPartition
 
 # Others in a log dir end in -delete, -future or -stray: they are going away or not there yet.
@@ -43,18 +42,6 @@ class PartitionFolder:
         return sorted(int(found[1]) for name in names if (found := _SEGMENT.fullmatch(name)))
 
 
-def local_path(path: str) -> str:
-    """The path in the file system that ``path``, maybe a ``file:`` URI, stands for. Raises OptionError."""
-    parts = urlsplit(path)
-    if not parts.scheme or len(parts.scheme) == 1:
-        return path
-    if parts.scheme != "file":
-        raise OptionError(
-            "path", f"{path!r}: folders are read from file systems that each executor has mounted"
-        )
-    return unquote(parts.path)
-
-
 def find_partitions(paths: Sequence[str]) -> dict[TopicPartition, PartitionFolder]:
     """The partitions in log dirs; a path may be a partition's folder too.
 
@@ -62,7 +49,7 @@ def find_partitions(paths: Sequence[str]) -> dict[TopicPartition, PartitionFolde
     that is there twice.
     """
     found: dict[TopicPartition, PartitionFolder] = {}
-    for path in map(local_path, paths):
+    for path in paths:
         folders = list(_partitions_in(path))
         if not folders:
             raise MissingDataError(f"{path} holds no folder of a partition, such as orders-0")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,9 +12,10 @@ from krammar.spark.logs.folders import find_partitions
 from krammar.spark.logs.plan import Task, plan, select
 from krammar.spark.logs.read import read_task
 from krammar.spark.options import Options
+from krammar.spark.paths import paths_of
 from krammar.spark.pushdown import FilteringReader
-from krammar.spark.rows import Rows
-from krammar.spark.schema import arrow_schema, record_schema
+from krammar.spark.schema import arrow_schema
+from krammar.spark.typed.rows import rows_of, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def schema(options: Options) -> StructType:
-    return record_schema(options["includeHeaders"])
+    return schema_of(options)
 
 
 def reader(options: Options, schema: StructType) -> LogReader:
@@ -52,9 +52,7 @@ class LogReader(FilteringReader):
 
     def partitions(self) -> list[LogPartition]:
         """Raises OptionError, MissingDataError and DataLossError."""
-        paths = paths_of(self.options)
-        # Both are checked before folders are looked at.
-        folders = select(self.options, find_partitions(paths))
+        folders = select(self.options, find_partitions(paths_of(self.options)))
         return [LogPartition(task) for task in plan(self.options, folders, self.wanted)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -62,25 +60,12 @@ class LogReader(FilteringReader):
         if not isinstance(partition, LogPartition):
             return  # Spark plans one task with None where there are none
         task = partition.task
-        rows = Rows(arrow_schema(self.schema), task.topic, task.partition)
+        rows = rows_of(self.options, arrow_schema(self.schema), task.topic, task.partition)
         for timestamp_type, batch in read_task(
             task,
             fail_on_data_loss=self.options["failOnDataLoss"],
             min_timestamp=self.wanted.timestamp.low,
         ):
-            yield rows.build(batch, timestamp_type)
-
-
-def paths_of(options: Options) -> list[str]:
-    """What was given to ``load``. Raises OptionError."""
-    if options.given("path"):
-        return [options["path"]]
-    if not options.given("paths"):
-        raise OptionError("path", f"is needed for source={options.source}: load(path)")
-    try:
-        paths = json.loads(options["paths"])
-    except ValueError:
-        paths = None
-    if not isinstance(paths, list) or not paths:
-        raise OptionError("paths", "needs a list of paths")
-    return [str(path) for path in paths]
+            built = rows.build(batch, timestamp_type)
+            if built.num_rows:
+                yield built

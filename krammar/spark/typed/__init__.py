@@ -1,0 +1,1 @@
+"""Messages of generated classes as columns: their Spark types, and values both ways."""

@@ -1,0 +1,67 @@
+"""Reading with Spark, and errors as they are seen through it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.logs_support import Row
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def load(spark: SparkSession, path: Path | list[Path], **options: object) -> DataFrame:
+    """A log folder, or several; ``__`` in the name of an option is a dot."""
+    reader = spark.read.format("krammar").option("source", "logs")
+    for name, value in options.items():
+        reader = reader.option(name.replace("__", "."), str(value))
+    return reader.load([str(each) for each in path] if isinstance(path, list) else str(path))
+
+
+def rows(frame: DataFrame) -> list[Row]:
+    """All rows, in order of topic, partition and offset; times as milliseconds since 1970."""
+    found = frame.selectExpr(
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "unix_millis(timestamp)",
+        "timestampType",
+        "headers" if "headers" in frame.columns else "null",
+    ).collect()
+    result = [
+        Row(
+            _bytes(row[0]),
+            _bytes(row[1]),
+            *row[2:7],
+            None if row[7] is None else tuple((h.key, _bytes(h.value)) for h in row[7]),
+        )
+        for row in found
+    ]
+    return sorted(result, key=lambda row: (row.topic, row.partition, row.offset))
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def moment(milliseconds: int) -> str:
+    """A time as SQL has it, in UTC."""
+    when = _EPOCH + timedelta(milliseconds=milliseconds)
+    return when.strftime("timestamp'%Y-%m-%d %H:%M:%S.%f+00:00'")
+
+
+@contextmanager
+def fails(text: str) -> Iterator[None]:
+    """Whether Spark shows a text, which is taken literally, when something fails."""
+    with pytest.raises(PySparkException, match=re.escape(text)):
+        yield
