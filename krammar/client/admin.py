@@ -118,21 +118,19 @@ class Admin:
             timeout_ms=_patience(self._cluster, deadline),
             validate_only=validate_only,
         )
-        attempts = 0
+        lost: list[ClientError] = []
 
         def check(response: Any) -> None:
-            nonlocal attempts
-            attempts += 1
             for t in response.topics:
-                # The first answer may have been lost.
-                if t.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and attempts > 1:
+                # It was us, in an attempt whose answer was lost.
+                if t.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and lost:
                     continue
                 _raise(t.error_code, f"topic {name}", t.error_message)
 
         # Defaults for both numbers come with version 4.
         defaults = not assignments and -1 in (partitions, replication_factor)
         low = 4 if defaults else 1
-        self._cluster.call_controller(request, deadline, check, low=low)
+        self._cluster.call_controller(request, deadline, check, low=low, lost=lost)
         if validate_only:
             return Topic(name)
         self._cluster.metadata.outdate([name])
@@ -158,17 +156,15 @@ class Admin:
             topic_names=[name],
             timeout_ms=_patience(self._cluster, deadline),
         )
-        attempts = 0
+        lost: list[ClientError] = []
 
         def check(response: Any) -> None:
-            nonlocal attempts
-            attempts += 1
             for t in response.responses:
-                if t.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and attempts > 1:
+                if t.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and lost:
                     continue
                 _raise(t.error_code, f"topic {name}", t.error_message)
 
-        self._cluster.call_controller(request, deadline, check)
+        self._cluster.call_controller(request, deadline, check, lost=lost)
         self._cluster.metadata.forget(name)
 
     def create_partitions(

@@ -20,6 +20,7 @@ from krammar.client.connection import Address, Connection, Pending, address_text
 from krammar.client.deadline import Backoff, Deadline
 from krammar.client.errors import (
     ClientError,
+    KafkaError,
     StateError,
     TransportError,
     UnreachableError,
@@ -206,8 +207,13 @@ class Cluster:
         *,
         low: int = 0,
         high: int = 32767,
+        lost: list[ClientError] | None = None,
     ) -> Any:
-        """Ask the controller, or the broker that stands for it."""
+        """Ask the controller, or the broker that stands for it.
+
+        What the controller does not know is not there, so that is no reason to ask again. ``lost`` gets
+        the errors of attempts that may have been carried out all the same.
+        """
 
         def attempt() -> Any:
             controller = self.metadata.controller_id
@@ -219,17 +225,36 @@ class Cluster:
                     self.node(controller, deadline) if controller >= 0 else self.any(deadline)
                 )
                 pending = self.send(connection, request, deadline, low=low, high=high)
+            except ClientError as error:
+                self._other_controller(controller, error)
+                raise
+            try:
                 response = self.wait_for(pending, deadline)
+            except ClientError as error:
+                self._other_controller(controller, error)
+                if lost is not None:
+                    lost.append(error)
+                raise
+            try:
                 if check is not None:
                     check(response)
-            except ClientError as error:
-                if error.retriable:
-                    self.metadata.controller_id = -1
-                    self.metadata.nodes.pop(controller, None)
+            except KafkaError as error:
+                self._other_controller(controller, error)
+                if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    return error
                 raise
             return response
 
-        return self.retrying(deadline, attempt)
+        result = self.retrying(deadline, attempt)
+        if isinstance(result, KafkaError):
+            raise result
+        return result
+
+    def _other_controller(self, node_id: int, error: ClientError) -> None:
+        if error.retriable:
+            self.metadata.controller_id = -1
+            if isinstance(error, TransportError):
+                self.metadata.nodes.pop(node_id, None)
 
     # Metadata.
 

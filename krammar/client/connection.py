@@ -384,7 +384,10 @@ class Connection:
     def _ended(self) -> None:
         text = "the broker has closed the connection"
         if not self.versions:
-            text += " at once (does security.protocol fit the listener?)"
+            # With TLS 1.3 the handshake is over for us before the broker looks at our certificate.
+            tls = isinstance(self._socket, ssl.SSLSocket)
+            hint = "want a certificate of the client" if tls else "want another security.protocol"
+            text += f" at once (does it {hint}?)"
         self.close(TransportError(str(self), text))
 
     def _take_responses(self) -> None:

@@ -69,14 +69,15 @@ class Backoff:
     def delay(self, deadline: Deadline, error: BaseException) -> float:
         """How many seconds to wait before the next attempt. Raises ``error`` itself where another one
         cannot help or ``retries`` are used up, and DeadlineError where the time is over before
-        (UnreachableError as it is). A topic that is not there ends it after a second or two."""
+        (UnreachableError as it is). A topic that is not there ends it after a second or two at most.
+        """
         missing = isinstance(error, KafkaError) and error.code in _UNKNOWN_TOPIC
         most = min(self.retries, _UNKNOWN_TOPIC_ATTEMPTS) if missing else self.retries
         if not is_retriable(error) or self.attempts >= most:
             raise error
         seconds = self.next()
         if seconds >= deadline.left:
-            if isinstance(error, UnreachableError | DeadlineError):
+            if missing or isinstance(error, UnreachableError | DeadlineError):
                 raise error
             raise deadline.error(error) from error
         return seconds

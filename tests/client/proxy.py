@@ -9,7 +9,11 @@ from collections import Counter, deque
 from types import TracebackType
 from typing import Self
 
-from krammar.wire.framing import PREFIX
+import kafka_wire
+
+from krammar.broker.apis import RANGES
+from krammar.wire.connection import API_VERSIONS, unsupported_version_response
+from krammar.wire.framing import PREFIX, join_frame
 
 
 class Proxy:
@@ -18,6 +22,7 @@ class Proxy:
     ``requests`` counts what has come, by api key. ``lose`` says of how many answers to a key none is
     passed on: with the first of them the connection is cut, after the broker has done its work.
     ``cut_before`` says of how many requests of a key the broker hears nothing: the connection is cut instead.
+    ApiVersions above ``last_api_versions`` is answered here, as brokers do that do not know that version.
     Unless ``flowing`` is set, as it is at first, answers wait here.
     """
 
@@ -26,6 +31,7 @@ class Proxy:
         self.requests: Counter[int] = Counter()
         self.lose: Counter[int] = Counter()
         self.cut_before: Counter[int] = Counter()
+        self.last_api_versions = 32767
         self.flowing = threading.Event()
         self.flowing.set()
         self._lock = threading.Lock()
@@ -70,6 +76,10 @@ class Proxy:
                 self.cut_before[key] -= cut
             if cut:
                 break
+            if key == API_VERSIONS and frame[PREFIX + 3] > self.last_api_versions:
+                body = unsupported_version_response(kafka_wire, RANGES).encode(0)
+                client.sendall(join_frame([frame[PREFIX + 4 : PREFIX + 8], body]))
+                continue
             keys.append(key)
             try:
                 server.sendall(frame)

@@ -1,0 +1,215 @@
+"""Servers that cannot be reached, do not answer, go and come back."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from kafka_wire import ApiKey
+
+from krammar.broker import Broker
+from krammar.client import At, Client, TopicPartition
+from krammar.client.errors import DeadlineError, ProtocolError, TransportError, UnreachableError
+from tests.client.conftest import broker_behind
+from tests.client.proxy import Proxy
+
+# Far above what anything here takes.
+PATIENCE = 60
+
+
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """A server that takes connections and never says a word."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_nobody_listens() -> None:
+    ports = [free_port(), free_port()]
+    servers = [f"127.0.0.1:{port}" for port in ports]
+    with Client(servers) as client, pytest.raises(UnreachableError) as caught:
+        client.topics(timeout_ms=300)
+    assert set(caught.value.tried) == set(servers)
+    assert all("refused" in why for why in caught.value.tried.values())
+    assert all(server in str(caught.value) for server in servers)
+
+
+def test_a_name_that_does_not_exist() -> None:
+    with Client("no-such-host.invalid:9092") as client, pytest.raises(UnreachableError) as caught:
+        client.topics(timeout_ms=300)
+    assert "no-such-host.invalid:9092" in caught.value.tried
+
+
+def test_a_server_that_does_not_answer(mute: str) -> None:
+    with Client(mute) as client, pytest.raises(UnreachableError, match="no answer in") as caught:
+        client.topics(timeout_ms=300)
+    assert set(caught.value.tried) == {mute}
+
+
+def test_the_others_are_asked(mute: str, broker: Broker) -> None:
+    """Whichever is first, one server that answers is enough."""
+    dead = f"127.0.0.1:{free_port()}"
+    for servers in ([dead, mute, broker.bootstrap_servers], [broker.bootstrap_servers, mute]):
+        with Client(servers, socket_connection_setup_timeout_ms=200) as client:
+            assert client.topics() == {}
+
+
+def test_no_server_of_kafka() -> None:
+    """Something else answers, and the connection is closed."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with closing(connection):
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with Client(address) as client, pytest.raises(ProtocolError, match="looks like HTTP"):
+            client.topics(timeout_ms=PATIENCE * 1000)
+        thread.join()
+
+
+def test_a_call_ends_with_its_time(proxy: Proxy, behind: Broker) -> None:
+    with Client(behind.bootstrap_servers) as client:
+        assert client.topics() == {}
+        proxy.flowing.clear()
+        with pytest.raises((DeadlineError, UnreachableError)):
+            client.topics(timeout_ms=200)
+        with pytest.raises((DeadlineError, UnreachableError)):
+            client.list_offsets({("t", 0): At.LATEST}, timeout_ms=200)
+        with pytest.raises((DeadlineError, UnreachableError)):
+            client.groups.list(timeout_ms=200)
+        proxy.flowing.set()
+        assert client.topics() == {}
+
+
+def test_a_request_that_is_not_answered_is_sent_again(proxy: Proxy, behind: Broker) -> None:
+    with Client(behind.bootstrap_servers, retry_backoff_ms=1) as client:
+        client.admin.create_topic("t", 1)
+        for key in (ApiKey.METADATA, ApiKey.LIST_OFFSETS):
+            proxy.lose[key] = 2
+        assert list(client.topics()) == ["t"]
+        assert client.list_offsets({("t", 0): At.LATEST})[TopicPartition("t", 0)].offset == 0
+        assert not +proxy.lose
+
+
+def test_time_for_a_single_request(proxy: Proxy, behind: Broker) -> None:
+    """A connection that has fallen silent is given up for another."""
+    with Client(behind.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=1) as client:
+        client.topics()
+        proxy.flowing.clear()
+        waker = threading.Timer(0.5, proxy.flowing.set)
+        waker.start()
+        assert client.topics(timeout_ms=PATIENCE * 1000) == {}
+        waker.join()
+
+
+def test_connections_that_were_cut_while_idle(proxy: Proxy, behind: Broker) -> None:
+    with Client(behind.bootstrap_servers) as client, client.producer() as producer:
+        client.admin.create_topic("t", 1)
+        for i in range(3):
+            producer.send("t", b"%d" % i).result()
+            assert list(client.topics()) == ["t"]
+            proxy.cut_all()
+        assert [r.value for _, r in client.records("t")] == [b"0", b"1", b"2"]
+
+
+def test_reading_over_lost_connections(proxy: Proxy, behind: Broker) -> None:
+    with Client(
+        behind.bootstrap_servers, retry_backoff_ms=1, max_partition_fetch_bytes=2000
+    ) as client:
+        client.admin.create_topic("t", 3)
+        with client.producer(batch_size=500) as producer:
+            for i in range(3000):
+                producer.send("t", b"%d" % i, partition=i % 3)
+        reader = client.fetch(
+            dict.fromkeys(client.partitions("t"), 0),
+            until=dict.fromkeys(client.partitions("t"), At.LATEST),
+        )
+        seen: list[tuple[int, int]] = []
+        for number, fetched in enumerate(reader):
+            seen += [(fetched.at.partition, record.offset) for record in fetched]
+            if number % 10 == 3:
+                proxy.lose[ApiKey.FETCH] = 1
+            if number % 10 == 7:
+                proxy.cut_all()
+        assert sorted(seen) == [(p, offset) for p in range(3) for offset in range(1000)]
+
+
+def test_a_broker_that_comes_back(tmp_path: Path, proxy: Proxy) -> None:
+    """Reading and writing go on where they were, without losses and without duplicates."""
+    client = Client(proxy.address, retry_backoff_ms=1)
+    producer = client.producer(batch_size=200)
+    sent = []
+    seen = []
+    reader = client.fetch({("t", 0): 0})
+    for run in range(3):
+        with broker_behind(proxy, data_dir=tmp_path):
+            if run == 0:
+                client.admin.create_topic("t", 1)
+            for i in range(100):
+                sent.append(b"%d-%d" % (run, i))
+                producer.send("t", sent[-1])
+            producer.flush()
+            # These are written when the broker is there again.
+            for i in range(100, 130):
+                sent.append(b"%d-%d" % (run, i))
+                producer.send("t", sent[-1])
+            while len(seen) < len(sent) - 30:
+                for fetched in reader.poll(PATIENCE * 1000):
+                    seen += [record.value for record in fetched]
+        proxy.cut_all()
+    with broker_behind(proxy, data_dir=tmp_path):
+        producer.close()
+        while len(seen) < len(sent):
+            for fetched in reader.poll(PATIENCE * 1000):
+                seen += [record.value for record in fetched]
+        assert [record.value for _, record in client.records("t")] == sent
+    assert seen == sent
+    client.close()
+
+
+def test_a_broker_that_does_not_come_back(tmp_path: Path, proxy: Proxy) -> None:
+    with Client(
+        proxy.address,
+        retry_backoff_ms=1,
+        default_api_timeout_ms=500,
+        socket_connection_setup_timeout_ms=200,
+    ) as client:
+        with broker_behind(proxy, data_dir=tmp_path):
+            client.admin.create_topic("t", 1)
+            reader = client.fetch({("t", 0): 0}, until={("t", 0): 5})
+            assert reader.poll(0) == []
+        proxy.cut_all()
+        with pytest.raises((DeadlineError, TransportError)):
+            list(reader)
+
+
+def test_another_cluster_at_the_same_address(proxy: Proxy) -> None:
+    """The topic is another one of that name: an error, rather than the other's records."""
+    with Client(proxy.address, retry_backoff_ms=1) as client:
+        with broker_behind(proxy):
+            client.admin.create_topic("t", 1)
+            reader = client.fetch({("t", 0): 0})
+            reader.poll(1)
+        proxy.cut_all()
+        with broker_behind(proxy):
+            assert client.topics() == {}
+
+
+def test_nothing_is_connected_before_it_is_needed(proxy: Proxy) -> None:
+    with Client(proxy.address) as client, client.producer():
+        client.fetch({("t", 0): 0})
+    assert not proxy.requests
