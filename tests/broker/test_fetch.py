@@ -406,3 +406,15 @@ def test_what_comes_between_reading_and_waiting_is_not_missed(
 
     running = asyncio.run_coroutine_threadsafe(fetch_while_another_produces(), broker.loop)
     assert running.result().responses[0].partitions[0].high_watermark == 1
+
+
+def test_records_go_from_a_topic_without_cleanup_policy(client: RawClient) -> None:
+    """An empty cleanup.policy keeps everything, but for what is deleted by request; Kafka 4.4 refuses
+    DeleteRecords only where compact stands alone."""
+    create_topic(client, "t", cleanup_policy="")
+    produce(client, "t", batch(b"a", b"b", b"c"))
+    where = DeleteRecordsRequestTopicPartition(partition_index=0, offset=2)
+    topics = [DeleteRecordsRequestTopic(name="t", partitions=[where])]
+    response = client.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
+    [result] = response.topics[0].partitions
+    assert (result.error_code, result.low_watermark) == (0, 2)

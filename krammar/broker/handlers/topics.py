@@ -279,7 +279,7 @@ def _delete_before(broker: Broker, topic: str, partition: int, offset: int) -> i
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if topic in INTERNAL_TOPICS:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if not log.config.deletes:
+    if log.config.compacts and not log.config.deletes:
         raise ApiError(ErrorCode.POLICY_VIOLATION)
     if offset == -1:
         offset = log.end_offset

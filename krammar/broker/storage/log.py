@@ -414,7 +414,7 @@ class PartitionLog(LogReader):
     def delete_records(self, before: int) -> int:
         """Let the log begin at ``before``, or at its end with -1. Returns where it begins now. Raises
         ApiError."""
-        if not self.config.deletes:
+        if self.config.compacts and not self.config.deletes:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,
                 f"{self.topic}: records are not deleted from a topic whose cleanup.policy is compact",
