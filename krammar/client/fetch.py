@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
+from uuid import UUID
 
 from kafka_wire import (
     ErrorCode,
@@ -92,6 +93,7 @@ class _Position:
     epoch: int = -1
     checked: int = -1
     replica: int = -1  # to be preferred to the leader (KIP-392)
+    topic_id: UUID = NO_ID
     failed: ClientError | None = None
     retry_at: float = 0.0
     trouble: tuple[Backoff, Deadline] | None = field(default=None)
@@ -111,7 +113,8 @@ class Reader:
 
     Moved leaders and lost connections are dealt with until ``default.api.timeout.ms`` have passed without
     success. What is wrong with one partition is raised when all that came before has been handed out:
-    OffsetOutOfRange, TruncatedError, CorruptBatchError, KafkaError. That partition then rests until it is
+    OffsetOutOfRange, TruncatedError, CorruptBatchError, UnknownTopicOrPartition for a topic that is gone,
+    UnknownTopicId for one that was deleted and made anew, another KafkaError. That partition then rests until it is
     given a new position by ``seek``; the others go on.
     """
 
@@ -247,6 +250,7 @@ class Reader:
             for p in idle:
                 self._fail(p, error)
             return
+        self._check_topics(idle)
         self._check_epochs(idle, deadline)
         groups: dict[int, list[_Position]] = {}
         for p in idle:
@@ -313,13 +317,26 @@ class Reader:
         )
         self._under_way[node_id] = pending, {p.at: p.offset for p in group}
 
+    def _check_topics(self, idle: list[_Position]) -> None:
+        """A topic that was deleted and made anew has other records at the same offsets."""
+        for p in idle:
+            topic = self._cluster.metadata.topics.get(p.at.topic)
+            if topic is None or topic.topic_id == p.topic_id:
+                continue
+            if p.topic_id != NO_ID:
+                detail = f"{p.at} (the topic was deleted, and made anew)"
+                self._give_up(p, kafka_error(ErrorCode.UNKNOWN_TOPIC_ID, detail))
+            p.topic_id = topic.topic_id
+
     def _check_epochs(self, idle: list[_Position], deadline: Deadline) -> None:
         """Where a new leader has taken over, ask it whether it has what was read from the old one."""
         wanted = {}
         for p in idle:
             topic = self._cluster.metadata.topics.get(p.at.topic)
             known = None if topic is None else topic.partitions.get(p.at.partition)
-            if known is None or known.leader < 0 or known.leader_epoch <= p.checked:
+            if not p.wanted or known is None or known.leader < 0:
+                continue
+            if known.leader_epoch <= p.checked:
                 continue
             if p.checked < 0 and p.epoch == known.leader_epoch:
                 p.checked = known.leader_epoch

@@ -15,6 +15,7 @@ from krammar.client.errors import (
     OffsetOutOfRange,
     StateError,
     TruncatedError,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from krammar.wire.record_format import Record
@@ -244,6 +245,34 @@ def test_a_log_that_was_cut_is_noticed(tmp_path: Path) -> None:
         assert seen == []
         assert isinstance(error, TruncatedError)
         assert (error.position, error.diverges_at) == (5, 1)
+
+
+def test_a_topic_that_was_made_anew(client: Client) -> None:
+    """Its records are not taken for those that go on from the old ones."""
+    client.admin.create_topic("t", 1)
+    with client.producer() as producer:
+        producer.send("t", b"old")
+    reader = client.fetch({("t", 0): 0})
+    while reader.positions() != {("t", 0): 1}:
+        reader.poll(60_000)
+    client.admin.delete_topic("t")
+    client.admin.create_topic("t", 1)
+    with client.producer() as producer:
+        for _ in range(3):
+            producer.send("t", b"new")
+    with pytest.raises(UnknownTopicId, match=r"t-0 .*made anew"):
+        reader.poll(60_000)
+    reader.seek(TopicPartition("t", 0), 0)
+    assert next(iter(reader.poll(60_000)[0])).value == b"new"
+
+
+def test_a_topic_that_is_gone(client: Client) -> None:
+    client.admin.create_topic("t", 1)
+    reader = client.fetch({("t", 0): 0})
+    assert reader.poll(1) == []
+    client.admin.delete_topic("t")
+    with pytest.raises((UnknownTopicId, UnknownTopicOrPartition)):
+        reader.poll(60_000)
 
 
 def test_a_reader_that_is_closed(client: Client) -> None:
