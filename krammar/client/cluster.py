@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from kafka_wire import (
@@ -472,10 +471,3 @@ class Cluster:
     def features(self, deadline: Deadline) -> dict[str, int]:
         """The levels of the cluster's finalized features (KIP-584)."""
         return self.retrying(deadline, lambda: self.any(deadline).features)
-
-    def disconnect(self, node_id: int) -> None:
-        """Drop the connection to a broker, if there is one."""
-        node = self.metadata.nodes.get(node_id)
-        if node is not None:
-            with suppress(KeyError):
-                self._connections.pop((node.host, node.port)).close()

@@ -291,7 +291,7 @@ class Producer:
             self._drain(lambda: transactions.state is not State.OPEN, deadline)
             transactions.require(State.OPEN)
             transactions.state = State.COMMITTING
-        self._end(True, deadline)
+        transactions.end(True, deadline)
 
     def abort(self, timeout_ms: float | None = None) -> None:
         """Abort the transaction: nothing of it will be seen by readers of ``read_committed``. After
@@ -313,12 +313,8 @@ class Producer:
                 self._drop(queue, batch, aborted)
             queue.returned.clear()
         self._requests.clear()
-        self._end(False, deadline)
+        transactions.end(False, deadline)
         self._unreported = None
-
-    def _end(self, commit: bool, deadline: Deadline) -> None:
-        transactions = self._transactional()
-        transactions.end(commit, deadline)
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
