@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,8 +28,46 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
+_ORDERS = """\
+// A number for each kind of order.
+OrderKind int16 (
+  0: NORMAL
+  1: RUSH
+)
+
+// Version 1 adds what is paid.
+OrderPlaced => not top level, max version 1
+  Id: uuid
+  Customer: nullable-string
+  Kind: enum-OrderKind
+  Lines: nullable[=>]
+    Article: string
+    Count: int32
+  Total: float64 // v1+
+"""
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def orders(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """A user's own package, ``mypkg.orders``, which Spark's workers can import too."""
+    root = tmp_path_factory.mktemp("orders")
+    definitions = root / "definitions" / "mypkg" / "orders"
+    definitions.mkdir(parents=True)
+    (definitions / "orders.krm").write_text(_ORDERS)
+    generated = str(root / "generated")
+    command = [sys.executable, "-m", "krammar", "gen", str(root / "definitions"), "-o", generated]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    sys.path.append(generated)
+    # Spark passes it on to its workers if it is there when Spark starts.
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [os.environ.get("PYTHONPATH"), generated])
+    )
+    return import_module("mypkg.orders")
+
+
+@pytest.fixture(scope="session")
+def spark(orders: ModuleType) -> Iterator[SparkSession]:
     pyspark_sql = pytest.importorskip("pyspark.sql", reason="PySpark is not installed")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Java is not installed")

@@ -75,9 +75,8 @@ def fill(path: Path) -> Folder:
         open_producer = _produce_transactions(servers)
         for group, offset in (("billing", 3), ("audit", 7)):
             _commit(servers, folder, group, "segments", offset)
-        for topic in topics:
-            folder.rows[topic] = _consume(admin, servers, topic, "read_uncommitted")
-            folder.committed[topic] = _consume(admin, servers, topic, "read_committed")
+        folder.rows = _consume(admin, servers, topics, "read_uncommitted")
+        folder.committed = _consume(admin, servers, topics, "read_committed")
         del admin
         # The transaction stays open in the folder, as when its producer has died.
         open_producer.purge()
@@ -152,7 +151,9 @@ def _commit(servers: dict[str, str], folder: Folder, group: str, topic: str, off
     folder.offsets[group, topic, 0] = offset
 
 
-def _consume(admin: AdminClient, servers: dict[str, str], topic: str, level: str) -> list[Row]:
+def _consume(
+    admin: AdminClient, servers: dict[str, str], topics: list[str], level: str
+) -> dict[str, list[Row]]:
     consumer = Consumer(
         {
             **servers,
@@ -163,23 +164,23 @@ def _consume(admin: AdminClient, servers: dict[str, str], topic: str, level: str
             "enable.partition.eof": "true",
         }
     )
-    partitions = list(admin.list_topics(topic, timeout=30).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-    rows: list[Row] = []
-    ended: set[int] = set()
-    while len(ended) < len(partitions):
+    known = admin.list_topics(timeout=30).topics
+    left = {(topic, partition) for topic in topics for partition in known[topic].partitions}
+    consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in left])
+    rows: dict[str, list[Row]] = {topic: [] for topic in topics}
+    while left:
         message: Any = consumer.poll(30)
         assert message is not None, "the broker says nothing"
         if message.error():
-            ended.add(message.partition())
+            left.remove((message.topic(), message.partition()))
             continue
         kind, timestamp = message.timestamp()
         headers = message.headers()
-        rows.append(
+        rows[message.topic()].append(
             Row(
                 message.key(),
                 message.value(),
-                topic,
+                message.topic(),
                 message.partition(),
                 message.offset(),
                 timestamp,
@@ -188,7 +189,10 @@ def _consume(admin: AdminClient, servers: dict[str, str], topic: str, level: str
             )
         )
     consumer.close()
-    return sorted(rows, key=lambda row: (row.partition, row.offset))
+    return {
+        topic: sorted(found, key=lambda row: (row.partition, row.offset))
+        for topic, found in rows.items()
+    }
 
 
 def message(

@@ -161,7 +161,7 @@ def test_a_segment_is_a_task_or_several(spark: SparkSession, folder: Folder) -> 
     assert more.rdd.getNumPartitions() >= 20
     assert rows(more) == folder.rows["segments"]
 
-    short = load(spark, folder.path, subscribe="segments", maxRecordsPerPartition=7)
+    short = load(spark, folder.path, subscribe="segments", maxRecordsPerPartition=60)
     sizes = short.rdd.mapPartitions(lambda part: [sum(1 for _ in part)]).collect()
-    assert max(sizes) == 7
+    assert max(sizes) == 60
     assert rows(short) == folder.rows["segments"]

@@ -56,7 +56,7 @@ class PartitionLog:
         if there is none. Raises DecodeError for a batch that is broken."""
         for base in self.bases:
             with closing(self.segment(base)) as segment:
-                if segment.latest_timestamp() < timestamp:
+                if segment.latest_timestamp(is_newest=base == self.bases[-1]) < timestamp:
                     continue
                 for header in segment.headers(segment.position_of_time(timestamp)):
                     if header.max_timestamp < timestamp or header.last_offset < self.earliest:

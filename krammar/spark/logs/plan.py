@@ -181,9 +181,12 @@ def _plan_segment(
     with log.segment(base) as segment:
         begin = segment.position_before(first) if first > base else 0
         if wanted.timestamp.low > -1:
-            if segment.latest_timestamp() < wanted.timestamp.low:
+            if segment.latest_timestamp(is_newest=is_newest) < wanted.timestamp.low:
                 return
             begin = max(begin, segment.position_of_time(wanted.timestamp.low))
+        end = (
+            segment.size if is_newest and last >= log.latest else segment.position_behind(last - 1)
+        )
         task = Task(
             log.folder.topic,
             log.folder.partition,
@@ -191,13 +194,13 @@ def _plan_segment(
             base,
             segment.size,
             begin,
-            segment.size,
+            end,
             first,
             last,
             is_newest,
             transactions.within(first, last) if transactions else (),
         )
-        if begin < segment.size:
+        if begin < end:
             yield from _by_bytes(task, TASK_BYTES, segment)
 
 

@@ -74,7 +74,8 @@ class _Walk:
     def stretches(self) -> Iterator[Stretch]:
         position: int | None = self.task.begin
         while position is not None and position < self.task.end:
-            data = memoryview(self.segment.read(position, CHUNK))
+            left = self.task.end - position
+            data = memoryview(self.segment.read(position, min(CHUNK, left)))
             headers, after = self._headers(data, position)
             # A first batch that is larger than a chunk is read whole, or not at all.
             size = headers[0].size_in_bytes if headers else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 from struct import Struct
@@ -19,7 +19,7 @@ _SIZE_AT = slice(8, 12)
 _SIZE_END = 12
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
-# A chunk of a file, to walk over headers without a system call for each.
+# A chunk of a file, to walk over the headers of small batches without a system call for each.
 _WALK = 1 << 16
 
 
@@ -80,10 +80,11 @@ class Segment:
         end = self.size if end is None else min(end, self.size)
         chunk = b""
         start = 0
+        size = _WALK  # of the batch before
         while position < end:
             if position + _HEADER_SIZE > start + len(chunk):
                 start = position
-                chunk = self.read(start, _WALK)
+                chunk = self.read(start, _HEADER_SIZE if size > _WALK // 4 else _WALK)
             try:
                 header = header_at(chunk, position - start, position)
             except BrokenLogError:
@@ -93,7 +94,8 @@ class Segment:
             if header is None or position + header.size_in_bytes > self.size:
                 return
             yield header
-            position += header.size_in_bytes
+            size = header.size_in_bytes
+            position += size
 
     def offset_index(self) -> tuple[list[int], list[int]]:
         """Last offsets and positions of the batches that ``.index`` names; empty lists where it is
@@ -125,13 +127,25 @@ class Segment:
             positions[found] if found >= 0 and self.is_at(offsets[found], positions[found]) else 0
         )
 
+    def position_behind(self, offset: int) -> int:
+        """A position at or behind the end of the batch that holds ``offset``, as the index gives it."""
+        offsets, positions = self.offset_index()
+        found = bisect_left(offsets, offset) + 1
+        if found < len(offsets) and self.is_at(offsets[found], positions[found]):
+            return positions[found]
+        return self.size
+
     def is_at(self, last_offset: int, position: int) -> bool:
         """Whether the batch that ends with ``last_offset`` begins at ``position``, as an index says."""
         try:
-            header = next(self.headers(position, position + 1), None)
+            header = header_at(self.read(position, _HEADER_SIZE), 0, position)
         except BrokenLogError:
             return False
-        return header is not None and header.last_offset == last_offset
+        return (
+            header is not None
+            and header.last_offset == last_offset
+            and position + header.size_in_bytes <= self.size
+        )
 
     def position_of_time(self, timestamp: int) -> int:
         """A position at or before that of the first record that is not before ``timestamp``."""
@@ -139,10 +153,15 @@ class Segment:
         found = bisect_right(times, timestamp - 1) - 1
         return self.position_before(offsets[found]) if found >= 0 else 0
 
-    def latest_timestamp(self) -> int:
-        """No record is later, in milliseconds: by the last entry of the time index and, as it may lag
-        behind, by the headers after it. Raises BrokenLogError."""
+    def latest_timestamp(self, *, is_newest: bool) -> int:
+        """No record is later, in milliseconds. Raises BrokenLogError.
+
+        The time index of a segment that is no longer written ends with it; that of the newest may lag
+        behind, so that the headers after its last entry are looked at.
+        """
         times, offsets = self.time_index()
+        if times and not is_newest:
+            return times[-1]
         latest = times[-1] if times else -1
         begin = self.position_before(offsets[-1]) if times else 0
         return max((header.max_timestamp for header in self.headers(begin)), default=latest)

@@ -1,0 +1,206 @@
+"""Folders that are damaged, torn, in the middle of being cleaned, or written by old brokers."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+
+from pyspark.sql import SparkSession
+
+from krammar.wire.records import Compression, Record, encode_batch, read_headers
+from tests.spark.logs_support import Folder, Row, message, write_segment
+from tests.spark.support import fails, load, rows
+
+
+@pytest.fixture
+def partition(folder: Folder, tmp_path: Path) -> Path:
+    """A partition of many segments, to do harm to."""
+    return Path(shutil.copytree(folder.path / "segments-0", tmp_path / "segments-0"))
+
+
+def logs(partition: Path) -> list[Path]:
+    return sorted(partition.glob("*.log"))
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0xFF
+    path.write_bytes(data)
+
+
+def without(expected: list[Row], first: int, last: int) -> list[Row]:
+    return [row for row in expected if not first <= row.offset <= last]
+
+
+def test_a_corrupt_batch(spark: SparkSession, folder: Folder, partition: Path) -> None:
+    log = logs(partition)[2]
+    header = list(read_headers(log.read_bytes()))[1]
+    flip(log, header.position + 100)
+    with fails("failOnDataLoss=false leaves out what is broken"):
+        load(spark, partition).collect()
+    with fails(log.name):
+        load(spark, partition).collect()
+    expected = without(folder.rows["segments"], header.base_offset, header.last_offset)
+    assert len(expected) == 590
+    assert rows(load(spark, partition, failOnDataLoss=False)) == expected
+
+
+def test_a_header_that_is_none(spark: SparkSession, folder: Folder, partition: Path) -> None:
+    log = logs(partition)[1]
+    headers = list(read_headers(log.read_bytes()))
+    flip(log, headers[3].position + 16)
+    with fails(f"no batch at byte {headers[3].position}"):
+        load(spark, partition).collect()
+    # Where the next batch begins is not known: the rest of the segment is lost.
+    expected = without(folder.rows["segments"], headers[3].base_offset, headers[-1].last_offset)
+    assert rows(load(spark, partition, failOnDataLoss=False)) == expected
+
+
+def test_a_segment_that_is_cut_off(spark: SparkSession, folder: Folder, partition: Path) -> None:
+    log = logs(partition)[0]
+    last = list(read_headers(log.read_bytes()))[-1]
+    with log.open("r+b") as file:
+        file.truncate(last.position + 500)
+    with fails(f"is cut off at byte {last.position}"):
+        load(spark, partition).collect()
+    expected = without(folder.rows["segments"], last.base_offset, last.last_offset)
+    assert rows(load(spark, partition, failOnDataLoss=False)) == expected
+
+
+@pytest.mark.parametrize("kept", [0, 5, 40, 500])
+def test_a_torn_tail_is_no_loss(
+    spark: SparkSession, folder: Folder, partition: Path, kept: int
+) -> None:
+    log = logs(partition)[-1]
+    last = list(read_headers(log.read_bytes()))[-1]
+    with log.open("r+b") as file:
+        file.truncate(last.position + kept)
+    expected = without(folder.rows["segments"], last.base_offset, last.last_offset)
+    assert rows(load(spark, partition)) == expected
+
+
+def test_room_that_a_broker_has_allocated(
+    spark: SparkSession, folder: Folder, partition: Path
+) -> None:
+    with logs(partition)[-1].open("ab") as file:
+        file.write(bytes(100_000))
+    for ending in ("index", "timeindex"):
+        with logs(partition)[-1].with_suffix(f".{ending}").open("ab") as file:
+            file.write(bytes(120))
+    assert rows(load(spark, partition)) == folder.rows["segments"]
+
+
+def test_files_that_do_not_count(spark: SparkSession, folder: Folder, partition: Path) -> None:
+    for ending in (".deleted", ".cleaned", ".swap"):
+        shutil.copy(logs(partition)[0], f"{logs(partition)[0]}{ending}")
+    (partition / f"{10**6:020d}.log.swap").write_bytes(b"nonsense")
+    shutil.copytree(partition, partition.parent / "segments-0.0123abcd-delete")
+    shutil.copytree(partition, partition.parent / "segments-0.0123abcd-stray")
+    assert rows(load(spark, partition.parent)) == folder.rows["segments"]
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\x01" * 33, b"\xff" * 800])
+def test_indexes_that_are_missing_or_wrong(
+    spark: SparkSession, folder: Folder, partition: Path, garbage: bytes
+) -> None:
+    for ending in ("index", "timeindex"):
+        for path in partition.glob(f"*.{ending}"):
+            path.write_bytes(garbage)
+    assert rows(load(spark, partition, minPartitions=20)) == folder.rows["segments"]
+    middle = folder.rows["segments"][300]
+    frame = load(spark, partition, startingTimestamp=middle.timestamp_ms)
+    assert rows(frame) == folder.rows["segments"][300:]
+
+
+def test_offsets_that_are_gone(spark: SparkSession, folder: Folder, partition: Path) -> None:
+    second = int(logs(partition)[1].stem)
+    logs(partition)[0].unlink()
+    options = {"startingOffsets": '{"segments": {"0": 0}}'}
+    with fails(f"offset 0 is asked for, but there are {second} to 600"):
+        load(spark, partition, **options).collect()
+    frame = load(spark, partition, failOnDataLoss=False, **options)
+    assert rows(frame) == folder.rows["segments"][second:]
+
+
+def test_deleted_records_are_not_read(spark: SparkSession, folder: Folder, partition: Path) -> None:
+    checkpoint = partition.parent / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n1\nsegments 0 123\n")
+    assert rows(load(spark, partition.parent)) == folder.rows["segments"][123:]
+
+
+def test_compacted_logs_have_gaps(spark: SparkSession, tmp_path: Path) -> None:
+    offsets = [3, 4, 17, 90]
+    data = encode_batch(
+        [Record(offset, 1000 + offset, b"k%d" % offset, b"v") for offset in offsets[:2]],
+        base_offset=0,
+        last_offset_delta=9,
+        base_timestamp=1000,
+        compression=Compression.ZSTD,
+    )
+    data += encode_batch([], base_offset=10, last_offset_delta=2, base_timestamp=-1)
+    data += encode_batch(
+        [Record(offset, 1000 + offset, b"k%d" % offset, None) for offset in offsets[2:]],
+        base_offset=13,
+        base_timestamp=1000,
+    )
+    write_segment(tmp_path / "table-7", 0, data)
+    expected = [
+        Row(
+            b"k%d" % offset,
+            b"v" if offset < 10 else None,
+            "table",
+            7,
+            offset,
+            1000 + offset,
+            0,
+            None,
+        )
+        for offset in offsets
+    ]
+    assert rows(load(spark, tmp_path)) == expected
+
+
+def test_an_empty_partition(spark: SparkSession, tmp_path: Path) -> None:
+    write_segment(tmp_path / "empty-0", 42, b"")
+    frame = load(spark, tmp_path, startingOffsets='{"empty": {"0": 42}}')
+    assert rows(frame) == []
+
+
+def test_formats_of_old_brokers(spark: SparkSession, tmp_path: Path) -> None:
+    inside_v0 = b"".join(message(0, offset, b"v0 %d" % offset) for offset in (1, 2))
+    inside_v1 = b"".join(
+        message(1, relative, b"v1 %d" % (5 + relative), timestamp=70 + relative)
+        for relative in (0, 1)
+    )
+    data = message(0, 0, None, key=b"plain v0")
+    data += message(0, 2, gzip.compress(inside_v0), attributes=1)
+    data += message(1, 3, b"", key=b"created", timestamp=50)
+    data += message(1, 4, b"x", timestamp=60, attributes=8)
+    data += message(1, 6, gzip.compress(inside_v1), timestamp=71, attributes=1)
+    data += encode_batch([Record(7, 80, None, b"v2", [("h", b"1")])], base_offset=7)
+    write_segment(tmp_path / "old-0", 0, data)
+    expected = [
+        Row(b"plain v0", None, "old", 0, 0, -1, -1, None),
+        Row(None, b"v0 1", "old", 0, 1, -1, -1, None),
+        Row(None, b"v0 2", "old", 0, 2, -1, -1, None),
+        Row(b"created", b"", "old", 0, 3, 50, 0, None),
+        Row(None, b"x", "old", 0, 4, 60, 1, None),
+        Row(None, b"v1 5", "old", 0, 5, 70, 0, None),
+        Row(None, b"v1 6", "old", 0, 6, 71, 0, None),
+        Row(None, b"v2", "old", 0, 7, 80, 0, (("h", b"1"),)),
+    ]
+    assert rows(load(spark, tmp_path, includeHeaders=True)) == expected
+    short = load(spark, tmp_path, maxRecordsPerPartition=1)
+    assert rows(short) == [row._replace(headers=None) for row in expected]
+    frame = load(
+        spark,
+        tmp_path,
+        startingOffsets='{"old": {"0": 2}}',
+        endingOffsets='{"old": {"0": 6}}',
+    )
+    assert rows(frame) == expected[2:6]

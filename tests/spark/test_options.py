@@ -1,0 +1,142 @@
+"""Options that are wrong, folders that are missing, and what is said about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+
+from pyspark.sql import SparkSession
+
+from krammar.spark.errors import OptionError
+from krammar.spark.offsets import AtTimestamp, Earliest, Latest, Specific
+from krammar.spark.options import TABLE, Options, Use
+from tests.spark.logs_support import Folder
+from tests.spark.support import fails, load
+
+# The options in the guide to Spark's Kafka connector that are not passed on to the client.
+CONNECTOR = """
+assign subscribe subscribePattern startingTimestamp startingOffsetsByTimestamp startingOffsets
+endingTimestamp endingOffsetsByTimestamp endingOffsets failOnDataLoss kafkaConsumer.pollTimeoutMs
+fetchOffset.numRetries fetchOffset.retryIntervalMs maxOffsetsPerTrigger minOffsetsPerTrigger
+maxTriggerDelay minPartitions maxRecordsPerPartition groupIdPrefix kafka.group.id includeHeaders
+startingOffsetsByTimestampStrategy topic
+"""
+
+
+def test_every_option_of_the_kafka_connector_is_known() -> None:
+    names = {option.name for option in TABLE.values()}
+    assert set(CONNECTOR.split()) <= names
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"startingOffset": "earliest"},
+            "'startingOffset': is unknown; did you mean 'startingOffsets'?",
+        ),
+        ({"subscripe": "x"}, "did you mean 'subscribe'?"),
+        ({"zzz": "x"}, "'zzz': is unknown"),
+        ({"failOnDataLoss": "yes"}, "'yes': needs true or false"),
+        ({"startingOffsets": "first"}, "is not JSON"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "t-0 has offset -3"),
+        ({"startingOffsets": '{"t": [0]}'}, "needs an object of partitions"),
+        ({"assign": '{"t": 0}'}, "needs a list of partitions"),
+        ({"assign": "{}"}, "no partition is named"),
+        ({"subscribe": " , "}, "no topic is named"),
+        ({"subscribePattern": "("}, "is no regular expression"),
+        ({"startingTimestamp": "-1"}, "are not negative"),
+        ({"minPartitions": "0"}, "needs at least 1"),
+        ({"groupIdPrefix": "x"}, "is not supported"),
+        ({"KAFKA.GROUP.ID": "x"}, "'kafka.group.id': is not supported"),
+        ({"source": "log"}, "needs one of kafka, logs, frames"),
+        ({"path": "/x"}, "'path': has no meaning with source=kafka"),
+        ({"source": "frames", "subscribe": "x"}, "has no meaning with source=frames"),
+        ({"source": "logs", "kafka.bootstrap.servers": "x:1"}, "no client is used"),
+        ({"source": "logs", "maxTriggerDelay": "1m"}, "has no meaning with source=logs"),
+        ({"maxTriggerDelay": "soon"}, "needs a time such as 15m"),
+        ({"mode": "LENIENT"}, "needs one of PERMISSIVE, DROPMALFORMED, FAILFAST"),
+    ],
+)
+def test_wrong_options(given: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError) as failure:
+        Options(given)
+    assert message in str(failure.value)
+
+
+def test_options_that_do_not_go_with_a_use() -> None:
+    with pytest.raises(OptionError, match="'topic': has no meaning in read"):
+        Options({"topic": "x"}).check_use(Use.READ)
+    with pytest.raises(OptionError, match="'endingOffsets': has no meaning in readStream"):
+        Options({"endingOffsets": "latest"}).check_use(Use.READ_STREAM)
+    Options({"maxTriggerDelay": "15m"}).check_use(Use.READ_STREAM)
+
+
+def test_values_and_defaults() -> None:
+    options = Options(
+        {"STARTINGOFFSETS": '{"a": {"0": 7}}', "maxtriggerdelay": "2 min", "kafka.Client.id": "me"}
+    )
+    assert options["maxTriggerDelay"] == 120_000
+    assert options["failOnDataLoss"] is True
+    assert options.client == {"client.id": "me"}
+    assert options.starting(Use.READ) == Specific({("a", 0): 7})
+    assert Options({}).starting(Use.READ) == Earliest()
+    assert Options({}).starting(Use.READ_STREAM) == Latest()
+    assert Options({}).ending() == Latest()
+    both = Options({"startingOffsets": "earliest", "startingTimestamp": "5"})
+    assert both.starting(Use.READ) == AtTimestamp(5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"startingOffsets": "latest"}, "a batch cannot begin at the latest"),
+        ({"startingOffsets": '{"segments": {"0": -1}}'}, "a batch cannot begin at -1"),
+        ({"endingOffsets": "earliest"}, "a batch cannot end at the earliest"),
+        ({"endingOffsets": '{"segments": {"0": -2}}'}, "a batch cannot end at -2"),
+        ({"startingOffsets": '{"segments": {"0": 0, "1": 0}}'}, "names the unknown segments-1"),
+        ({"subscribe": "segments,nothing"}, "topic 'nothing' has no folder"),
+        ({"assign": '{"segments": [5]}'}, "segments-5 has no folder"),
+        ({"assign": '{"segments": [0]}', "subscribe": "segments"}, "excludes subscribe"),
+        ({"decodeVersion": "1"}, "'decodeVersion': has no meaning without decode"),
+        ({"inclueHeaders": "true"}, "did you mean 'includeHeaders'?"),
+    ],
+)
+def test_wrong_options_through_spark(
+    spark: SparkSession, folder: Folder, given: dict[str, str], message: str
+) -> None:
+    defaults = {} if "assign" in given else {"subscribe": "segments"}
+    with fails(message):
+        load(spark, folder.path, **{**defaults, **given}).collect()
+
+
+def test_partitions_that_are_not_named(spark: SparkSession, folder: Folder) -> None:
+    offsets = '{"codec-none": {"0": 0, "2": 0}}'
+    with fails("lacks codec-none-1"):
+        load(spark, folder.path, subscribe="codec-none", startingOffsets=offsets).collect()
+
+
+def test_missing_folders(spark: SparkSession, folder: Folder, tmp_path: Path) -> None:
+    with fails(f"{tmp_path}/nowhere does not exist"):
+        load(spark, tmp_path / "nowhere").collect()
+    with fails(f"{tmp_path} holds no folder of a partition"):
+        load(spark, tmp_path).collect()
+    with fails("is no folder"):
+        load(spark, folder.path / "meta.properties").collect()
+    with fails("codec-none-0 is in"):
+        load(spark, [folder.path, folder.path / "codec-none-0", tmp_path]).collect()
+    with fails("'path': is needed"):
+        spark.read.format("krammar").option("source", "logs").load().collect()
+
+
+def test_what_is_not_there(spark: SparkSession, folder: Folder) -> None:
+    with fails("the columns follow from the options"):
+        spark.read.format("krammar").option("source", "logs").schema("key string").load(
+            str(folder.path)
+        ).collect()
+    stream = spark.readStream.format("krammar").option("source", "logs")
+    with fails("not as a stream"):
+        stream.load(str(folder.path)).writeStream.format("noop").start().processAllAvailable()

@@ -1,0 +1,119 @@
+"""Filters: fewer bytes are read, and the rows are the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan
+
+from krammar.spark import PUSHDOWN_SETTING, register
+from krammar.spark.logs import segment
+from krammar.spark.logs.source import LogReader, schema
+from krammar.spark.options import Options
+from tests.spark.logs_support import FIRST_MS, STEP_MS, Folder
+from tests.spark.support import load, moment, rows
+
+
+@pytest.fixture
+def pushdown(spark: SparkSession) -> Iterator[SparkSession]:
+    spark.conf.set(PUSHDOWN_SETTING, "true")
+    yield spark
+    spark.conf.unset(PUSHDOWN_SETTING)
+
+
+def at(number: int) -> datetime:
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=FIRST_MS + number * STEP_MS)
+
+
+@pytest.mark.parametrize(
+    ("filters", "most"),
+    [
+        ([], 1.1),
+        ([EqualTo(("topic",), "nothing")], 0.0),
+        ([EqualTo(("partition",), 3)], 0.0),
+        ([GreaterThan(("offset",), 10**9)], 0.01),
+        ([GreaterThanOrEqual(("timestamp",), at(594))], 0.1),
+        ([GreaterThanOrEqual(("timestamp",), at(5940))], 0.01),
+        ([GreaterThan(("offset",), 300), LessThan(("offset",), 311)], 0.1),
+        ([In(("offset",), (3, 7))], 0.1),
+    ],
+)
+def test_bytes_that_are_read(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, filters: list[Filter], most: float
+) -> None:
+    partition = folder.path / "segments-0"
+    read = 0
+    pread = segment.os.pread
+
+    def counting(fd: int, size: int, position: int) -> bytes:
+        nonlocal read
+        data = pread(fd, size, position)
+        read += len(data)
+        return data
+
+    options = Options({"source": "logs", "path": str(partition)})
+    reader = LogReader(options, schema(options))
+    assert list(reader.pushFilters(filters)) == filters  # Spark applies all of them again
+    monkeypatch.setattr(segment.os, "pread", counting)
+    for task in reader.partitions():
+        for _ in reader.read(task):
+            pass
+    total = sum(path.stat().st_size for path in partition.glob("*.log"))
+    assert read <= most * total
+    if not filters:
+        assert read >= total
+
+
+def test_segments_that_are_not_wanted_are_not_touched(
+    pushdown: SparkSession, folder: Folder, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(folder.path / "segments-0", tmp_path / "segments-0"))
+    for log in sorted(copy.glob("*.log"))[:-1]:
+        log.write_bytes(b"\xff" * log.stat().st_size)
+    frame = load(pushdown, tmp_path).where(f"timestamp >= {moment(FIRST_MS + 598 * STEP_MS)}")
+    assert rows(frame) == folder.rows["segments"][598:]
+    frame = load(pushdown, tmp_path).where("offset >= 598 and topic = 'segments'")
+    assert rows(frame) == folder.rows["segments"][598:]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize(
+    ("condition", "number"),
+    [
+        ("topic = 'codec-gzip' and partition = 1", 100),
+        ("topic in ('codec-gzip', 'codec-none') and partition in (0, 2)", 400),
+        ("topic like 'codec-z%'", 300),
+        ("topic = 'segments' and offset between 7 and 9", 3),
+        ("topic = 'segments' and offset in (599, 600)", 1),
+        (f"topic = 'segments' and timestamp > {moment(FIRST_MS + STEP_MS)}", 598),
+        (f"topic = 'segments' and timestamp <= {moment(FIRST_MS + STEP_MS)}", 2),
+        (f"topic = 'segments' and timestamp = {moment(FIRST_MS + STEP_MS)}", 1),
+        (f"topic = 'segments' and not timestamp > {moment(FIRST_MS)}", 1),
+        ("topic = 'segments' and (offset = 1 or offset = 5 or value is null)", 2),
+    ],
+)
+def test_filters_choose_the_same_rows(
+    spark: SparkSession, folder: Folder, condition: str, number: int, enabled: bool
+) -> None:
+    spark.conf.set(PUSHDOWN_SETTING, str(enabled).lower())
+    try:
+        assert load(spark, folder.path).where(condition).count() == number
+    finally:
+        spark.conf.unset(PUSHDOWN_SETTING)
+
+
+def test_register_turns_it_on(spark: SparkSession, folder: Folder) -> None:
+    register(spark)
+    try:
+        assert spark.conf.get(PUSHDOWN_SETTING) == "true"
+        assert load(spark, folder.path, subscribe="sizes").count() == 4
+    finally:
+        spark.conf.unset(PUSHDOWN_SETTING)
