@@ -335,6 +335,31 @@ def test_a_gap_does_not_duplicate_what_follows(proxy: Proxy, behind: Broker) -> 
         assert len(list(client.records("t"))) == 7
 
 
+def test_what_may_have_been_written_is_not_written_under_another_epoch(
+    proxy: Proxy, behind: Broker
+) -> None:
+    """Two batches are written, but not answered; the first one's time is over, so that the epoch is
+    raised, but not before the second is known to be there."""
+    with producing(behind, batch_size=100) as producer:
+        producer.send("t", b"0").result()
+        log = behind.partition_log("t", 0)
+        assert log is not None
+        proxy.flowing.clear()
+        sent = [producer.send("t", b"%d" % i * 100) for i in (1, 2)]
+        while log.end_offset < 3:
+            producer.poll(10)
+        sent[0].batch.expires = 0.0
+        proxy.cut_all()
+        proxy.flowing.set()
+        with pytest.raises(DeadlineError):
+            producer.flush()
+        assert [d.error is None for d in sent] == [False, True]
+        producer.send("t", b"3").result()
+    with Client(behind.bootstrap_servers) as client:
+        values = [(r.value or b"")[:1] for _, r in client.records("t")]
+    assert values == [b"0", b"1", b"2", b"3"]
+
+
 def test_a_broker_without_what_is_needed(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
