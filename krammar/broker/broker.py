@@ -314,6 +314,11 @@ class Broker:
             host = "localhost"
         return host, listener.advertised_port or port
 
+    @property
+    def traffic(self) -> int:
+        """Bytes received and sent so far."""
+        return 0 if self._server is None else self._server.traffic
+
     def begin_session(self, session: Session, transport: asyncio.Transport) -> None:
         """What a new connection's session needs to know before its first request."""
         protocol = session.listener.protocol

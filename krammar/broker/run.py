@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 from krammar import __version__
 from krammar.broker.broker import Broker, new_event_loop
@@ -21,7 +22,7 @@ def run(config: BrokerConfig, write: Callable[[str], None], started: float) -> N
 
     Raises BrokerError and ConfigError where the broker cannot start.
     """
-    _keep_freed_memory()
+    memory = _Memory()
     _allow_open_files()
     logging.basicConfig(
         stream=sys.stderr,
@@ -52,6 +53,7 @@ def run(config: BrokerConfig, write: Callable[[str], None], started: float) -> N
                 host, port = broker.addresses[listener.name]
                 write(f"{listener.protocol} listening on {host}:{port}")
             write(f"ready after {(time.perf_counter() - started) * 1000:.0f} ms")
+            memory.watch(broker)
             await stop.wait()
             write("stopping")
         write("stopped: logs are closed")
@@ -60,17 +62,39 @@ def run(config: BrokerConfig, write: Callable[[str], None], started: float) -> N
         runner.run(serve())
 
 
-def _keep_freed_memory() -> None:
-    """Let glibc keep a few megabytes that were freed instead of returning them to the system at once.
+class _Memory:
+    """Lets glibc keep memory that was freed while there is traffic, and return it to the system after.
 
-    Each frame of a megabyte is allocated, filled and freed again; with glibc's defaults its pages come
-    from the system each time: 900 µs to read such a frame, with these settings 50 µs. More than this
-    only keeps memory: after a million small records the process is a fifth smaller than with 16 MB.
+    Frames of megabytes are allocated, filled and freed again; with glibc's defaults their pages come
+    from the system each time. With these settings a frame of 1 MB is read in 50 µs, not 900, and a
+    consumer of four partitions costs 0.5 ms for a megabyte, not 1.9.
     """
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_TRIM_THRESHOLD, 4 << 20)
-        mallopt(_M_MMAP_THRESHOLD, 4 << 20)
+
+    def __init__(self) -> None:
+        self._libc: Any = None
+        self._seen = self._trimmed = 0
+        with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
+            libc = ctypes.CDLL(None)
+            libc.mallopt(_M_TRIM_THRESHOLD, _KEPT)
+            libc.mallopt(_M_MMAP_THRESHOLD, _KEPT)
+            libc.malloc_trim(0)
+            self._libc = libc
+
+    def watch(self, broker: Broker) -> None:
+        """Trim in the second that follows traffic, and so on."""
+        if self._libc is None:
+            return
+        traffic = broker.traffic
+        if traffic - self._seen < _QUIET < traffic - self._trimmed:
+            self._libc.malloc_trim(0)
+            self._trimmed = traffic
+        self._seen = traffic
+        broker.call_later(1.0, self.watch, broker)
+
+
+# Bytes. The most that mallopt takes; and what in a second is no traffic.
+_KEPT = 32 << 20
+_QUIET = 1 << 20
 
 
 def _allow_open_files() -> None:

@@ -57,6 +57,8 @@ class Server:
         self.broker = broker
         self.connections: set[Connection] = set()
         self.numbers = count()
+        # Bytes received and sent, of all connections so far.
+        self.traffic = 0
         # One piece of memory for the reads of all connections: what was read is copied out at once.
         self.scratch = memoryview(bytearray(RECEIVE_SIZE))
         self._servers: list[asyncio.Server] = []
@@ -176,6 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.server.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
+        self.server.traffic += nbytes
         self.wire.receive_data(self.server.scratch[:nbytes])
         self.last_active = self.broker.loop.time()
         if self.busy or self._blocked:
@@ -325,6 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             delay = self.broker.config.connection_failed_authentication_delay_ms / 1000
             self._delay = self.broker.call_later(delay, self._last_words, frame)
             return False
+        self.server.traffic += len(frame)
         self.transport.write(frame)
         return True
 

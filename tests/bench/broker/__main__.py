@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -115,6 +116,8 @@ class Bench:
             for name in list(self.found):
                 with self._guard(name, "memory"), self._broker(name) as broker:
                     fill(broker, 1_000_000)
+                    # Long enough for an allocator that returns memory when it is quiet.
+                    time.sleep(3)
                     self.report.filled.setdefault(name, []).append(broker.resident())
         for name, sizes in self.report.filled.items():
             said = ", ".join(f"{one / 1e6:.0f}" for one in sizes)

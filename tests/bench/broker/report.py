@@ -179,7 +179,7 @@ class Report:
                 rows.append(row)
             note = (
                 "From the process's start to its first answer to ApiVersions; resident memory after that,\n"
-                "and after a million records of 100 B were produced and consumed."
+                "and three seconds after a million records of 100 B were produced and consumed."
             )
             figures = ("ready ms", "idle MB", "after a million records MB")
             head = ["Broker", *(part for figure in figures for part in (figure, "÷ ours"))]
