@@ -13,6 +13,7 @@ import contextlib
 import inspect
 import logging
 import ssl
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
@@ -137,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
             max_frame=server.broker.config.socket_request_max_bytes,
             allow_trailing=True,
         )
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Future[Any] | None = None
         self.last_active = 0.0
         self._blocked = False  # the client does not read
         self._paused = False  # we do not read
@@ -286,28 +287,24 @@ class Connection(asyncio.BufferedProtocol):
         except CloseConnection as error:
             self._refuse(str(error))
             return False
-        except Exception:
-            self._failed(event)
+        except Exception as error:
+            self._failed(event, error)
             return False
         if inspect.isawaitable(response):
-            self.task = self.broker.loop.create_task(self._answer_later(event, response))
+            self.task = asyncio.ensure_future(response)
+            self.task.add_done_callback(partial(self._finish, event))
             return False
         return self._answer(event, response)
 
-    async def _answer_later(self, event: RequestReceived, response: Any) -> None:
-        try:
-            result = await response
-        except asyncio.CancelledError:
-            self.task = None
-            raise
-        except Exception:
-            self.task = None
-            self._failed(event)
-            return
+    def _finish(self, event: RequestReceived, task: asyncio.Future[Any]) -> None:
+        """Answer a request that had to wait."""
         self.task = None
-        if self.transport.is_closing():
+        if task.cancelled():
             return
-        if self._answer(event, result):
+        error = task.exception()
+        if error is not None:
+            self._failed(event, error)
+        elif not self.transport.is_closing() and self._answer(event, task.result()):
             self._pump()
 
     def _answer(self, event: RequestReceived, response: Any) -> bool:
@@ -317,8 +314,8 @@ class Connection(asyncio.BufferedProtocol):
             return True
         try:
             frame = self.wire.send_response(event, response)
-        except WireError:
-            self._failed(event)
+        except WireError as error:
+            self._failed(event, error)
             return False
         session = self.session
         if session.authenticated:
@@ -366,11 +363,12 @@ class Connection(asyncio.BufferedProtocol):
         log.warning("%s: %s; connection closed", self.session.connection_id, why)
         self.close()
 
-    def _failed(self, event: RequestReceived) -> None:
-        log.exception(
+    def _failed(self, event: RequestReceived, error: BaseException) -> None:
+        log.error(
             "%s: %s v%d failed; connection closed",
             self.session.connection_id,
             type(event.request).__name__,
             event.version,
+            exc_info=error,
         )
         self.close()
