@@ -12,6 +12,8 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from pyspark.sql import SparkSession
 
+from krammar.spark.logs.source import LogReader, schema
+from krammar.spark.options import Options
 from krammar.wire.records import Compression, Record, encode_batch, read_headers
 from tests.spark.logs_support import Folder, Row, message, write_segment
 from tests.spark.support import fails, load, rows
@@ -204,3 +206,19 @@ def test_formats_of_old_brokers(spark: SparkSession, tmp_path: Path) -> None:
         endingOffsets='{"old": {"0": 6}}',
     )
     assert rows(frame) == expected[2:6]
+
+
+def test_batches_that_expand_to_much_together(tmp_path: Path) -> None:
+    """The limit of 128 MiB is for each batch, not for those that are read at once."""
+    batch = [
+        encode_batch([Record(offset, value=bytes(4 << 20))], compression=Compression.ZSTD)
+        for offset in range(40)
+    ]
+    write_segment(tmp_path / "zeros-0", 0, b"".join(batch))
+    options = Options({"source": "logs", "path": str(tmp_path)})
+    reader = LogReader(options, schema(options))
+    sizes = [
+        (part.num_rows, part.nbytes) for task in reader.partitions() for part in reader.read(task)
+    ]
+    assert sum(rows for rows, _ in sizes) == 40
+    assert max(size for _, size in sizes) < 32 << 20

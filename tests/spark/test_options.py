@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,10 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 
-from krammar.spark.errors import OptionError
+from krammar.spark.datasource import KrammarDataSource
+from krammar.spark.errors import OptionError, SparkSourceError
 from krammar.spark.offsets import AtTimestamp, Earliest, Latest, Specific
 from krammar.spark.options import TABLE, Options, Use
 from tests.spark.logs_support import Folder
@@ -102,34 +106,59 @@ def test_values_and_defaults() -> None:
         ({"assign": '{"segments": [5]}'}, "segments-5 has no folder"),
         ({"assign": '{"segments": [0]}', "subscribe": "segments"}, "excludes subscribe"),
         ({"decodeVersion": "1"}, "'decodeVersion': has no meaning without decode"),
-        ({"inclueHeaders": "true"}, "did you mean 'includeHeaders'?"),
     ],
 )
-def test_wrong_options_through_spark(
-    spark: SparkSession, folder: Folder, given: dict[str, str], message: str
+def test_what_does_not_go_together_or_with_the_folder(
+    folder: Folder, given: dict[str, str], message: str
 ) -> None:
     defaults = {} if "assign" in given else {"subscribe": "segments"}
-    with fails(message):
-        load(spark, folder.path, **{**defaults, **given}).collect()
+    source = KrammarDataSource({"source": "logs", "path": str(folder.path), **defaults, **given})
+    with pytest.raises(SparkSourceError) as failure:
+        source.reader(source.schema()).partitions()
+    assert message in str(failure.value)
 
 
-def test_partitions_that_are_not_named(spark: SparkSession, folder: Folder) -> None:
+def test_spark_shows_the_error(spark: SparkSession, folder: Folder) -> None:
+    with fails("did you mean 'includeHeaders'?"):
+        load(spark, folder.path, inclueHeaders=True)
+    with fails("topic 'nothing' has no folder there"):
+        load(spark, folder.path, subscribe="nothing").collect()
+
+
+def test_partitions_that_are_not_named(folder: Folder) -> None:
     offsets = '{"codec-none": {"0": 0, "2": 0}}'
-    with fails("lacks codec-none-1"):
-        load(spark, folder.path, subscribe="codec-none", startingOffsets=offsets).collect()
+    given = {"subscribe": "codec-none", "startingOffsets": offsets}
+    with pytest.raises(OptionError, match="lacks codec-none-1"):
+        partitions(folder.path, **given)
 
 
-def test_missing_folders(spark: SparkSession, folder: Folder, tmp_path: Path) -> None:
-    with fails(f"{tmp_path}/nowhere does not exist"):
-        load(spark, tmp_path / "nowhere").collect()
-    with fails(f"{tmp_path} holds no folder of a partition"):
-        load(spark, tmp_path).collect()
-    with fails("is no folder"):
-        load(spark, folder.path / "meta.properties").collect()
-    with fails("codec-none-0 is in"):
-        load(spark, [folder.path, folder.path / "codec-none-0", tmp_path]).collect()
-    with fails("'path': is needed"):
-        spark.read.format("krammar").option("source", "logs").load().collect()
+def test_missing_folders(folder: Folder, tmp_path: Path) -> None:
+    for paths, message in (
+        ([tmp_path / "nowhere"], "nowhere does not exist"),
+        ([tmp_path], "holds no folder of a partition"),
+        ([folder.path / "meta.properties"], "is no folder"),
+        ([folder.path, folder.path / "codec-none-0"], "codec-none-0 is in"),
+        (["s3://bucket/logs"], "file systems that each executor has mounted"),
+        ([], "'paths': needs a list of paths"),
+    ):
+        with pytest.raises(SparkSourceError, match=message):
+            partitions(*paths)
+    without = KrammarDataSource({"source": "logs"})
+    with pytest.raises(OptionError, match="'path': is needed"):
+        without.reader(without.schema()).partitions()
+    assert partitions(f"file://{folder.path}", subscribe="sizes")
+
+
+def partitions(*paths: Path | str, **given: str) -> Sequence[InputPartition]:
+    listed = json.dumps([str(path) for path in paths])
+    source = KrammarDataSource({"source": "logs", "paths": listed, **given})
+    return source.reader(source.schema()).partitions()
+
+
+def test_the_live_source_is_not_there_yet() -> None:
+    source = KrammarDataSource({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "x"})
+    with pytest.raises(OptionError, match="kafka is not there yet; these are: frames, logs"):
+        source.schema()
 
 
 def test_what_is_not_there(spark: SparkSession, folder: Folder) -> None:

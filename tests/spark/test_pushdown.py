@@ -84,7 +84,6 @@ def test_segments_that_are_not_wanted_are_not_touched(
     assert rows(frame) == folder.rows["segments"][598:]
 
 
-@pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize(
     ("condition", "number"),
     [
@@ -101,13 +100,14 @@ def test_segments_that_are_not_wanted_are_not_touched(
     ],
 )
 def test_filters_choose_the_same_rows(
-    spark: SparkSession, folder: Folder, condition: str, number: int, enabled: bool
+    pushdown: SparkSession, folder: Folder, condition: str, number: int
 ) -> None:
-    spark.conf.set(PUSHDOWN_SETTING, str(enabled).lower())
-    try:
-        assert load(spark, folder.path).where(condition).count() == number
-    finally:
-        spark.conf.unset(PUSHDOWN_SETTING)
+    assert load(pushdown, folder.path).where(condition).count() == number
+
+
+def test_without_it_filters_choose_the_same_rows(spark: SparkSession, folder: Folder) -> None:
+    frame = load(spark, folder.path).where("topic = 'segments' and offset between 7 and 9")
+    assert rows(frame) == folder.rows["segments"][7:10]
 
 
 def test_register_turns_it_on(spark: SparkSession, folder: Folder) -> None:

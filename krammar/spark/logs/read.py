@@ -13,14 +13,17 @@ from krammar.spark.errors import DataLossError
 from krammar.spark.logs.plan import Task
 from krammar.spark.logs.segment import BrokenLogError, Segment, header_at, offset_bounds
 from krammar.spark.logs.transactions import is_aborted
-from krammar.wire.arrow import iter_arrow
+from krammar.wire.arrow import _build
 from krammar.wire.errors import DecodeError
-from krammar.wire.records import BatchHeader, read_headers
+from krammar.wire.record_format import Columns
+from krammar.wire.records import BatchHeader, read_batches, read_headers
 
 # Bytes of a file that are in memory at a time, unless one batch is larger.
 CHUNK = 4 << 20
 # Records in an Arrow batch at most, about.
 _ROWS = 32768
+# Bytes of batches, and of what they expand to, that are collected for an Arrow batch.
+_BYTES = 16 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -140,22 +143,39 @@ class _Walk:
 def _decode(segment: Segment, stretch: Stretch, fail: bool) -> Iterator[pa.RecordBatch]:
     if fail:
         try:
-            yield from iter_arrow(stretch.data, rows=_ROWS, allow_partial=False)
+            yield from _to_arrow(stretch.data)
         except DecodeError as error:
             _lost(f"{segment.path}, from byte {stretch.position}: {error}", fail)
         return
     try:
         # Nothing is given on before all of it is known to be right.
-        yield from list(iter_arrow(stretch.data, rows=_ROWS, allow_partial=False))
+        yield from list(_to_arrow(stretch.data))
     except DecodeError:
         yield from _decode_one_by_one(segment, stretch)
+
+
+def _to_arrow(data: memoryview) -> Iterator[pa.RecordBatch]:
+    """As ``krammar.wire.arrow.iter_arrow``, but its limit for what compressed batches expand to is for
+    each of them, and pieces are bounded by bytes too. Raises DecodeError."""
+    columns = Columns()
+    size = 0
+    for batch in read_batches(data, allow_partial=False):
+        size += batch.size_in_bytes
+        for expanded in batch.fill(columns, _ROWS):
+            size += expanded
+            if len(columns) >= _ROWS or (size >= _BYTES and columns):
+                yield _build(columns)
+                columns.clear()
+                size = 0
+    if columns:
+        yield _build(columns)
 
 
 def _decode_one_by_one(segment: Segment, stretch: Stretch) -> Iterator[pa.RecordBatch]:
     for header in read_headers(stretch.data):
         batch = stretch.data[header.position : header.position + header.size_in_bytes]
         try:
-            decoded = list(iter_arrow(batch, rows=_ROWS, allow_partial=False))
+            decoded = list(_to_arrow(batch))
         except DecodeError as error:
             _lost(f"{segment.path}, byte {stretch.position + header.position}: {error}", False)
             continue
