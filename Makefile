@@ -26,7 +26,7 @@ demo: setup ## Generate everything, then tap real clients: every frame decoded a
 	$(BIN)/python examples/tap_demo.py
 
 test: setup ## Run the tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadgroup
 
 regen: setup ## Generate generated/ anew from definitions/
 	$(BIN)/krammar gen definitions/ -o generated/
@@ -37,14 +37,14 @@ regen-check: setup ## Fail if generated/ is not what definitions/ say
 lint: setup ## Check definitions, formatting, style and types
 	$(BIN)/krammar check definitions/ --strict
 	$(BIN)/krammar fmt definitions/ --check
-	$(BIN)/black --check --quiet krammar tests examples
-	$(BIN)/ruff check krammar tests examples
+	$(BIN)/black --check --quiet krammar pyspark_krammar tests examples
+	$(BIN)/ruff check krammar pyspark_krammar tests examples
 	$(BIN)/mypy
 
 format: setup ## Format definitions and Python
 	$(BIN)/krammar fmt definitions/
-	$(BIN)/black --quiet krammar tests examples
-	$(BIN)/ruff check --fix --quiet krammar tests examples
+	$(BIN)/black --quiet krammar pyspark_krammar tests examples
+	$(BIN)/ruff check --fix --quiet krammar pyspark_krammar tests examples
 
 bench: setup ## Measure against other libraries and brokers; writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench
