@@ -57,7 +57,7 @@ def to_arrow(
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return _build(Columns())
+        return to_record_batch(Columns())
     parts = pa.Table.from_batches(parts).combine_chunks().to_batches()
     if len(parts) > 1:
         raise DecodeError("more than 2 GiB of keys, values or headers for one Arrow column")
@@ -83,13 +83,13 @@ def iter_arrow(
         for expanded in batch.fill(columns, rows, left):
             left -= expanded
             if len(columns) >= rows:
-                yield _build(columns)
+                yield to_record_batch(columns)
                 columns.clear()
     if columns:
-        yield _build(columns)
+        yield to_record_batch(columns)
 
 
-def _build(columns: Columns) -> pa.RecordBatch:
+def to_record_batch(columns: Columns) -> pa.RecordBatch:
     try:
         return pa.record_batch(
             [

@@ -13,7 +13,7 @@ from krammar.spark.errors import DataLossError
 from krammar.spark.logs.plan import Task
 from krammar.spark.logs.segment import BrokenLogError, Segment, header_at, offset_bounds
 from krammar.spark.logs.transactions import is_aborted
-from krammar.wire.arrow import _build
+from krammar.wire.arrow import to_record_batch
 from krammar.wire.errors import DecodeError
 from krammar.wire.record_format import Columns
 from krammar.wire.records import BatchHeader, read_batches, read_headers
@@ -164,11 +164,11 @@ def _to_arrow(data: memoryview) -> Iterator[pa.RecordBatch]:
         for expanded in batch.fill(columns, _ROWS):
             size += expanded
             if len(columns) >= _ROWS or (size >= _BYTES and columns):
-                yield _build(columns)
+                yield to_record_batch(columns)
                 columns.clear()
                 size = 0
     if columns:
-        yield _build(columns)
+        yield to_record_batch(columns)
 
 
 def _decode_one_by_one(segment: Segment, stretch: Stretch) -> Iterator[pa.RecordBatch]:
