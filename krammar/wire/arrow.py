@@ -90,6 +90,10 @@ def iter_arrow(
 
 
 def to_record_batch(columns: Columns) -> pa.RecordBatch:
+    """The Arrow record batch, by ``SCHEMA``, of records that were decoded into columns.
+
+    Raises DecodeError where they are more than an Arrow column holds.
+    """
     try:
         return pa.record_batch(
             [
