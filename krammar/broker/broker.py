@@ -35,7 +35,6 @@ from krammar.broker.groups.coordinator import GroupCoordinator
 from krammar.broker.security.users import Credentials
 from krammar.broker.server import Server
 from krammar.broker.session import Session
-from krammar.broker.storage.log import PartitionLog
 from krammar.broker.storage.manager import LogManager
 from krammar.broker.transactions.coordinator import TransactionCoordinator
 
@@ -392,10 +391,6 @@ class Broker:
         config = self._log_config(topic.name)
         for partition in partitions:
             self.logs.open(topic.name, topic.topic_id, partition, config)
-
-    def partition_log(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log of a partition; None if there is none."""
-        return self.logs.get(topic, partition)
 
 
 TOPIC = ConfigResourceType.TOPIC

@@ -342,7 +342,7 @@ def test_what_may_have_been_written_is_not_written_under_another_epoch(
     raised, but not before the second is known to be there."""
     with producing(behind, batch_size=100) as producer:
         producer.send("t", b"0").result()
-        log = behind.partition_log("t", 0)
+        log = behind.logs.get("t", 0)
         assert log is not None
         proxy.flowing.clear()
         sent = [producer.send("t", b"%d" % i * 100) for i in (1, 2)]
