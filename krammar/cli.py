@@ -16,6 +16,7 @@ import click
 
 from krammar import __version__
 from krammar.broker.security.cli import users
+from krammar.cli_client import consume, produce, topics
 
 if TYPE_CHECKING:
     from krammar.compiler.findings import Findings
@@ -36,6 +37,7 @@ def _examples(*lines: str) -> str:
         "krammar fmt definitions/",
         "krammar tap --listen 127.0.0.1:9093 --upstream 127.0.0.1:9092",
         "krammar broker --data-dir data",
+        "krammar consume orders -o beginning -e",
     ),
 )
 @click.version_option(__version__, prog_name="krammar")
@@ -567,3 +569,5 @@ def broker(
 
 
 main.add_command(users, "broker-user")
+for command in (topics, produce, consume):
+    main.add_command(command)

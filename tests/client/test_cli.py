@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_wire import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 
 from krammar.broker import Broker
-from krammar.client.cli import consume, produce, topics
+from krammar.cli_client import consume, produce, topics
 from tests.client.test_producing import read_by_librdkafka
 
 VERBS = {"topics": topics, "produce": produce, "consume": consume}
@@ -542,7 +542,7 @@ def test_a_class_of_a_given_version(broker: Broker, topic: str) -> None:
 
 
 def start(broker: Broker, verb: str, *arguments: str) -> subprocess.Popen[bytes]:
-    code = f"from krammar.client.cli import {verb}; {verb}()"
+    code = f"from krammar.cli_client import {verb}; {verb}()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments, "-b", broker.bootstrap_servers],
         stdin=subprocess.PIPE,
