@@ -7,23 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from krammar.spark.batches import clip, to_arrow
 from krammar.spark.errors import DataLossError
 from krammar.spark.logs.plan import Task
 from krammar.spark.logs.segment import BrokenLogError, Segment, header_at, offset_bounds
 from krammar.spark.logs.transactions import is_aborted
-from krammar.wire.arrow import to_record_batch
 from krammar.wire.errors import DecodeError
-from krammar.wire.record_format import Columns
 from krammar.wire.records import BatchHeader, read_batches, read_headers
 
 # Bytes of a file that are in memory at a time, unless one batch is larger.
 CHUNK = 4 << 20
-# Records in an Arrow batch at most, about.
-_ROWS = 32768
-# Bytes of batches, and of what they expand to, that are collected for an Arrow batch.
-_BYTES = 16 << 20
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +48,7 @@ def read_task(
     with segment:
         for stretch in _Walk(segment, task, fail_on_data_loss, min_timestamp).stretches():
             for batch in _decode(segment, stretch, fail_on_data_loss):
-                kept = _clip(batch, task.first, task.last)
+                kept = clip(batch, task.first, task.last)
                 if kept.num_rows:
                     yield stretch.timestamp_type, kept
 
@@ -143,48 +137,23 @@ class _Walk:
 def _decode(segment: Segment, stretch: Stretch, fail: bool) -> Iterator[pa.RecordBatch]:
     if fail:
         try:
-            yield from _to_arrow(stretch.data)
+            yield from to_arrow(read_batches(stretch.data, allow_partial=False))
         except DecodeError as error:
             _lost(f"{segment.path}, from byte {stretch.position}: {error}", fail)
         return
     try:
         # Nothing is given on before all of it is known to be right.
-        yield from list(_to_arrow(stretch.data))
+        yield from list(to_arrow(read_batches(stretch.data, allow_partial=False)))
     except DecodeError:
         yield from _decode_one_by_one(segment, stretch)
-
-
-def _to_arrow(data: memoryview) -> Iterator[pa.RecordBatch]:
-    """As ``krammar.wire.arrow.iter_arrow``, but its limit for what compressed batches expand to is for
-    each of them, and pieces are bounded by bytes too. Raises DecodeError."""
-    columns = Columns()
-    size = 0
-    for batch in read_batches(data, allow_partial=False):
-        size += batch.size_in_bytes
-        for expanded in batch.fill(columns, _ROWS):
-            size += expanded
-            if len(columns) >= _ROWS or (size >= _BYTES and columns):
-                yield to_record_batch(columns)
-                columns.clear()
-                size = 0
-    if columns:
-        yield to_record_batch(columns)
 
 
 def _decode_one_by_one(segment: Segment, stretch: Stretch) -> Iterator[pa.RecordBatch]:
     for header in read_headers(stretch.data):
         batch = stretch.data[header.position : header.position + header.size_in_bytes]
         try:
-            decoded = list(_to_arrow(batch))
+            decoded = list(to_arrow(read_batches(batch, allow_partial=False)))
         except DecodeError as error:
             _lost(f"{segment.path}, byte {stretch.position + header.position}: {error}", False)
             continue
         yield from decoded
-
-
-def _clip(batch: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
-    """The rows with offsets from ``first`` to before ``last``; offsets rise."""
-    offsets = batch.column("offset")
-    if offsets[0].as_py() >= first and offsets[-1].as_py() < last:
-        return batch
-    return batch.filter(pc.and_(pc.greater_equal(offsets, first), pc.less(offsets, last)))
