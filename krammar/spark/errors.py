@@ -35,6 +35,10 @@ class MissingDataError(SparkSourceError):
     """A folder, a topic or an offset that is not there."""
 
 
+class BrokerError(SparkSourceError):
+    """Brokers that cannot be reached, refuse the login, or answer with an error."""
+
+
 class DataLossError(SparkSourceError):
     """Records that should be there cannot be read; ``failOnDataLoss=false`` leaves them out."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from krammar.spark.errors import OptionError
 
 # In JSON these numbers stand for the ends of a partition.
 LATEST = -1
@@ -47,6 +49,22 @@ class AtTimestamp:
 
 
 Bound: TypeAlias = Earliest | Latest | Specific | AtTimestamp
+
+
+def check_partitions(name: str, bound: Bound, known: Set[TopicPartition]) -> None:
+    """Raises OptionError for the option ``name`` unless it names all partitions and no others."""
+    named = None
+    if isinstance(bound, Specific):
+        named = bound.offsets.keys()
+    elif isinstance(bound, AtTimestamp) and bound.timestamps is not None:
+        named = bound.timestamps.keys()
+    if named is not None and named != known:
+        topic, partition = min(named ^ known)
+        verb = "lacks" if (topic, partition) in known else "names the unknown"
+        raise OptionError(
+            name,
+            f"{verb} {topic}-{partition}; all partitions are needed, -1 is latest, -2 earliest",
+        )
 
 
 def parse_offsets(text: str) -> Bound:

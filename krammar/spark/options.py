@@ -136,6 +136,8 @@ _UNITS = {
 }
 
 _NO_GROUP = "offsets are kept by Spark, so that there is no consumer group"
+_RETRIES = "attempts go on until kafka.default.api.timeout.ms have passed"
+_BYTES = "key and value are binary, or what decode makes of them"
 
 # Names, uses and defaults of the first part are those of Spark's Kafka connector.
 _TABLE = (
@@ -162,11 +164,21 @@ _TABLE = (
     Option("maxOffsetsPerTrigger", _STREAM, _KAFKA, _integer(1)),
     Option("minOffsetsPerTrigger", _STREAM, _KAFKA, _integer(1)),
     Option("maxTriggerDelay", _STREAM, _KAFKA, _duration, 15 * 60_000),
-    Option("kafkaConsumer.pollTimeoutMs", _READS, _KAFKA, _integer(1), 120_000),
-    Option("fetchOffset.numRetries", _READS, _KAFKA, _integer(0), 3),
-    Option("fetchOffset.retryIntervalMs", _READS, _KAFKA, _integer(0), 10),
+    Option("kafkaConsumer.pollTimeoutMs", _READS, _KAFKA, _integer(1)),
+    Option("fetchOffset.numRetries", _READS, _KAFKA, _text, refused=_RETRIES),
+    Option("fetchOffset.retryIntervalMs", _READS, _KAFKA, _text, refused=_RETRIES),
     Option("groupIdPrefix", _READS, _KAFKA, _text, refused=_NO_GROUP),
     Option("kafka.group.id", _READS, _KAFKA, _text, refused=_NO_GROUP),
+    Option("kafka.enable.auto.commit", _READS, _KAFKA, _text, refused=_NO_GROUP),
+    Option(
+        "kafka.auto.offset.reset",
+        _READS,
+        _KAFKA,
+        _text,
+        refused="startingOffsets says where reading begins",
+    ),
+    Option("kafka.key.deserializer", _READS, _KAFKA, _text, refused=_BYTES),
+    Option("kafka.value.deserializer", _READS, _KAFKA, _text, refused=_BYTES),
     Option("topic", _WRITES, _KAFKA, _text),
     # krammar's own.
     Option("source", _READS, _ANY, _one_of(*SOURCES), "kafka"),
@@ -246,6 +258,14 @@ class Options:
         for name in self._values:
             if use not in TABLE[name.lower()].uses:
                 raise OptionError(name, f"has no meaning in {use.value}")
+
+    def check_selection(self) -> str | None:
+        """Which of assign, subscribe and subscribePattern is given, if one is. Raises OptionError for
+        several."""
+        given = [name for name in ("assign", "subscribe", "subscribePattern") if self.given(name)]
+        if len(given) > 1:
+            raise OptionError(given[0], f"excludes {', '.join(given[1:])}")
+        return given[0] if given else None
 
     def starting(self, use: Use) -> Any:
         """The bound that reading begins at. Timestamps go before offsets, as in Kafka's connector.

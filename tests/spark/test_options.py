@@ -56,6 +56,8 @@ def test_every_option_of_the_kafka_connector_is_known() -> None:
         ({"minPartitions": "0"}, "needs at least 1"),
         ({"groupIdPrefix": "x"}, "is not supported"),
         ({"KAFKA.GROUP.ID": "x"}, "'kafka.group.id': is not supported"),
+        ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets says where reading begins"),
+        ({"fetchOffset.numRetries": "3"}, "kafka.default.api.timeout.ms"),
         ({"source": "log"}, "needs one of kafka, logs, frames"),
         ({"path": "/x"}, "'path': has no meaning with source=kafka"),
         ({"source": "frames", "subscribe": "x"}, "has no meaning with source=frames"),
@@ -155,10 +157,10 @@ def partitions(*paths: Path | str, **given: str) -> Sequence[InputPartition]:
     return source.reader(source.schema()).partitions()
 
 
-def test_the_live_source_is_not_there_yet() -> None:
+def test_streaming_is_not_there_yet() -> None:
     source = KrammarDataSource({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "x"})
-    with pytest.raises(OptionError, match="kafka is not there yet; these are: frames, logs"):
-        source.schema()
+    with pytest.raises(OptionError, match="reading as a stream is not there yet"):
+        source.streamReader(source.schema())
 
 
 def test_what_is_not_there(spark: SparkSession, folder: Folder) -> None:

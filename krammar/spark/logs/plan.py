@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from krammar.spark.errors import DataLossError, MissingDataError, OptionError
+from krammar.spark.errors import DataLossError, MissingDataError
 from krammar.spark.logs.folders import PartitionFolder
 from krammar.spark.logs.partition import PartitionLog
 from krammar.spark.logs.segment import Segment
@@ -16,8 +16,8 @@ from krammar.spark.offsets import (
     Bound,
     Earliest,
     Latest,
-    Specific,
     TopicPartition,
+    check_partitions,
 )
 from krammar.spark.options import Options, Use
 from krammar.spark.pushdown import Wanted
@@ -55,9 +55,7 @@ def select(
 ) -> list[PartitionFolder]:
     """The partitions that the options ask for; all of them without subscribe, subscribePattern and
     assign. Raises OptionError and MissingDataError."""
-    given = [name for name in ("assign", "subscribe", "subscribePattern") if options.given(name)]
-    if len(given) > 1:
-        raise OptionError(given[0], f"excludes {', '.join(given[1:])}")
+    options.check_selection()
     if options.given("assign"):
         assigned = options["assign"]
         missing = sorted(assigned - folders.keys())
@@ -83,8 +81,8 @@ def plan(options: Options, folders: list[PartitionFolder], wanted: Wanted) -> li
     """
     starting, ending = options.starting(Use.READ), options.ending()
     known = {folder.key for folder in folders}
-    _check_partitions("startingOffsets", starting, known)
-    _check_partitions("endingOffsets", ending, known)
+    check_partitions("startingOffsets", starting, known)
+    check_partitions("endingOffsets", ending, known)
     tasks: list[Task] = []
     for folder in folders:
         if wanted.has(*folder.key):
@@ -97,21 +95,6 @@ def plan(options: Options, folders: list[PartitionFolder], wanted: Wanted) -> li
     if at_most is not None:
         tasks = [part for task in tasks for part in _by_offsets(task, at_most)]
     return tasks
-
-
-def _check_partitions(name: str, bound: Bound, known: set[TopicPartition]) -> None:
-    named = None
-    if isinstance(bound, Specific):
-        named = bound.offsets.keys()
-    elif isinstance(bound, AtTimestamp) and bound.timestamps is not None:
-        named = bound.timestamps.keys()
-    if named is not None and named != known:
-        topic, partition = min(named ^ known)
-        verb = "lacks" if (topic, partition) in known else "names the unknown"
-        raise OptionError(
-            name,
-            f"{verb} {topic}-{partition}; all partitions are needed, -1 is latest, -2 earliest",
-        )
 
 
 def _plan_partition(

@@ -1,0 +1,1 @@
+"""``source=kafka``: topics, read from live brokers."""

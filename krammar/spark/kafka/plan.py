@@ -1,0 +1,168 @@
+"""The tasks of a read: which offsets of which partitions. Made on the driver, by asking the brokers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from krammar.client import At, Client, OffsetAt, TopicPartition
+from krammar.client.errors import UnknownTopicOrPartition
+from krammar.spark.errors import DataLossError, MissingDataError, OptionError
+from krammar.spark.offsets import (
+    EARLIEST,
+    AtTimestamp,
+    Bound,
+    Earliest,
+    Latest,
+    check_partitions,
+)
+from krammar.spark.options import Options, Use
+from krammar.spark.pushdown import Wanted
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Offsets of a partition, from ``begin`` to before ``end``."""
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def count(self) -> int:
+        return self.end - self.begin
+
+
+def select(options: Options, client: Client) -> list[TopicPartition]:
+    """The partitions that the options ask for, in order. Internal topics have to be named: a pattern
+    does not find them. Raises OptionError, MissingDataError and ClientError."""
+    kind = options.check_selection()
+    if kind is None:
+        raise OptionError("subscribe", "or subscribePattern or assign is needed")
+    if kind == "subscribePattern":
+        pattern = options["subscribePattern"]
+        topics = {
+            name: topic
+            for name, topic in client.topics().items()
+            if not topic.internal and pattern.fullmatch(name)
+        }
+    else:
+        chosen = options[kind]
+        names = {topic for topic, _ in chosen} if kind == "assign" else set(chosen)
+        try:
+            topics = client.topics(sorted(names))
+        except UnknownTopicOrPartition as error:
+            raise MissingDataError(f"there is no such topic: {error}") from None
+    found = {TopicPartition(name, index) for name in topics for index in topics[name].partitions}
+    if kind != "assign":
+        return sorted(found)
+    assigned = {TopicPartition(*at) for at in options["assign"]}
+    if missing := sorted(assigned - found):
+        raise MissingDataError(f"there is no partition {missing[0]}")
+    return sorted(assigned)
+
+
+def plan(
+    options: Options, client: Client, partitions: list[TopicPartition], wanted: Wanted
+) -> list[Task]:
+    """The tasks, in order of topic, partition and offset.
+
+    Raises OptionError, MissingDataError, DataLossError for offsets that are gone, and ClientError.
+    """
+    starting, ending = options.starting(Use.READ), options.ending()
+    check_partitions("startingOffsets", starting, set(partitions))
+    check_partitions("endingOffsets", ending, set(partitions))
+    chosen = [at for at in partitions if wanted.has(*at)]
+    ends = _Ends(client, chosen)
+    strict = options["startingOffsetsByTimestampStrategy"] == "error"
+    firsts = ends.resolve(starting, strict)
+    lasts = ends.resolve(ending, False)
+    at_time: Mapping[TopicPartition, OffsetAt] = {}
+    if wanted.timestamp.low > -1:
+        at_time = client.list_offsets(dict.fromkeys(chosen, wanted.timestamp.low))
+    tasks = []
+    for at in chosen:
+        first, last = ends.within(at, firsts[at], lasts[at], options["failOnDataLoss"])
+        first, last = max(first, wanted.offset.low), min(last, wanted.offset.high + 1)
+        if at in at_time:
+            found = at_time[at].offset
+            # All records before the first that is as late are earlier.
+            first = last if found < 0 else max(first, found)
+        if first < last:
+            tasks.append(Task(*at, first, last))
+    return list(split(tasks, options["minPartitions"], options["maxRecordsPerPartition"]))
+
+
+class _Ends:
+    """Where partitions begin and end, the latter with read_committed at the first open transaction."""
+
+    def __init__(self, client: Client, partitions: list[TopicPartition]) -> None:
+        self.client = client
+        self.earliest = self._at(dict.fromkeys(partitions, int(At.EARLIEST)))
+        self.latest = self._at(dict.fromkeys(partitions, int(At.LATEST)))
+
+    def _at(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {at: found.offset for at, found in self.client.list_offsets(wanted).items()}
+
+    def resolve(self, bound: Bound, strict: bool) -> dict[TopicPartition, int]:
+        """The offset that a bound is in each partition. With ``strict`` a time after the last record
+        is a MissingDataError, else it is the end."""
+        if isinstance(bound, Earliest):
+            return self.earliest
+        if isinstance(bound, Latest):
+            return self.latest
+        result = {}
+        if isinstance(bound, AtTimestamp):
+            times = {at: bound.of(at) for at in self.latest}
+            for at, offset in self._at(times).items():
+                if offset < 0 and strict:
+                    raise MissingDataError(
+                        f"{at} has no record at or after {times[at]} ms since 1970;"
+                        " startingOffsetsByTimestampStrategy=latest begins at its end then"
+                    )
+                result[at] = self.latest[at] if offset < 0 else min(offset, self.latest[at])
+            return result
+        for at in self.latest:
+            offset = bound.offsets[at]
+            if offset < 0:
+                offset = (self.earliest if offset == EARLIEST else self.latest)[at]
+            result[at] = offset
+        return result
+
+    def within(self, at: TopicPartition, first: int, last: int, fail: bool) -> tuple[int, int]:
+        """The offsets that there are. Raises DataLossError if some are not, and ``fail``."""
+        earliest, latest = self.earliest[at], self.latest[at]
+        for offset in (first, last):
+            if earliest <= offset <= latest:
+                continue
+            text = f"{at}: offset {offset} is asked for, but there are {earliest} to {latest}"
+            if fail:
+                raise DataLossError(f"{text}; failOnDataLoss=false reads what is there")
+            _log.warning("%s", text)
+        return max(first, earliest), min(last, latest)
+
+
+def split(tasks: list[Task], at_least: int | None, at_most: int | None) -> Iterator[Task]:
+    """Tasks with ``at_most`` offsets each, and then as many as ``at_least`` if there are so many
+    offsets: large ones are cut into more parts than small ones."""
+    if at_most is not None:
+        tasks = [part for task in tasks for part in _cut(task, -(-task.count // at_most))]
+    if at_least is None or len(tasks) >= at_least:
+        return iter(tasks)
+    step = max(sum(task.count for task in tasks) // at_least, 1)
+    return (part for task in tasks for part in _cut(task, -(-task.count // step)))
+
+
+def _cut(task: Task, parts: int) -> Iterable[Task]:
+    marks = [task.begin + task.count * number // parts for number in range(parts + 1)]
+    for begin, end in pairwise(marks):
+        yield Task(task.topic, task.partition, begin, end)

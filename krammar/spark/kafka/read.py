@@ -1,0 +1,88 @@
+"""Reading a task: Arrow record batches of exactly its offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import groupby
+
+import pyarrow as pa
+
+from krammar.client import Client, Fetched, Reader, TopicPartition
+from krammar.client.errors import (
+    CorruptBatchError,
+    OffsetOutOfRange,
+    TruncatedError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from krammar.spark.batches import clip, to_arrow
+from krammar.spark.errors import DataLossError
+from krammar.spark.kafka.plan import Task
+from krammar.wire.errors import DecodeError
+from krammar.wire.records import RecordBatch
+
+_log = logging.getLogger(__name__)
+
+
+def read_task(
+    client: Client, task: Task, *, fail_on_data_loss: bool
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The records of a task, as ``krammar.wire.arrow`` has them, with the type of their timestamps.
+
+    There is one answer of the broker in memory and one under way, each of
+    ``max.partition.fetch.bytes`` or one batch. Raises DataLossError for what is gone or broken, with
+    ``fail_on_data_loss``; without, it is left out and a warning says so. Raises ClientError.
+    """
+    at = TopicPartition(task.topic, task.partition)
+    reader = client.fetch({at: task.begin}, until={at: task.end})
+    try:
+        for fetched in _fetch(reader, task, fail_on_data_loss):
+            for kind, batches in groupby(fetched.batches, lambda b: int(b.timestamp_type)):
+                for batch in _decode(list(batches), task, fail_on_data_loss):
+                    kept = clip(batch, fetched.begin, fetched.end)
+                    if kept.num_rows:
+                        yield kind, kept
+    finally:
+        reader.close()
+
+
+def _lost(text: str, fail: bool) -> None:
+    if fail:
+        raise DataLossError(f"{text}; failOnDataLoss=false leaves out what is lost") from None
+    _log.warning("left out: %s", text)
+
+
+def _fetch(reader: Reader, task: Task, fail: bool) -> Iterator[Fetched]:
+    at = TopicPartition(task.topic, task.partition)
+    while not reader.finished:
+        try:
+            yield from reader
+        except OffsetOutOfRange as error:
+            _lost(str(error), fail)
+            # Only what was deleted has something behind it that is still there.
+            if error.offset < error.log_start_offset < task.end:
+                reader.seek(at, error.log_start_offset)
+        except CorruptBatchError as error:
+            _lost(str(error), fail)
+            if error.next_offset is not None:
+                reader.seek(at, error.next_offset)
+        except (TruncatedError, UnknownTopicId, UnknownTopicOrPartition) as error:
+            _lost(f"{task.name}, from offset {reader.positions()[at]}: {error}", fail)
+
+
+def _decode(batches: list[RecordBatch], task: Task, fail: bool) -> Iterator[pa.RecordBatch]:
+    if fail:
+        try:
+            yield from to_arrow(batches)
+        except DecodeError as error:
+            _lost(f"{task.name}, from offset {batches[0].base_offset}: {error}", fail)
+        return
+    for batch in batches:
+        try:
+            # Nothing is given on before all of it is known to be right.
+            decoded = list(to_arrow([batch]))
+        except DecodeError as error:
+            _lost(f"{task.name}, offset {batch.base_offset}: {error}", fail)
+            continue
+        yield from decoded
