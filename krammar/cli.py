@@ -17,6 +17,7 @@ import click
 from krammar import __version__
 from krammar.broker.security.cli import users
 from krammar.cli_client import consume, produce, topics
+from krammar.cli_text import examples, quantity
 
 if TYPE_CHECKING:
     from krammar.compiler.findings import Findings
@@ -25,13 +26,9 @@ _SOURCE = click.Path(exists=True, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
-def _examples(*lines: str) -> str:
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-
-
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=_examples(
+    epilog=examples(
         "krammar gen definitions/ -o generated/",
         "krammar check definitions/ --strict",
         "krammar fmt definitions/",
@@ -57,7 +54,7 @@ def _format_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @main.command(
-    epilog=_examples(
+    epilog=examples(
         "krammar gen definitions/ -o generated/",
         "krammar gen protocol/ -o src/myapp/wire       # files at its root: OUT is the package",
         "krammar gen definitions/ -o generated/ --check  # exit 1 if anything would change",
@@ -121,7 +118,7 @@ def gen(source: Path, out: Path, check: bool, templates: Path | None, format_: s
 
 
 @main.command(
-    epilog=_examples(
+    epilog=examples(
         "krammar check definitions/",
         "krammar check definitions/ --strict --format github   # in CI: style is an error too",
         "krammar check definitions/ --format json | jq .",
@@ -151,11 +148,11 @@ def check(source: tuple[Path, ...], strict: bool, format_: str) -> None:
     if findings.has_errors or (strict and findings.has_style):
         sys.exit(1)
     if format_ == "text":
-        click.echo(f"{_number(files, 'file')}, {_number(definitions, 'definition')}: no errors")
+        click.echo(f"{quantity(files, 'file')}, {quantity(definitions, 'definition')}: no errors")
 
 
 @main.command(
-    epilog=_examples(
+    epilog=examples(
         "krammar fmt definitions/",
         "krammar fmt definitions/kafka_wire/fetch.krm --diff",
         "krammar fmt definitions/ --check             # in CI: exit 1 if a file would change",
@@ -207,14 +204,14 @@ def fmt(path: tuple[Path, ...], check: bool, diff: bool, format_: str) -> None:
         findings.keep_errors()
         _report(findings, format_)
     verb = "would change" if check or diff else "changed"
-    click.echo(f"{_number(len(files), 'file')}, {changed} {verb}", err=True)
+    click.echo(f"{quantity(len(files), 'file')}, {changed} {verb}", err=True)
     if findings.has_errors or (check and changed):
         sys.exit(1)
 
 
 @main.command(
     "import",
-    epilog=_examples(
+    epilog=examples(
         "krammar import kafka/clients/src/main/resources/common/message -o definitions/kafka_wire",
         "krammar import kafka-4.4/message kafka-3.9/message -o definitions/kafka_wire",
         "krammar import schemas/ -o out/ --docs       # carry the schemas' prose along",
@@ -258,11 +255,11 @@ def import_(
             click.echo(f"warning: {warning}", err=True)
         for name, text in result.files.items():
             replace_file(out / name, text.encode("utf-8"))
-    click.echo(f"{out}: {_number(len(result.files), 'file')} written")
+    click.echo(f"{out}: {quantity(len(result.files), 'file')} written")
 
 
 @main.command(
-    epilog=_examples(
+    epilog=examples(
         "krammar inspect kafka_wire MetadataRequest 12 request.bin",
         "krammar inspect kafka_wire OffsetCommitValue --hex 000300000000000000070000000100000000...",
         "krammar inspect kafka_wire request frame.bin      # a frame: header, then its body",
@@ -337,13 +334,9 @@ def _report(findings: Findings, format_: str, *, strict: bool = False) -> None:
         click.echo(text)
     if found and format_ == "text":
         style = 0 if strict else sum(finding.is_style for finding in found)
-        counted = [_number(len(found) - style, "error")] if len(found) > style else []
-        counted += [_number(style, "warning")] if style else []
+        counted = [quantity(len(found) - style, "error")] if len(found) > style else []
+        counted += [quantity(style, "warning")] if style else []
         click.echo(f"\n{' and '.join(counted)}", err=True)
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 @contextmanager
@@ -369,7 +362,7 @@ def _progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
 
 
 @main.command(
-    epilog=_examples(
+    epilog=examples(
         "krammar tap --listen 127.0.0.1:9093 --upstream 127.0.0.1:9092",
         "krammar tap --upstream broker:9092 --summary --quiet     # only what is wrong, and a table",
         "krammar tap --upstream broker:9092 --save orders.tap     # keep the frames",
@@ -489,7 +482,7 @@ if __name__ == "__main__":
 
 
 @main.command(
-    epilog=_examples(
+    epilog=examples(
         "krammar broker --data-dir data",
         "krammar broker --data-dir data --port 9093 --override num.partitions=4",
         "krammar broker server.properties          # as Kafka's own start script takes it",

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from krammar.cli_text import examples, quantity
+
 if TYPE_CHECKING:
     from krammar.client import Client, Delivery, Producer, Record, Settings, Topic, TopicPartition
     from krammar.client.fetch import Reader
@@ -26,10 +28,6 @@ _SERVERS = ("bootstrap.servers", "metadata.broker.list")
 _CHUNK = 64 * 1024
 _FAILURES_SHOWN = 10
 _INTERRUPTED = 130  # as shells have it for a command that Ctrl-C has ended
-
-
-def _examples(*lines: str) -> str:
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 # What all verbs have in common.
@@ -53,10 +51,6 @@ def _errors() -> Iterator[None]:
 
 def _line(error: BaseException) -> str:
     return " ".join(str(error).split())
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _pairs(option: str, given: Iterable[str]) -> dict[str, str]:
@@ -197,7 +191,7 @@ def _print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 @click.group(
     invoke_without_command=True,
-    epilog=_examples(
+    epilog=examples(
         "krammar topics",
         "krammar topics -b broker:9092 --json",
         "krammar topics describe orders",
@@ -261,7 +255,7 @@ def _client(connection: _Connection, more: Mapping[str, Any] | None = None) -> I
 
 
 @topics.command(
-    epilog=_examples("krammar topics describe orders", "krammar topics describe t --json")
+    epilog=examples("krammar topics describe orders", "krammar topics describe t --json")
 )
 @click.argument("topic")
 @_connected
@@ -318,7 +312,7 @@ def _cell(value: Any) -> Any:
 
 # Here --config is a setting of the topic, as kafka-topics has it, and the file is -F alone.
 @topics.command(
-    epilog=_examples(
+    epilog=examples(
         "krammar topics create orders -p 4",
         "krammar topics create orders -p 4 -r 3 --config retention.ms=60000",
     )
@@ -356,7 +350,7 @@ def create(
     pairs: dict[str, str | None] = {**_pairs("--config", configs)}
     with _errors(), _client(connection) as client:
         made = client.admin.create_topic(topic, partitions or -1, replicas or -1, configs=pairs)
-    click.echo(f"{topic} created with {_number(len(made.partitions), 'partition')}")
+    click.echo(f"{topic} created with {quantity(len(made.partitions), 'partition')}")
 
 
 @topics.command()
@@ -413,7 +407,7 @@ def _delimiter(option: str, text: str) -> bytes:
 
 
 @click.command(
-    epilog=_examples(
+    epilog=examples(
         "echo hello | krammar produce orders",
         "krammar produce orders -K : < lines-of-key-and-value.txt",
         "krammar produce orders -k invoice -H type=pdf -z zstd invoice.pdf    # a file a record",
@@ -661,7 +655,7 @@ class _Sending:
         missing = self._given - self._sent
         if self._failed > _FAILURES_SHOWN:
             click.echo(f"not sent: {self._failed - _FAILURES_SHOWN} more", err=True)
-        sent = f"{_number(self._sent, 'record')} sent to {self._topic}"
+        sent = f"{quantity(self._sent, 'record')} sent to {self._topic}"
         if missing:
             sent += f", {missing} not"
         if self.stopped:
@@ -679,7 +673,7 @@ class _Sending:
 
 
 @click.command(
-    epilog=_examples(
+    epilog=examples(
         "krammar consume orders -e",
         "krammar consume orders -o -10 -e -f '%p %o %T %k=%s\\n'",
         "krammar consume orders -p 0 -o s@1700000000000 -o e@1700003600000 -J",
@@ -778,9 +772,9 @@ def consume(
             out.flush()
     finally:
         if decoder is not None and decoder.left_out:
-            click.echo(f"{_number(decoder.left_out, 'record')} of other kinds left out", err=True)
+            click.echo(f"{quantity(decoder.left_out, 'record')} of other kinds left out", err=True)
         if undecodable:
-            click.echo(f"{_number(undecodable, 'record')} could not be decoded", err=True)
+            click.echo(f"{quantity(undecodable, 'record')} could not be decoded", err=True)
     if undecodable:
         sys.exit(1)
 
