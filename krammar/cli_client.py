@@ -97,12 +97,11 @@ class _Connection:
 
 
 def _read_properties(path: Path) -> dict[str, Any]:
-    from krammar.broker.config.definitions import ConfigError
-    from krammar.broker.config.properties import decode, parse_properties
+    from krammar.properties import PropertiesError, decode, parse_properties
 
     try:
         return {entry.name: entry.value for entry in parse_properties(decode(path.read_bytes()))}
-    except (ConfigError, OSError) as error:
+    except (PropertiesError, OSError) as error:
         raise click.UsageError(f"{path}: {_line(error)}") from error
 
 

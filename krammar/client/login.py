@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from kafka_wire import ErrorCode, SaslAuthenticateRequest, SaslHandshakeRequest
 
+from krammar.auth.scram import ScramError
 from krammar.client.deadline import Deadline
 from krammar.client.errors import AuthenticationError, kafka_error
-from krammar.client.scram import ScramClient, ScramError
+from krammar.client.scram import ScramClient
 
 if TYPE_CHECKING:
     from krammar.client.connection import Connection

@@ -15,8 +15,8 @@ from krammar.broker.config import (
     UpdateMode,
 )
 from krammar.broker.config.definitions import to_text
-from krammar.broker.config.properties import decode, parse_properties
 from krammar.broker.config.settings import Settings
+from krammar.properties import decode, parse_properties
 
 INT64_MAX = 2**63 - 1
 

@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 )
 from kafka_wire import ApiVersionsRequest, MetadataRequest
 
+from krammar.auth.scram import BY_NAME, SHA_256
 from krammar.broker import Broker
 from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
@@ -78,7 +79,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             broker.cluster.append,
             [
                 record_of("alice", kind, scram.new_credential(kind, "alice-secret"))
-                for kind in scram.BY_NAME.values()
+                for kind in BY_NAME.values()
             ],
         )
         yield Site(
@@ -449,7 +450,7 @@ def test_clients_renew_their_logins(client: Callable[[dict[str, str]], Callable[
         "connections.max.reauth.ms": "1000",
     }
     with Broker.start(properties=properties) as broker:
-        kind = scram.SHA_256
+        kind = SHA_256
         record = record_of("alice", kind, scram.new_credential(kind, "alice-secret"))
         broker.call(broker.cluster.append, [record])
         broker.call(broker.create_topic, TOPIC, 1)

@@ -19,6 +19,7 @@ from kafka_wire import (
     SaslHandshakeRequest,
 )
 
+from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker, ConfigError
 from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
@@ -50,7 +51,7 @@ class Clock:
 def add_scram_users(broker: Broker) -> None:
     records = [
         record_of(name, kind, scram.new_credential(kind, f"{name}-secret"))
-        for kind in scram.BY_NAME.values()
+        for kind in BY_NAME.values()
         for name in ("alice", "bob")
     ]
     broker.call(broker.cluster.append, records)
@@ -77,7 +78,7 @@ class ScramClient:
     """The client's side of SCRAM."""
 
     def __init__(self, mechanism: str, user: str, password: str) -> None:
-        self.hash = scram.BY_NAME[mechanism].hash
+        self.hash = BY_NAME[mechanism].hash
         self.password = password
         self.bare = f"n={user},r=clientnonce"
         self.first = b"n,," + self.bare.encode()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from krammar.auth import jaas
 from krammar.broker.config import BrokerConfig, ConfigError
-from krammar.broker.security import jaas
 from krammar.broker.security.mapping import MappingError, map_name, parse_rules
 from krammar.broker.security.settings import SaslSettings, sasl_settings
 

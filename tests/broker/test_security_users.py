@@ -22,6 +22,7 @@ from kafka_wire import (
     ScramMechanism,
 )
 
+from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker, BrokerError
 from krammar.broker.security import scram
 from krammar.broker.security.cli import users
@@ -40,8 +41,8 @@ TWICE = "A user credential cannot be altered twice in the same request"
 def upsertion(
     name: str, password: str, mechanism: int = SHA_256, iterations: int = 4096
 ) -> AlterUserScramCredentialsRequestUpsertion:
-    kind = scram.BY_NUMBER.get(mechanism, scram.SHA_256)
-    salted = scram.salted_password(kind, password, b"salt", max(iterations, 1))
+    kind = scram.BY_NUMBER.get(mechanism, BY_NAME["SCRAM-SHA-256"])
+    salted = kind.salted_password(password, b"salt", max(iterations, 1))
     return AlterUserScramCredentialsRequestUpsertion(
         name=name,
         mechanism=mechanism,

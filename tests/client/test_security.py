@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker
 from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
@@ -56,7 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with Broker.start(properties=properties) as broker:
         records = [
             record_of("alice", mechanism, scram.new_credential(mechanism, PASSWORD))
-            for mechanism in scram.BY_NAME.values()
+            for mechanism in BY_NAME.values()
         ]
         broker.call(broker.cluster.append, records)
         stranger = Authority(folder, "stranger").issue("outsider")

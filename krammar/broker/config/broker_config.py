@@ -11,10 +11,10 @@ from typing import Any
 from krammar.broker.config.broker_configs import BROKER_CONFIGS
 from krammar.broker.config.definitions import ConfigError, UpdateMode, to_text
 from krammar.broker.config.listeners import Listener, read_listeners
-from krammar.broker.config.properties import decode, parse_properties
 from krammar.broker.config.settings import Settings
 from krammar.broker.config.topics import TopicSettings, check_times
 from krammar.broker.storage.log_config import LogConfig
+from krammar.properties import PropertiesError, decode, parse_properties
 
 LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(.+)")
 # Of these the attribute is not just the key's value.
@@ -73,8 +73,9 @@ class BrokerConfig(Settings):
         repeated: list[str] = []
         try:
             entries = parse_properties(text)
-        except ConfigError as error:
-            raise error.at(f"{error.origin} of {file}") from None
+        except PropertiesError as error:
+            origin = f"line {error.line} of {file}"
+            raise ConfigError(error.name, None, error.reason, origin) from None
         for name, value, line in entries:
             if name in static:
                 repeated.append(f"{name} is set twice: line {line} of {file} counts")

@@ -24,6 +24,7 @@ from kafka_wire import (
     UserScramCredentialRecord,
 )
 
+from krammar.auth.scram import MIN_ITERATIONS, Mechanism
 from krammar.broker.errors import ApiError
 from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
@@ -130,7 +131,7 @@ class _Changes:
         name, iterations = upsertion.name, upsertion.iterations
         try:
             mechanism = self._check(name, upsertion.mechanism)
-            if iterations < scram.MIN_ITERATIONS:
+            if iterations < MIN_ITERATIONS:
                 raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
             if iterations > scram.MAX_ITERATIONS:
                 raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
@@ -142,7 +143,7 @@ class _Changes:
             )
             self._records[name] = record_of(name, mechanism, credential)
 
-    def _check(self, name: str, mechanism: int) -> scram.Mechanism:
+    def _check(self, name: str, mechanism: int) -> Mechanism:
         if name in self._records:
             raise ApiError(
                 ErrorCode.DUPLICATE_RESOURCE,

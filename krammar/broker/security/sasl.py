@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kafka_wire import ErrorCode, SaslAuthenticateResponse, SaslHandshakeResponse
 
+from krammar.auth.scram import BY_NAME, ScramError
 from krammar.broker.security import scram
 from krammar.broker.security.settings import PLAIN
 
@@ -88,7 +89,7 @@ class ScramExchange(scram.ScramServer):
     def step(self, message: bytes) -> bytes:
         try:
             return super().step(message)
-        except scram.ScramError as error:
+        except ScramError as error:
             raise LoginError(str(error)) from None
         except scram.IdentityError:
             raise LoginError("the client asks for another identity", _OTHER_IDENTITY) from None
@@ -148,7 +149,7 @@ class Authenticator:
     def _begin(self, mechanism: str) -> Exchange:
         if mechanism == PLAIN:
             return PlainExchange(self._settings.plain_users)
-        kind = scram.BY_NAME[mechanism]
+        kind = BY_NAME[mechanism]
         users = self._broker.users
         return ScramExchange(kind, lambda user: users.credential(kind, user))
 

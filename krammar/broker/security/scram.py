@@ -7,31 +7,27 @@ as in Kafka: a client that asks for it, or says that it could do it, is refused.
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-MIN_ITERATIONS = 4096
+from krammar.auth.scram import (
+    BY_NAME,
+    MIN_ITERATIONS,
+    NONCE,
+    Mechanism,
+    ScramError,
+    from_base64,
+    to_text,
+    xor,
+)
+
 MAX_ITERATIONS = 16384
 _SALT_SIZE = 32
 
-
-@dataclass(frozen=True, slots=True)
-class Mechanism:
-    """``name`` as SASL knows it, ``number`` as ``ScramMechanism`` does, ``hash`` as hashlib does."""
-
-    name: str
-    number: int
-    hash: str
-
-
-SHA_256 = Mechanism("SCRAM-SHA-256", 1, "sha256")
-SHA_512 = Mechanism("SCRAM-SHA-512", 2, "sha512")
-BY_NAME = {mechanism.name: mechanism for mechanism in (SHA_256, SHA_512)}
-BY_NUMBER = {mechanism.number: mechanism for mechanism in (SHA_256, SHA_512)}
+BY_NUMBER = {mechanism.number: mechanism for mechanism in BY_NAME.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +40,17 @@ class Credential:
     server_key: bytes = field(repr=False)
 
 
-class ScramError(Exception):
-    """A message that does not follow RFC 5802, or a proof that is not right. The text is for the
-    broker's log, not for the client."""
-
-
 class IdentityError(Exception):
     """The client wants to act as another than the user whose password it has."""
 
 
-def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """``Hi(password, salt, iterations)``. The password goes in as UTF-8 without SASLprep, as Kafka's
-    clients and tools do it."""
-    return hashlib.pbkdf2_hmac(mechanism.hash, password.encode(), salt, iterations)
-
-
 def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:
     """The credential to keep for a salted password."""
-    client_key = hmac.digest(salted, b"Client Key", mechanism.hash)
     return Credential(
         salt=salt,
         iterations=iterations,
-        stored_key=hashlib.new(mechanism.hash, client_key).digest(),
-        server_key=hmac.digest(salted, b"Server Key", mechanism.hash),
+        stored_key=mechanism.stored_key(mechanism.client_key(salted)),
+        server_key=mechanism.server_key(salted),
     )
 
 
@@ -75,9 +59,8 @@ def new_credential(
 ) -> Credential:
     """The credential to keep for a password, with a fresh salt."""
     salt = secrets.token_bytes(_SALT_SIZE)
-    return credential_of(
-        mechanism, salted_password(mechanism, password, salt, iterations), salt, iterations
-    )
+    salted = mechanism.salted_password(password, salt, iterations)
+    return credential_of(mechanism, salted, salt, iterations)
 
 
 def decoy(mechanism: Mechanism, secret: bytes, user: str, iterations: int) -> Credential:
@@ -85,7 +68,7 @@ def decoy(mechanism: Mechanism, secret: bytes, user: str, iterations: int) -> Cr
     that names cannot be tried out, and keys that no password has."""
 
     def fill(label: bytes) -> bytes:
-        return hmac.digest(secret, label + user.encode("utf-8", "surrogatepass"), mechanism.hash)
+        return mechanism.sign(secret, label + user.encode("utf-8", "surrogatepass"))
 
     return Credential(
         salt=fill(b"salt")[:_SALT_SIZE],
@@ -96,32 +79,17 @@ def decoy(mechanism: Mechanism, secret: bytes, user: str, iterations: int) -> Cr
 
 
 _NAME = r"(?:[^\0=,]|=2C|=3D)+"
-_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
 _EXTENSIONS = r"(?:,[A-Za-z]=[^\0,]+)*"
 # Kafka's token attribute has a name of more than one letter.
 _KAFKA_EXTENSIONS = r"(?:,[A-Za-z]+=[^\0,]+)*"
 _FIRST = re.compile(
     rf"(?P<gs2>n,(?:a=(?P<authzid>{_NAME}))?,)"
-    rf"(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>{_NONCE})(?P<extensions>{_KAFKA_EXTENSIONS}))"
+    rf"(?P<bare>n=(?P<user>{_NAME}),r=(?P<nonce>{NONCE})(?P<extensions>{_KAFKA_EXTENSIONS}))"
 )
 _FINAL = re.compile(
-    rf"(?P<unproven>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>{_NONCE}){_EXTENSIONS})"
+    rf"(?P<unproven>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>{NONCE}){_EXTENSIONS})"
     r",p=(?P<proof>[A-Za-z0-9+/=]+)"
 )
-
-
-def _text(message: bytes) -> str:
-    try:
-        return message.decode()
-    except UnicodeDecodeError:
-        raise ScramError("a message is not UTF-8") from None
-
-
-def _base64(value: str) -> bytes:
-    try:
-        return base64.b64decode(value, validate=True)
-    except ValueError:
-        raise ScramError("a value is not base64") from None
 
 
 def _unescape(name: str) -> str:
@@ -129,7 +97,7 @@ def _unescape(name: str) -> str:
 
 
 class ScramServer:
-    """One login. ``find`` gives a user's credential and whether that user exists; for one who does not
+    """One login. The texts of errors are for the broker's log, not for the client. ``find`` gives a user's credential and whether that user exists; for one who does not
     it gives a decoy.
 
     ``step`` takes the client's first and then its final message; ``user`` is set, and ``done`` true,
@@ -157,8 +125,8 @@ class ScramServer:
         if self.done:
             raise ScramError("a message after the end of the login")
         if self._credential is None:
-            return self._first(_text(message))
-        return self._final(_text(message), self._credential)
+            return self._first(to_text(message))
+        return self._final(to_text(message), self._credential)
 
     def _first(self, message: str) -> bytes:
         match = _FIRST.fullmatch(message)
@@ -187,20 +155,20 @@ class ScramServer:
             raise ScramError("the client's final message is malformed")
         if not hmac.compare_digest(match["nonce"], self._nonce):
             raise ScramError("the client's final message has another nonce")
-        if _base64(match["binding"]) != self._gs2.encode():
+        if from_base64(match["binding"]) != self._gs2.encode():
             raise ScramError("the client's final message has another channel binding")
         said = f"{self._so_far},{match['unproven']}".encode()
-        if not self._proves(_base64(match["proof"]), said, credential):
+        if not self._proves(from_base64(match["proof"]), said, credential):
             raise ScramError("unknown user or wrong password")
         self.done = True
-        signature = hmac.digest(credential.server_key, said, self.mechanism.hash)
+        signature = self.mechanism.sign(credential.server_key, said)
         return b"v=" + base64.b64encode(signature)
 
     def _proves(self, proof: bytes, said: bytes, credential: Credential) -> bool:
-        signature = hmac.digest(credential.stored_key, said, self.mechanism.hash)
+        signature = self.mechanism.sign(credential.stored_key, said)
         if len(proof) != len(signature):
             return False
-        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-        stored_key = hashlib.new(self.mechanism.hash, client_key).digest()
+        client_key = xor(proof, signature)
+        stored_key = self.mechanism.stored_key(client_key)
         # Both are looked at in any case: the time taken tells nothing.
         return hmac.compare_digest(stored_key, credential.stored_key) & self._known

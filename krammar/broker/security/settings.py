@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from krammar.auth import jaas
+from krammar.auth.scram import BY_NAME
 from krammar.broker.config import BrokerConfig, ConfigError, Listener
-from krammar.broker.security import jaas, scram
 
 PLAIN = "PLAIN"
-SUPPORTED = (PLAIN, *scram.BY_NAME)
+SUPPORTED = (PLAIN, *BY_NAME)
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _JAAS = "sasl.jaas.config"
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, SHA_512, Mechanism
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.security import scram
 
@@ -49,7 +50,7 @@ class Credentials:
         """The settings of a SASL listener."""
         return self._sasl[listener.name]
 
-    def credential(self, mechanism: scram.Mechanism, user: str) -> tuple[scram.Credential, bool]:
+    def credential(self, mechanism: Mechanism, user: str) -> tuple[scram.Credential, bool]:
         """A user's SCRAM credential and True, or a decoy and False for a user who has none."""
         known = self._broker.cluster.scram
         record = known.get((mechanism.number, user))
@@ -58,7 +59,7 @@ class Credentials:
         # As many rounds as the others have: a number of its own would give the decoy away.
         iterations = min(
             (each.iterations for (number, _), each in known.items() if number == mechanism.number),
-            default=scram.MIN_ITERATIONS,
+            default=MIN_ITERATIONS,
         )
         return scram.decoy(mechanism, self._secret, user, iterations), False
 
@@ -74,7 +75,7 @@ def credential_of(record: UserScramCredentialRecord) -> scram.Credential:
 
 
 def record_of(
-    name: str, mechanism: scram.Mechanism, credential: scram.Credential
+    name: str, mechanism: Mechanism, credential: scram.Credential
 ) -> UserScramCredentialRecord:
     """The record of the metadata log for a credential."""
     from kafka_wire import UserScramCredentialRecord
@@ -108,8 +109,8 @@ def add_user(
     data_dir: Path,
     name: str,
     password: str,
-    mechanism: str = scram.SHA_512.name,
-    iterations: int = scram.MIN_ITERATIONS,
+    mechanism: str = SHA_512.name,
+    iterations: int = MIN_ITERATIONS,
 ) -> bool:
     """Give a user a password, in the place of an old one; whether there was an old one.
 
@@ -120,9 +121,9 @@ def add_user(
         raise UserError("a user needs a name")
     if not password:
         raise UserError("a user needs a password")
-    if not scram.MIN_ITERATIONS <= iterations <= scram.MAX_ITERATIONS:
+    if not MIN_ITERATIONS <= iterations <= scram.MAX_ITERATIONS:
         raise UserError(
-            f"{iterations} iterations: Kafka takes {scram.MIN_ITERATIONS} to {scram.MAX_ITERATIONS}"
+            f"{iterations} iterations: Kafka takes {MIN_ITERATIONS} to {scram.MAX_ITERATIONS}"
         )
     with _metadata(data_dir) as cluster:
         replaced = (kind.number, name) in cluster.scram
@@ -167,12 +168,12 @@ def _insist_on_folder(data_dir: Path) -> None:
         raise UserError(f"{data_dir} is not the folder of a broker: it has no meta.properties")
 
 
-def _mechanism(name: str) -> scram.Mechanism:
+def _mechanism(name: str) -> Mechanism:
     try:
-        return scram.BY_NAME[name]
+        return BY_NAME[name]
     except KeyError:
         raise UserError(
-            f"{name!r} is not a SCRAM mechanism; there are {', '.join(scram.BY_NAME)}"
+            f"{name!r} is not a SCRAM mechanism; there are {', '.join(BY_NAME)}"
         ) from None
 
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from krammar.broker.config.definitions import ConfigError
-
 _SPACE = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class PropertiesError(ValueError):
+    """Text that cannot be read. ``name`` is the entry's key, ``line`` the number of its first line."""
+
+    def __init__(self, name: str, line: int, reason: str) -> None:
+        self.name = name
+        self.line = line
+        self.reason = reason
+        super().__init__(f"line {line}: {name}: {reason}")
 
 
 class Property(NamedTuple):
@@ -30,7 +38,7 @@ def decode(data: bytes) -> str:
 def parse_properties(text: str) -> list[Property]:
     """The entries in their order, a key that stands twice twice.
 
-    Raises ConfigError for a ``\\u`` that four hexadecimal digits do not follow.
+    Raises PropertiesError for a ``\\u`` that four hexadecimal digits do not follow.
     """
     return [_entry(logical, line) for line, logical in _logical_lines(text)]
 
@@ -88,9 +96,7 @@ def _unescape(text: str, name: str, line: int) -> str:
                 if len(digits) != 4 or not all(
                     digit in "0123456789abcdefABCDEF" for digit in digits
                 ):
-                    raise ConfigError(
-                        name, None, r"\u needs four hexadecimal digits", f"line {line}"
-                    )
+                    raise PropertiesError(name, line, r"\u needs four hexadecimal digits")
                 char = chr(int(digits, 16))
             else:
                 char = _ESCAPES.get(char, char)

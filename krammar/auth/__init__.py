@@ -1,0 +1,1 @@
+"""What client and broker share of logging in: JAAS settings and the keys of SCRAM."""
