@@ -61,6 +61,14 @@ class StructItem:
         return names.snake_case(self.struct.name)
 
     @property
+    def message(self) -> bool:
+        """Whether it is a message of krammar.journal: whether it has a field ``UUID: uuid``."""
+        return any(
+            member.name == "UUID" and member.type == ir.PRIMITIVES["uuid"]
+            for member in self.struct.fields
+        )
+
+    @property
     def versions(self) -> list[tuple[int, int]]:
         """Each version with the first one of its layout, which names the functions."""
         assert self.table is not None

@@ -21,6 +21,8 @@ CODEC_NAMES = frozenset(
 MESSAGE_NAMES = frozenset(
     {"api_key", "request_class", "response_class", "routing", "throttle_from"}
 )
+# What a struct with a field `UUID: uuid` defines besides: it is a message of krammar.journal.
+JOURNAL_NAMES = frozenset({"get_uuid", "set_uuid", "new_acknowledgement"})
 # What a generated package defines at its top; a module of that name gets a trailing underscore.
 PACKAGE_NAMES = frozenset(
     {

@@ -434,6 +434,8 @@ class _Resolver:
     def _fields(self, nodes: Sequence[FieldNode], context: _Context) -> tuple[ir.Field, ...]:
         fields: dict[str, ir.Field] = {}
         seen: dict[str, Word] = {}
+        if any(_is_message_uuid(node) for node in nodes):
+            context = replace(context, reserved=context.reserved | names.JOURNAL_NAMES)
         for node in nodes:
             python_name = names.python_name(node.name.text, context.reserved)
             other = seen.setdefault(python_name, node.name)
@@ -762,6 +764,13 @@ def _type_word(node: FieldNode) -> Word | None:
             return prefix
         case _:
             return None
+
+
+def _is_message_uuid(node: FieldNode) -> bool:
+    """Whether the field makes its struct a message of krammar.journal."""
+    return (
+        node.name.text == "UUID" and isinstance(node.type, NamedNode) and node.type.word.text == "uuid"
+    )
 
 
 def _highest_mentioned(node: StructNode, header: _Header) -> int | None:
