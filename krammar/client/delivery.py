@@ -129,6 +129,16 @@ class Batch:
         self.base_offset = -1
         self.log_append_time = -1
 
+    def has_room(self, size: int, most: int, *, told: bool) -> bool:
+        """Whether a record of ``size`` bytes can be added; ``told`` if it is to have a delivery. A batch
+        has deliveries for all of its records or for none, or they could not be told apart."""
+        return (
+            self.encoded is None
+            and self.sequence < 0
+            and self.size + size <= most
+            and told is bool(self.deliveries)
+        )
+
     def add(self, producer: Producer, record: Record, size: int) -> Delivery:
         delivery = Delivery(producer, self, len(self.records))
         self.records.append(record)

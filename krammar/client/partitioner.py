@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from struct import iter_unpack
 
 from krammar.client.metadata import Topic
@@ -43,14 +44,29 @@ class Partitioner:
 
     def choose(self, topic: Topic, key: bytes | None, size: int) -> int:
         """The partition of a record of about ``size`` bytes."""
-        count = len(topic.partitions)
         if key is not None:
-            return partition_of_key(key, count)
+            return partition_of_key(key, len(topic.partitions))
+        partition, left = self._without_key(topic)
+        self._current[topic.name] = partition, left - size
+        return partition
+
+    def choose_run(self, topic: Topic, sizes: Sequence[int], begin: int) -> tuple[int, int]:
+        """For records without a key of these sizes: the partition of that at ``begin``, and the index
+        behind the last that goes there too."""
+        partition, left = self._without_key(topic)
+        end = begin
+        while end < len(sizes) and left > 0:
+            left -= sizes[end]
+            end += 1
+        self._current[topic.name] = partition, left
+        return partition, end
+
+    def _without_key(self, topic: Topic) -> tuple[int, int]:
+        """The partition that is filled, and how many bytes it still gets."""
         partition, left = self._current.get(topic.name, (-1, 0))
         if left <= 0 or partition not in topic.partitions:
             led = [i for i, p in topic.partitions.items() if p.leader >= 0]
             others = [i for i in led or topic.partitions if i != partition]
             partition = random.choice(others or [partition])
             left = self._batch_size
-        self._current[topic.name] = partition, left - size
-        return partition
+        return partition, left

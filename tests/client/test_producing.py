@@ -115,6 +115,89 @@ def test_records_without_a_key_fill_one_partition_after_another(client: Client) 
     assert changes <= 300 * (80 + 21) // 1000 + 1
 
 
+def test_columns(broker: Broker, client: Client) -> None:
+    """Many records at once go where single ones go, with all that they have."""
+    client.admin.create_topic("t", 5)
+    keys = [None if i % 7 == 0 else b"%d" % (i % 50) for i in range(3000)]
+    values = [None if i % 11 == 0 else b"%d" % i for i in range(3000)]
+    headers = [[("n", b"%d" % i), ("null", None)] if i % 3 == 0 else None for i in range(3000)]
+    with client.producer(batch_size=2000, buffer_memory=20_000) as producer:
+        assert producer.partition_count("t") == 5
+        producer.send_columns("t", [])
+        producer.send_columns("t", values, keys, headers, timestamp=5)
+        producer.send("t", b"one", b"1")
+        producer.send_columns("t", [b"two", b"three"], [b"1", b"1"])
+        producer.send_columns("t", [b"fourth"], partition=4)
+        producer.send("t", b"fifth", partition=4)
+        with pytest.raises(UnknownTopicOrPartition, match="t-5"):
+            producer.send_columns("t", [b""], partition=5)
+    sent = {}
+    of_key: dict[bytes | None, list[bytes | None]] = {}
+    places: dict[bytes | None, set[int]] = {}
+    for at, record in client.records("t"):
+        places.setdefault(record.key, set()).add(at.partition)
+        of_key.setdefault(record.key, []).append(record.value)
+        if record.timestamp == 5:
+            sent[record.key, record.value] = record.headers
+    assert places.pop(None) == {0, 1, 2, 3, 4}
+    assert places == {key: {partition_of_key(key or b"", 5)} for key in places}
+    expected: dict[bytes | None, list[bytes | None]] = {}
+    for key, value in zip(keys, values, strict=True):
+        expected.setdefault(key, []).append(value)
+    expected[b"1"] += [b"one", b"two", b"three"]
+    for key in places:
+        assert of_key[key] == expected[key]
+    assert sorted(of_key[None], key=repr) == sorted(
+        [*expected[None], b"fourth", b"fifth"], key=repr
+    )
+    for key, value, header in zip(keys, values, headers, strict=True):
+        if value is not None:
+            assert sent[key, value] == (header or [])
+
+
+def test_columns_fill_one_partition_after_another(client: Client) -> None:
+    client.admin.create_topic("t", 3)
+    with client.producer(batch_size=1000, linger_ms=1000) as producer:
+        producer.send_columns("t", [bytes(80)] * 300)
+    counts = [0, 0, 0]
+    for at, _ in client.records("t"):
+        counts[at.partition] += 1
+    assert sum(counts) == 300
+    # Ten records are a batch.
+    assert all(counts) and all(count % 10 == 0 for count in counts)
+
+
+def test_columns_that_are_refused(client: Client) -> None:
+    client.admin.create_topic("t", 1, configs={"max.message.bytes": "1000"})
+    with client.producer(batch_size=100_000) as producer:
+        with pytest.raises(MessageTooLarge, match=r"t: \d+ bytes are over max\.request\.size"):
+            producer.send_columns("t", [b"", bytes(2 << 20)])
+        # Together they are too many, one by one they are not.
+        producer.send_columns("t", [bytes(100)] * 50)
+        producer.flush()
+        producer.send_columns("t", [bytes(5000)])
+        with pytest.raises(MessageTooLarge, match="t-0"):
+            producer.flush()
+        producer.send_columns("t", [bytes(5000)])
+        producer.poll(PATIENCE * 1000)
+        with pytest.raises(MessageTooLarge, match="t-0"):
+            producer.send_columns("t", [b"behind"])
+    assert [r.value for _, r in client.records("t")] == [bytes(100)] * 50
+    with pytest.raises(StateError):
+        producer.send_columns("t", [b""])
+
+
+def test_columns_in_a_transaction(client: Client) -> None:
+    client.admin.create_topic("t", 2)
+    with client.producer(transactional_id="x") as producer:
+        producer.init_transactions()
+        with pytest.raises(StateError):
+            producer.send_columns("t", [b"early"])
+        with producer.transaction():
+            producer.send_columns("t", [b"%d" % i for i in range(9)], partition=1)
+    assert [r.value for _, r in client.records("t")] == [b"%d" % i for i in range(9)]
+
+
 def test_offsets_of_deliveries(client: Client) -> None:
     called: list[Delivery] = []
     client.admin.create_topic("t", 1)
