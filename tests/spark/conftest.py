@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.spark import sessions
+from tests.spark.connect_server import connect_server
 from tests.spark.logs_support import Folder, fill
 
 if TYPE_CHECKING:
@@ -68,28 +70,18 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 
 @pytest.fixture(scope="session")
 def spark(orders: ModuleType) -> Iterator[SparkSession]:
-    pyspark_sql = pytest.importorskip("pyspark.sql", reason="PySpark is not installed")
+    pytest.importorskip("pyspark.sql", reason="PySpark is not installed")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Java is not installed")
-    # Else Spark's workers are whatever python3 is in the path.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        pyspark_sql.SparkSession.builder.master("local[2]")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.ui.enabled", "false")
-        # Short queries, so that compiling less takes less time.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
+    if os.environ.get(sessions.MODE) != "connect":
+        session = sessions.classic({})
+        yield session
+        session.stop()
+        return
+    with connect_server() as address:
+        session = sessions.remote(address)
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="session")

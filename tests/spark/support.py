@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tests.spark.logs_support import Row
 
@@ -48,6 +49,12 @@ def rows(frame: DataFrame) -> list[Row]:
         for row in found
     ]
     return sorted(result, key=lambda row: (row.topic, row.partition, row.offset))
+
+
+def task_sizes(frame: DataFrame) -> list[int]:
+    """The number of rows of each task that has some."""
+    counts = frame.select(F.spark_partition_id().alias("task")).groupBy("task").count()
+    return [row["count"] for row in counts.collect()]
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from tests.spark.logs_support import CODECS, FIRST_MS, STEP_MS, Folder, Row
-from tests.spark.support import fails, load, rows
+from tests.spark.support import fails, load, rows, task_sizes
 
 
 def without_headers(expected: list[Row]) -> list[Row]:
@@ -154,14 +154,13 @@ def test_a_segment_is_a_task_or_several(spark: SparkSession, folder: Folder) -> 
     segments = len(list((folder.path / "segments-0").glob("*.log")))
     assert segments > 5
     frame = load(spark, folder.path, subscribe="segments")
-    assert frame.rdd.getNumPartitions() == segments
+    assert len(task_sizes(frame)) == segments
     assert rows(frame) == folder.rows["segments"]
 
     more = load(spark, folder.path, subscribe="segments", minPartitions=20)
-    assert more.rdd.getNumPartitions() >= 20
+    assert len(task_sizes(more)) >= 20
     assert rows(more) == folder.rows["segments"]
 
     short = load(spark, folder.path, subscribe="segments", maxRecordsPerPartition=60)
-    sizes = short.rdd.mapPartitions(lambda part: [sum(1 for _ in part)]).collect()
-    assert max(sizes) == 60
+    assert max(task_sizes(short)) == 60
     assert rows(short) == folder.rows["segments"]

@@ -122,7 +122,7 @@ def test_what_does_not_go_together_or_with_the_folder(
 
 def test_spark_shows_the_error(spark: SparkSession, folder: Folder) -> None:
     with fails("did you mean 'includeHeaders'?"):
-        load(spark, folder.path, inclueHeaders=True)
+        _ = load(spark, folder.path, inclueHeaders=True).schema  # Spark Connect looks no sooner
     with fails("topic 'nothing' has no folder there"):
         load(spark, folder.path, subscribe="nothing").collect()
 
