@@ -18,6 +18,7 @@ from krammar import __version__
 from krammar.broker.security.cli import users
 from krammar.cli_client import consume, produce, topics
 from krammar.cli_text import examples, quantity
+from krammar.cli_wafka import wafka_produce
 
 if TYPE_CHECKING:
     from krammar.compiler.findings import Findings
@@ -487,6 +488,7 @@ if __name__ == "__main__":
         "krammar broker --data-dir data --port 9093 --override num.partitions=4",
         "krammar broker server.properties          # as Kafka's own start script takes it",
         "krammar broker --data-dir data --fsync always   # survives a power cut too",
+        "krammar broker --data-dir data --protocol wafka --port 9095 --kafka-port 9092",
     )
 )
 @click.argument(
@@ -496,7 +498,20 @@ if __name__ == "__main__":
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="Listen on this port of loopback. 0 is any free one.  [default: 9092]",
+    help="Listen on this port of loopback. 0 is any free one.  [default: 9092, of wafka 9095]",
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(["kafka", "wafka"]),
+    default="kafka",
+    show_default=True,
+    help="What is spoken on --port. Wafka's records are in topics that Kafka clients read, on "
+    "--kafka-port.",
+)
+@click.option(
+    "--kafka-port",
+    type=click.IntRange(0, 65535),
+    help="With --protocol wafka: where Kafka clients connect.  [default: 9092]",
 )
 @click.option(
     "--config",
@@ -519,6 +534,8 @@ def broker(
     properties: Path | None,
     data_dir: Path | None,
     port: int | None,
+    protocol: str,
+    kafka_port: int | None,
     config: Path | None,
     override: tuple[str, ...],
     fsync: str | None,
@@ -548,7 +565,14 @@ def broker(
         overrides["log.dirs"] = str(data_dir)
     elif source is None:
         raise click.UsageError("give --data-dir, or a server.properties with log.dirs")
-    if port is not None:
+    if protocol == "wafka":
+        overrides["listeners"] = (
+            f"WAFKA://127.0.0.1:{9095 if port is None else port},"
+            f"PLAINTEXT://127.0.0.1:{9092 if kafka_port is None else kafka_port}"
+        )
+    elif kafka_port is not None:
+        raise click.UsageError("--kafka-port goes with --protocol wafka; --port is Kafka's without")
+    elif port is not None:
         overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
     if fsync is not None:
         overrides["krammar.fsync"] = fsync
@@ -562,5 +586,5 @@ def broker(
 
 
 main.add_command(users, "broker-user")
-for command in (topics, produce, consume):
+for command in (topics, produce, consume, wafka_produce):
     main.add_command(command)

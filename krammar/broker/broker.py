@@ -168,7 +168,7 @@ class Broker:
                     ) from None
                 self.addresses[listener.name] = bound[0]
             self.cluster.register(
-                [(listener, *self._advertised(listener)) for listener in config.listeners]
+                [(each, *self._advertised(each)) for each in config.listeners if each.kafka]
             )
             self.transactions.start()
             self.groups.start()
@@ -288,18 +288,22 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """``host:port`` of the first listener, for clients' settings."""
-        host, port = self._advertised(self.config.listeners[0])
+        host, port = self._advertised(self._first)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def host(self) -> str:
         """The address of the first listener."""
-        return self._advertised(self.config.listeners[0])[0]
+        return self._advertised(self._first)[0]
 
     @property
     def port(self) -> int:
         """The port of the first listener."""
-        return self._advertised(self.config.listeners[0])[1]
+        return self._advertised(self._first)[1]
+
+    @property
+    def _first(self) -> Listener:
+        return next(listener for listener in self.config.listeners if listener.kafka)
 
     def advertised(self, session: Session) -> tuple[str, int]:
         """Where clients of the session's listener reach this broker: host and port."""

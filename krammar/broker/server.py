@@ -15,7 +15,8 @@ import logging
 import ssl
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import kafka_wire
 from kafka_wire import ApiKey
@@ -69,8 +70,13 @@ class Server:
     async def listen(self, listener: Listener, tls: ssl.SSLContext | None) -> list[tuple[str, int]]:
         """Open a listener; the addresses that it is bound to. Raises OSError."""
         loop = asyncio.get_running_loop()
+        kind = Connection
+        if not listener.kafka:
+            from krammar.broker.wafka import WafkaConnection
+
+            kind = WafkaConnection
         server = await loop.create_server(
-            lambda: Connection(self, listener),
+            lambda: kind(self, listener),
             listener.host or None,
             listener.port,
             ssl=tls,
@@ -125,6 +131,10 @@ class Server:
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
+    protocol: ClassVar[ModuleType] = kafka_wire
+    # librdkafka ends a Metadata v13 for all topics with three bytes that are none of it.
+    allow_trailing: ClassVar[bool] = True
+
     transport: asyncio.Transport
     session: Session
 
@@ -132,11 +142,10 @@ class Connection(asyncio.BufferedProtocol):
         self.server = server
         self.listener = listener
         self.broker = server.broker
-        # librdkafka ends a Metadata v13 for all topics with three bytes that are none of it.
         self.wire = ServerConnection(
-            kafka_wire,
+            self.protocol,
             max_frame=server.broker.config.socket_request_max_bytes,
-            allow_trailing=True,
+            allow_trailing=self.allow_trailing,
         )
         self.task: asyncio.Future[Any] | None = None
         self.last_active = 0.0

@@ -9,6 +9,8 @@ from typing import Any
 
 from krammar.broker.config.definitions import ConfigError, split_list
 
+# Not Kafka's protocol, but that of ``wafka_wire`` (krammar.broker.wafka).
+WAFKA = "WAFKA"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = re.compile(
     r"(?P<name>[^:/]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]{1,10})"
@@ -23,7 +25,7 @@ class Listener:
     """One address that the broker listens on.
 
     ``name``      in upper case, as Kafka keeps it
-    ``protocol``  PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL
+    ``protocol``  PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, or WAFKA for a listener of that name
     ``host``      empty for all interfaces; an IPv6 address without brackets
     ``port``      0 for any free port
     ``advertised_host``, ``advertised_port``  what clients are told; an empty host and port 0 stand for those that
@@ -40,6 +42,11 @@ class Listener:
     @property
     def tls(self) -> bool:
         return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def kafka(self) -> bool:
+        """Whether clients speak Kafka's protocol on it."""
+        return self.protocol != WAFKA
 
     @property
     def sasl(self) -> bool:
@@ -100,12 +107,17 @@ def read_listeners(
     defaults. Raises ConfigError.
     """
     protocols = parse_protocol_map(_MAP, values[_MAP])
+    protocols.setdefault(WAFKA, WAFKA)
     controllers = {name.upper() for name in values["controller.listener.names"] or ()}
     endpoints = parse_endpoints("listeners", values["listeners"])
     _check_ports(endpoints, ",".join(values["listeners"]))
     bound = [endpoint for endpoint in endpoints if endpoint.name not in controllers]
     if not bound:
         raise ConfigError("listeners", ",".join(values["listeners"]), "are a controller's alone")
+    if not any(protocols.get(endpoint.name, "") != WAFKA for endpoint in bound):
+        raise ConfigError(
+            "listeners", ",".join(values["listeners"]), "has none for Kafka's protocol"
+        )
     advertised = _read_advertised(values["advertised.listeners"], endpoints)
     names = [endpoint.name for endpoint in bound]
     for endpoint in bound:

@@ -116,7 +116,7 @@ def _wanted(
             try:
                 check_topic_name(name)
                 if create:
-                    topic = _create(broker, name)
+                    topic = create_on_use(broker, name)
             except ApiError as cause:
                 error = cause.code
         if topic is not None:
@@ -130,7 +130,7 @@ def _wanted(
             )
 
 
-def _create(broker: Broker, name: str) -> Topic | None:
+def create_on_use(broker: Broker, name: str) -> Topic | None:
     """Make a topic because a client wants to use it. Raises ApiError."""
     if name == OFFSETS_TOPIC:
         broker.groups.ensure_topic()
