@@ -278,14 +278,16 @@ def test_nobody_listens() -> None:
     ],
 )
 def test_servers_that_break_the_rules(answer: bytes, error: type[Exception]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        with WafkaClient(*server.getsockname()) as client:
-            connection, _ = server.accept()
-            with connection:
-                connection.sendall(answer)
-                connection.shutdown(socket.SHUT_WR)
-                with pytest.raises(error):
-                    client.produce("t", ["a"])
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        WafkaClient(*server.getsockname()) as client,
+    ):
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(answer)
+            connection.shutdown(socket.SHUT_WR)
+            with pytest.raises(error):
+                client.produce("t", ["a"])
 
 
 def test_a_server_that_does_not_answer() -> None:
