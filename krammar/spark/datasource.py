@@ -12,12 +12,17 @@ from krammar.spark.schema import check_schema
 from krammar.spark.sources import source_of
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 
 class KrammarDataSource(DataSource):
-    """``spark.read.format("krammar")``; ``docs/spark.md`` describes its options.
+    """``format("krammar")``, to read and to write; ``docs/spark.md`` describes its options.
 
     Whatever is wrong with the options is an OptionError here, before anything is read.
     """
@@ -42,3 +47,13 @@ class KrammarDataSource(DataSource):
         self._parsed.check_use(Use.READ_STREAM)
         check_schema(schema, self.schema())
         return source_of(self._parsed).stream_reader(self._parsed, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from krammar.spark.kafka.sink import writer
+
+        return writer(self._parsed, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from krammar.spark.kafka.sink import stream_writer
+
+        return stream_writer(self._parsed, schema)

@@ -112,6 +112,12 @@ def _topics(value: str) -> tuple[str, ...]:
     return topics
 
 
+def _topic(value: str) -> str:
+    if not value:
+        raise ValueError("no topic is named")
+    return value
+
+
 def _pattern(value: str) -> re.Pattern[str]:
     try:
         return re.compile(value)
@@ -138,6 +144,7 @@ _UNITS = {
 _NO_GROUP = "offsets are kept by Spark, so that there is no consumer group"
 _RETRIES = "attempts go on until kafka.default.api.timeout.ms have passed"
 _BYTES = "key and value are binary, or what decode makes of them"
+_WRITTEN = "columns key and value are string or binary; to_krammar makes bytes of structs"
 
 # Names, uses and defaults of the first part are those of Spark's Kafka connector.
 _TABLE = (
@@ -179,9 +186,18 @@ _TABLE = (
     ),
     Option("kafka.key.deserializer", _READS, _KAFKA, _text, refused=_BYTES),
     Option("kafka.value.deserializer", _READS, _KAFKA, _text, refused=_BYTES),
-    Option("topic", _WRITES, _KAFKA, _text),
+    Option("topic", _WRITES, _KAFKA, _topic),
+    Option("kafka.key.serializer", _WRITES, _KAFKA, _text, refused=_WRITTEN),
+    Option("kafka.value.serializer", _WRITES, _KAFKA, _text, refused=_WRITTEN),
+    Option(
+        "kafka.transactional.id",
+        _WRITES,
+        _KAFKA,
+        _text,
+        refused="each task has a producer of its own, and they share no transaction",
+    ),
     # krammar's own.
-    Option("source", _READS, _ANY, _one_of(*SOURCES), "kafka"),
+    Option("source", _ALL, _ANY, _one_of(*SOURCES), "kafka"),
     Option("path", _READS, _FILES, _text),
     Option("paths", _READS, _FILES, _text),
     Option("decode", _READS, _RECORDS, _text),
