@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from krammar.spark.errors import OptionError
 
@@ -14,6 +14,7 @@ LATEST = -1
 EARLIEST = -2
 
 TopicPartition: TypeAlias = tuple[str, int]
+_At = TypeVar("_At", bound=TopicPartition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,24 @@ def parse_timestamp(text: str) -> Bound:
     if timestamp < 0:
         raise ValueError("milliseconds since 1970 are not negative")
     return AtTimestamp(timestamp)
+
+
+def to_json(offsets: Mapping[_At, int]) -> dict[str, dict[str, int]]:
+    """Offsets as Kafka's connector keeps them in checkpoints, ``{"orders": {"0": 23}}``. In order, so that
+    the same offsets are the same text."""
+    result: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        result.setdefault(topic, {})[str(partition)] = offset
+    return result
+
+
+def of_json(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """What ``to_json`` has made, or Kafka's connector."""
+    return {
+        (topic, int(number)): offset
+        for topic, by_partition in found.items()
+        for number, offset in by_partition.items()
+    }
 
 
 def parse_assign(text: str) -> frozenset[TopicPartition]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from uuid import UUID
 
-from krammar.client import At, Client, OffsetAt, TopicPartition
+from krammar.client import At, Client, OffsetAt, Topic, TopicPartition
 from krammar.client.errors import UnknownTopicOrPartition
-from krammar.spark.errors import DataLossError, MissingDataError, OptionError
+from krammar.client.metadata import NO_ID
+from krammar.spark.errors import MissingDataError, OptionError
+from krammar.spark.kafka.loss import lost
 from krammar.spark.offsets import (
     EARLIEST,
     AtTimestamp,
@@ -21,17 +23,20 @@ from krammar.spark.offsets import (
 from krammar.spark.options import Options, Use
 from krammar.spark.pushdown import Wanted
 
-_log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Offsets of a partition, from ``begin`` to before ``end``."""
+    """Offsets of a partition, from ``begin`` to before ``end``.
+
+    ``topic_id`` is the topic's when the task was planned, the null uuid where brokers have none: a
+    topic that was deleted and made anew since has other records at these offsets.
+    """
 
     topic: str
     partition: int
     begin: int
     end: int
+    topic_id: UUID = field(default=NO_ID, compare=False)
 
     @property
     def name(self) -> str:
@@ -45,30 +50,44 @@ class Task:
 def select(options: Options, client: Client) -> list[TopicPartition]:
     """The partitions that the options ask for, in order. Internal topics have to be named: a pattern
     does not find them. Raises OptionError, MissingDataError and ClientError."""
+    names = named_topics(options)
+    try:
+        topics = client.topics(names)
+    except UnknownTopicOrPartition as error:
+        raise MissingDataError(f"there is no such topic: {error}") from None
+    found = matching(options, topics)
+    if options.given("assign") and (missing := sorted(set(options["assign"]) - set(found))):
+        raise MissingDataError(f"there is no partition {TopicPartition(*missing[0])}")
+    return found
+
+
+def named_topics(options: Options) -> list[str] | None:
+    """The topics that the options name; None where a pattern chooses them. Raises OptionError."""
     kind = options.check_selection()
     if kind is None:
         raise OptionError("subscribe", "or subscribePattern or assign is needed")
     if kind == "subscribePattern":
-        pattern = options["subscribePattern"]
-        topics = {
-            name: topic
-            for name, topic in client.topics().items()
-            if not topic.internal and pattern.fullmatch(name)
-        }
-    else:
-        chosen = options[kind]
-        names = {topic for topic, _ in chosen} if kind == "assign" else set(chosen)
-        try:
-            topics = client.topics(sorted(names))
-        except UnknownTopicOrPartition as error:
-            raise MissingDataError(f"there is no such topic: {error}") from None
-    found = {TopicPartition(name, index) for name in topics for index in topics[name].partitions}
-    if kind != "assign":
-        return sorted(found)
-    assigned = {TopicPartition(*at) for at in options["assign"]}
-    if missing := sorted(assigned - found):
-        raise MissingDataError(f"there is no partition {missing[0]}")
-    return sorted(assigned)
+        return None
+    chosen = options[kind]
+    return sorted({topic for topic, _ in chosen} if kind == "assign" else set(chosen))
+
+
+def is_chosen(options: Options, topic: Topic) -> bool:
+    """Whether the options ask for (some of) a topic that they name or that there is."""
+    if not options.given("subscribePattern"):
+        return True
+    return not topic.internal and options["subscribePattern"].fullmatch(topic.name) is not None
+
+
+def matching(options: Options, topics: Mapping[str, Topic]) -> list[TopicPartition]:
+    """The partitions of these topics that the options ask for, in order."""
+    found = sorted(
+        TopicPartition(name, index)
+        for name, topic in topics.items()
+        if is_chosen(options, topic)
+        for index in topic.partitions
+    )
+    return [at for at in found if at in options["assign"]] if options.given("assign") else found
 
 
 def plan(
@@ -82,7 +101,7 @@ def plan(
     check_partitions("startingOffsets", starting, set(partitions))
     check_partitions("endingOffsets", ending, set(partitions))
     chosen = [at for at in partitions if wanted.has(*at)]
-    ends = _Ends(client, chosen)
+    ends = Ends(client, chosen)
     strict = options["startingOffsetsByTimestampStrategy"] == "error"
     firsts = ends.resolve(starting, strict)
     lasts = ends.resolve(ending, False)
@@ -98,17 +117,23 @@ def plan(
             # All records before the first that is as late are earlier.
             first = last if found < 0 else max(first, found)
         if first < last:
-            tasks.append(Task(*at, first, last))
+            tasks.append(Task(*at, first, last, client.cluster.metadata.topics[at.topic].topic_id))
     return list(split(tasks, options["minPartitions"], options["maxRecordsPerPartition"]))
 
 
-class _Ends:
-    """Where partitions begin and end, the latter with read_committed at the first open transaction."""
+class Ends:
+    """Where partitions begin and end, the latter with read_committed at the first open transaction.
+    ``latest`` is where they end, if that has been asked for before."""
 
-    def __init__(self, client: Client, partitions: list[TopicPartition]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        partitions: list[TopicPartition],
+        latest: dict[TopicPartition, int] | None = None,
+    ) -> None:
         self.client = client
         self.earliest = self._at(dict.fromkeys(partitions, int(At.EARLIEST)))
-        self.latest = self._at(dict.fromkeys(partitions, int(At.LATEST)))
+        self.latest = latest or self._at(dict.fromkeys(partitions, int(At.LATEST)))
 
     def _at(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {at: found.offset for at, found in self.client.list_offsets(wanted).items()}
@@ -144,10 +169,7 @@ class _Ends:
         for offset in (first, last):
             if earliest <= offset <= latest:
                 continue
-            text = f"{at}: offset {offset} is asked for, but there are {earliest} to {latest}"
-            if fail:
-                raise DataLossError(f"{text}; failOnDataLoss=false reads what is there")
-            _log.warning("%s", text)
+            lost(f"{at}: offset {offset} is asked for, but there are {earliest} to {latest}", fail)
         return max(first, earliest), min(last, latest)
 
 
@@ -165,4 +187,4 @@ def split(tasks: list[Task], at_least: int | None, at_most: int | None) -> Itera
 def _cut(task: Task, parts: int) -> Iterable[Task]:
     marks = [task.begin + task.count * number // parts for number in range(parts + 1)]
     for begin, end in pairwise(marks):
-        yield Task(task.topic, task.partition, begin, end)
+        yield replace(task, begin=begin, end=end)

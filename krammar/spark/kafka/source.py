@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from pyspark.sql.datasource import InputPartition
 
 from krammar.client import Client, ClientError, Settings
-from krammar.client.errors import SettingsError
+from krammar.client.errors import SettingsError, UnknownTopicOrPartition
+from krammar.client.metadata import NO_ID
 from krammar.spark.errors import BrokerError, OptionError
+from krammar.spark.kafka.loss import lost, settled
 from krammar.spark.kafka.plan import Task, plan, select
 from krammar.spark.kafka.read import read_task
 from krammar.spark.options import CLIENT_PREFIX, Options
@@ -33,7 +36,9 @@ def reader(options: Options, schema: StructType) -> KafkaReader:
 
 
 def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReader:
-    raise OptionError("source", "kafka is read in batches; reading as a stream is not there yet")
+    from krammar.spark.kafka.stream import reader_of  # which imports this module
+
+    return reader_of(options, schema)
 
 
 def settings_of(options: Options) -> Settings:
@@ -52,22 +57,14 @@ class KafkaPartition(InputPartition):
         self.task = task
 
 
-class KafkaReader(FilteringReader):
-    """Reads topics of live brokers, as they are when the query is planned. Raises OptionError."""
+class TaskReader:
+    """Reads tasks, as batches and streams have them. Raises OptionError."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__()
         self.options = options
         self.schema = schema
         self.settings = settings_of(options)
-
-    def partitions(self) -> list[KafkaPartition]:
-        """Raises OptionError, MissingDataError, DataLossError and BrokerError."""
-        with self._client(self.settings, "planning") as client:
-            chosen = select(self.options, client)
-            return [
-                KafkaPartition(task) for task in plan(self.options, client, chosen, self.wanted)
-            ]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Raises DataLossError and BrokerError."""
@@ -79,20 +76,55 @@ class KafkaReader(FilteringReader):
                 default_api_timeout_ms=self.options["kafkaConsumer.pollTimeoutMs"]
             )
         rows = rows_of(self.options, arrow_schema(self.schema), task.topic, task.partition)
+        fail = self.options["failOnDataLoss"]
         doing = f"reading offsets {task.begin} to {task.end - 1} of {task.name}"
-        with self._client(settings, doing) as client:
-            for timestamp_type, batch in read_task(
-                client, task, fail_on_data_loss=self.options["failOnDataLoss"]
-            ):
+        with Client(settings) as client, self.broker_errors(doing):
+            if not _is_same_topic(client, task, fail):
+                return
+            for timestamp_type, batch in read_task(client, task, fail_on_data_loss=fail):
                 built = rows.build(batch, timestamp_type)
                 if built.num_rows:
                     yield built
 
     @contextmanager
-    def _client(self, settings: Settings, doing: str) -> Iterator[Client]:
-        with Client(settings) as client:
-            try:
-                yield client
-            except ClientError as error:
-                servers = self.options.client["bootstrap.servers"]
-                raise BrokerError(f"{doing}, brokers {servers}: {error}") from error
+    def broker_errors(self, doing: str) -> Iterator[None]:
+        """Makes a BrokerError of what the client raises."""
+        try:
+            yield
+        except ClientError as error:
+            servers = self.options.client["bootstrap.servers"]
+            raise BrokerError(f"{doing}, brokers {servers}: {error}") from error
+
+
+class KafkaReader(TaskReader, FilteringReader):
+    """Reads topics of live brokers, as they are when the query is planned. Raises OptionError."""
+
+    def partitions(self) -> list[KafkaPartition]:
+        """Raises OptionError, MissingDataError, DataLossError and BrokerError."""
+        with Client(self.settings) as client, self.broker_errors("planning"):
+            chosen = select(self.options, client)
+            return [
+                KafkaPartition(task) for task in plan(self.options, client, chosen, self.wanted)
+            ]
+
+
+def _is_same_topic(client: Client, task: Task, fail: bool) -> bool:
+    """Whether the topic is still the one that the task was planned for. If it is, reading asks for no
+    metadata again. Raises DataLossError if it is not, and ``fail``."""
+    if task.topic_id == NO_ID:
+        return True
+
+    def look() -> UUID:
+        client.cluster.metadata.outdate([task.topic])
+        deadline = client.cluster.deadline(f"finding topic {task.topic}")
+        return client.cluster.topic(task.topic, deadline, auto_create=False).topic_id
+
+    what = f"{task.name}, offsets {task.begin} to {task.end - 1}: the topic was deleted"
+    try:
+        if settled(client, look, lambda found: found != task.topic_id) == task.topic_id:
+            return True
+    except UnknownTopicOrPartition:
+        lost(f"{what} before they were read", fail)
+        return False
+    lost(f"{what} and made anew before they were read", fail)
+    return False
