@@ -1,0 +1,81 @@
+"""``make demo``, or ``python -m examples.pipeline`` in the repository's folder."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from typing import NoReturn
+
+from examples.pipeline.checks import Missing, check_java, check_packages
+from examples.pipeline.places import Places, shown
+from examples.pipeline.report import Report
+
+ORDERS = 200_000
+
+
+def main() -> int:
+    arguments = parse()
+    places = Places()
+    # As Ctrl-C does: what was begun is ended.
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        check_packages()
+        check_java()
+        from examples.pipeline.stages import run
+
+        return run(Report(), places, arguments.orders, arguments.port)
+    except Missing as missing:
+        said = str(missing)
+    except KeyboardInterrupt:
+        said = "Stopped."
+    except Exception as error:
+        said = explain(error, places)
+        if not said:
+            raise
+    print(f"\n{said}", file=sys.stderr)
+    return 1
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.pipeline",
+        description="A day of orders: broker, producer, consumer groups, Spark, a chart.",
+    )
+    parser.add_argument(
+        "--orders", type=int, default=ORDERS, help=f"how many (default: {ORDERS:,})"
+    )
+    parser.add_argument("--port", type=int, default=0, help="of the broker (default: any free one)")
+    arguments = parser.parse_args()
+    if not 1000 <= arguments.orders <= 10_000_000:
+        parser.error("--orders: 1,000 to 10,000,000")
+    if not 0 <= arguments.port <= 65535:
+        parser.error("--port: 0 to 65535")
+    return arguments
+
+
+def _terminated(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def explain(error: Exception, places: Places) -> str:
+    """What is wrong, without a traceback; empty for what would be an error of the demo itself."""
+    from confluent_kafka import KafkaException
+    from pyspark.errors import PySparkException
+
+    from krammar.broker.errors import BrokerError
+
+    if isinstance(error, BrokerError):
+        return f"The broker: {error}. Another --port may do; without it, any that is free is taken."
+    if isinstance(error, KafkaException):
+        return f"The Kafka client: {error.args[0]}"
+    if isinstance(error, PySparkException):
+        more = f"\n\nThere may be more in {shown(places.log)}." if places.log.exists() else ""
+        return f"Spark: {error}{more}"
+    if isinstance(error, PermissionError):
+        return f"{error.filename}: {error.strerror}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

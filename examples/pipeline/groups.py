@@ -1,0 +1,92 @@
+"""Consumer groups that lag behind to different degrees, with confluent-kafka."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from examples.pipeline.produce import QUIET, TOPIC
+from examples.pipeline.report import Report
+
+
+@dataclass(frozen=True)
+class Group:
+    """``share`` of the records is read before its consumer goes; then ``deleted`` forgets its offsets."""
+
+    name: str
+    share: float
+    deleted: bool = False
+
+
+GROUPS = (
+    Group("billing", 1.0),
+    Group("search-index", 0.93),
+    Group("recommendations", 0.71),
+    Group("fraud-check", 0.38),
+    Group("trial-2025", 0.05, deleted=True),
+)
+# A group commits this many times on its way.
+COMMITS = 5
+
+
+def run_groups(
+    bootstrap: str, count: int, report: Report, groups: tuple[Group, ...] = GROUPS
+) -> dict[str, dict[int, int]]:
+    """Let each group read its share of ``count`` records and commit; how many records each has read, by
+    partition, of those that still have offsets."""
+    read = {}
+    for group in groups:
+        read[group.name] = dict(_consume(bootstrap, group.name, int(count * group.share)))
+        total = sum(read[group.name].values())
+        if group.deleted:
+            _delete(bootstrap, group.name)
+            del read[group.name]
+        end = "and was deleted" if group.deleted else "and stopped" if group.share < 1 else "all"
+        report.say(f"{group.name:<16} read {total:>9,} orders, {end}")
+    return read
+
+
+def _consume(bootstrap: str, group: str, wanted: int) -> Counter[int]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            # Little at once, so that all partitions get their turn.
+            "max.partition.fetch.bytes": 65536,
+        },
+        logger=QUIET,
+    )
+    consumer.subscribe([TOPIC])
+    read: Counter[int] = Counter()
+    step = max(1, wanted // COMMITS)
+    until = time.monotonic() + 60
+    try:
+        got = committed = 0
+        while got < wanted:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{group}: {got:,} of {wanted:,} records within a minute")
+            for message in consumer.consume(min(wanted - got, step, 10_000), timeout=1):
+                if message.error():
+                    raise KafkaException(message.error())
+                read[message.partition()] += 1
+                got += 1
+            if got - committed >= step or got == wanted:
+                # What is read is what is done; messages that librdkafka has in stock do not count.
+                offsets = [TopicPartition(TOPIC, at, count) for at, count in read.items()]
+                consumer.commit(offsets=offsets, asynchronous=False)
+                committed = got
+    finally:
+        consumer.close()
+    return read
+
+
+def _delete(bootstrap: str, group: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET)
+    for deleted in admin.delete_consumer_groups([group]).values():
+        deleted.result(20)
