@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test regen regen-check lint format bench interop torture fuzz clean
+.PHONY: help setup demo demo-tap test regen regen-check lint format bench interop torture fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,7 +21,11 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $(STAMP)
 
-demo: setup ## Generate everything, then tap real clients: every frame decoded and re-encoded
+demo: setup ## Generate everything, then stream a day of orders through broker, clients and Spark
+	$(BIN)/krammar gen definitions/ -o generated/
+	$(BIN)/python -m examples.pipeline
+
+demo-tap: setup ## Generate everything, then tap real clients: every frame decoded and re-encoded
 	$(BIN)/krammar gen definitions/ -o generated/
 	$(BIN)/python examples/tap_demo.py
 
