@@ -43,6 +43,7 @@ _READS = frozenset({Use.READ, Use.READ_STREAM})
 _BATCH = frozenset({Use.READ})
 _STREAM = frozenset({Use.READ_STREAM})
 _WRITES = frozenset({Use.WRITE, Use.WRITE_STREAM})
+_WRITE_STREAM = frozenset({Use.WRITE_STREAM})
 _ALL = _READS | _WRITES
 
 SOURCES = ("kafka", "logs", "frames")
@@ -196,6 +197,9 @@ _TABLE = (
         _text,
         refused="each task has a producer of its own, and they share no transaction",
     ),
+    # Spark's own, for every sink: it leaves them among the options.
+    Option("checkpointLocation", _WRITE_STREAM, _KAFKA, _text),
+    Option("queryName", _WRITE_STREAM, _KAFKA, _text),
     # krammar's own.
     Option("source", _ALL, _ANY, _one_of(*SOURCES), "kafka"),
     Option("path", _READS, _FILES, _text),

@@ -105,14 +105,11 @@ class AtLeastOnce:
             written.add(group.topic, len(group.values), group.size)
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
-        _log.info("written%s: %s", _of_batch(batch_id), _totals(messages))
+        _log.info("written%s: %s", _of_batch(batch_id), _totals(messages) or "nothing")
 
     def abort(self, messages: Messages, batch_id: int | None) -> None:
-        _log.warning(
-            "failed%s; what tasks have written before stays: %s",
-            _of_batch(batch_id),
-            _totals(messages),
-        )
+        if totals := _totals(messages):
+            _log.warning("failed%s; what is written stays: %s", _of_batch(batch_id), totals)
 
 
 def _of_batch(batch_id: int | None) -> str:
@@ -126,7 +123,7 @@ def _totals(messages: Messages) -> str:
             for topic, count in message.topics.items():
                 total.add(topic, *count)
     texts = (f"{topic}: {rows} rows, {size} bytes" for topic, (rows, size) in total.topics.items())
-    return "; ".join(texts) or "nothing"
+    return "; ".join(texts)
 
 
 def _check(options: Options, use: Use) -> None:
