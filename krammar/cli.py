@@ -211,6 +211,51 @@ def fmt(path: tuple[Path, ...], check: bool, diff: bool, format_: str) -> None:
 
 
 @main.command(
+    epilog=examples(
+        "krammar diff released/definitions definitions/",
+        "git worktree add /tmp/released v1.2 && krammar diff /tmp/released/definitions definitions/",
+        "krammar diff old/ new/ --wire --format github   # in CI: what peers would notice",
+    )
+)
+@click.argument("old", type=_SOURCE)
+@click.argument("new", type=_SOURCE)
+@click.option("--wire", is_flag=True, help="Only what peers would notice, not what code would.")
+@_format_option
+def diff(old: Path, new: Path, wire: bool, format_: str) -> None:
+    """Compare two sets of definitions: exit 1 if NEW breaks those who use OLD.
+
+    \b
+    B1xx  on the wire: a message or a version is gone, or the bytes of a
+          version that is out are not what they were
+    B2xx  in Python: a name is gone, or a default is another one
+
+    What is new and breaks nobody is listed.
+    """
+    from krammar.compiler.compatibility import WIRE, compare
+    from krammar.compiler.findings import Findings
+    from krammar.compiler.source import compile_source
+
+    findings = Findings()
+    with _misuse():
+        protocols = [compile_source(source, findings) for source in (old, new)]
+    findings.keep_errors()
+    if findings.has_errors:
+        _report(findings, format_)
+        sys.exit(1)
+    news = compare(*protocols, findings)
+    if wire:
+        findings.found = [each for each in findings.found if each.code.startswith(WIRE)]
+    _report(findings, format_)
+    if format_ == "text":
+        for line in news:
+            click.echo(f"new: {line}")
+        if not findings.found:
+            click.echo("nothing breaks")
+    if findings.found:
+        sys.exit(1)
+
+
+@main.command(
     "import",
     epilog=examples(
         "krammar import kafka/clients/src/main/resources/common/message -o definitions/kafka_wire",
