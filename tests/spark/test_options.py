@@ -157,12 +157,6 @@ def partitions(*paths: Path | str, **given: str) -> Sequence[InputPartition]:
     return source.reader(source.schema()).partitions()
 
 
-def test_streaming_is_not_there_yet() -> None:
-    source = KrammarDataSource({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "x"})
-    with pytest.raises(OptionError, match="reading as a stream is not there yet"):
-        source.streamReader(source.schema())
-
-
 def test_what_is_not_there(spark: SparkSession, folder: Folder) -> None:
     with fails("the columns follow from the options"):
         spark.read.format("krammar").option("source", "logs").schema("key string").load(

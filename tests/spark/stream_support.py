@@ -1,0 +1,136 @@
+"""Streams without Spark: what it calls, in its order, and what it keeps in a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Producer
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from krammar.broker import Broker
+from krammar.spark.datasource import KrammarDataSource
+from krammar.spark.kafka.stream import KafkaStreamReader, PlainStreamReader
+from krammar.spark.options import Options
+
+Json = dict[str, dict[str, int]]
+Where = tuple[str, int, int]
+
+
+def produce(broker: Broker, topic: str, counts: Mapping[int, int], value: bytes = b"v") -> None:
+    """So many records for each partition of a topic."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for partition, count in counts.items():
+        for _ in range(count):
+            producer.produce(topic, value, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def given(broker: Broker, options: Mapping[str, object]) -> dict[str, str]:
+    """Options as Spark hands them over; ``__`` in a name is a dot."""
+    texts = {name.replace("__", "."): str(value) for name, value in options.items()}
+    return {"kafka.bootstrap.servers": str(broker.bootstrap_servers), **texts}
+
+
+@dataclass
+class Checkpoint:
+    """The ends of batches, of which so many are committed."""
+
+    ends: list[Json] = field(default_factory=list)
+    committed: int = 0
+
+
+class Query:
+    """One run of a query. Offsets and tasks pass through their serialized forms, as between processes."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        checkpoint: Checkpoint | None = None,
+        *,
+        available_now: bool = False,
+        plain: bool = False,
+        **options: object,
+    ) -> None:
+        self.checkpoint = checkpoint or Checkpoint()
+        self.plain = plain
+        self.available_now = available_now
+        source = KrammarDataSource(given(broker, options))
+        self.reader: Any = source.streamReader(source.schema())
+        assert isinstance(self.reader, KafkaStreamReader)
+        if plain:
+            parsed = Options(given(broker, options))
+            self.reader = PlainStreamReader(parsed, source.schema())
+        if available_now:
+            self.reader.prepareForTriggerAvailableNow()
+        self.limit = ReadAllAvailable() if plain else self.reader.getDefaultReadLimit()
+
+    def __enter__(self) -> Query:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reader.stop()
+
+    def batch(self, *, fail: bool = False, once: bool = False) -> list[Where] | None:
+        """What the next batch has, in order; None where there is no batch. With ``fail`` it is read but not
+        committed, and this run is over."""
+        log = self.checkpoint
+        if len(log.ends) == log.committed:
+            end = self._end(once)
+            if log.ends and end == log.ends[-1]:
+                return None
+            log.ends.append(end)
+        elif self.plain and log.committed:
+            self.reader.partitions(log.ends[-1], log.ends[-1])
+        start = log.ends[log.committed - 1] if log.committed else self._initial()
+        end = log.ends[-1]
+        tasks = self.reader.partitions(start, end)
+        assert pickle.dumps(self.reader.partitions(start, end)) == pickle.dumps(tasks)
+        found = [
+            where
+            for task in tasks
+            for batch in self.reader.read(pickle.loads(pickle.dumps(task)))
+            for where in zip(
+                batch.column("topic").to_pylist(),
+                batch.column("partition").to_pylist(),
+                batch.column("offset").to_pylist(),
+                strict=True,
+            )
+        ]
+        if not fail:
+            log.committed += 1
+        return sorted(found)
+
+    def _initial(self) -> Json:
+        return _copy(self.reader.initialOffset())
+
+    def _end(self, once: bool) -> Json:
+        if self.plain:
+            return _copy(self.reader.latestOffset())
+        start = self.checkpoint.ends[-1] if self.checkpoint.ends else self._initial()
+        return _copy(self.reader.latestOffset(start, ReadAllAvailable() if once else self.limit))
+
+    def rest(self) -> list[Where]:
+        """What all batches have until there is none."""
+        found: list[Where] = []
+        while (batch := self.batch()) is not None:
+            found += batch
+        return found
+
+
+def _copy(offsets: Json) -> Json:
+    result: Json = json.loads(json.dumps(offsets))
+    return result
+
+
+def records(topic: str, partition: int, *offsets: range) -> list[Where]:
+    return [(topic, partition, offset) for each in offsets for offset in each]
+
+
+def by_partition(found: list[Where]) -> dict[int, int]:
+    """How many of each partition."""
+    return dict(sorted(Counter(partition for _, partition, _ in found).items()))
