@@ -63,13 +63,14 @@ def explain(error: Exception, places: Places) -> str:
     from confluent_kafka import KafkaException
     from pyspark.errors import PySparkException
 
+    from examples.pipeline.session import SparkFailed
     from krammar.broker.errors import BrokerError
 
     if isinstance(error, BrokerError):
         return f"The broker: {error}. Another --port may do; without it, any that is free is taken."
     if isinstance(error, KafkaException):
         return f"The Kafka client: {error.args[0]}"
-    if isinstance(error, PySparkException):
+    if isinstance(error, PySparkException | SparkFailed):
         more = f"\n\nThere may be more in {shown(places.log)}." if places.log.exists() else ""
         return f"Spark: {error}{more}"
     if isinstance(error, PermissionError):

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from pyspark.sql import SparkSession
+
+
+class SparkFailed(Exception):
+    """What Spark says has failed, without its stack traces."""
 
 
 def start_spark(generated: Path, log: Path) -> SparkSession:
@@ -40,6 +46,22 @@ def start_spark(generated: Path, log: Path) -> SparkSession:
         )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def tell_failures(
+    kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    """For the exit of a block in which Spark runs: raises SparkFailed for an error of PySpark, which
+    cannot be shown any more when the JVM has ended."""
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, PySparkException):
+        lines = str(error).splitlines()
+        end = next(
+            (at for at, line in enumerate(lines) if line.startswith(("\tat ", "JVM stacktrace"))),
+            len(lines),
+        )
+        raise SparkFailed("\n".join(lines[: min(end, 40)])) from error
 
 
 def stop_spark(spark: SparkSession) -> None:

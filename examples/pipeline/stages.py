@@ -33,7 +33,7 @@ from examples.pipeline.lag import GroupLag, by_group, lag
 from examples.pipeline.places import DEFINITIONS, Places, shown
 from examples.pipeline.produce import PARTITIONS, TOPIC, create_topic, produce
 from examples.pipeline.report import Report
-from examples.pipeline.session import start_spark, stop_spark
+from examples.pipeline.session import start_spark, stop_spark, tell_failures
 from examples.pipeline.stream import Job, Revenue, compare, result, run_stream
 from krammar.broker import Broker
 
@@ -63,6 +63,7 @@ def run(report: Report, places: Places, count: int, port: int = 0) -> int:
         with report.stage("Start Spark, and look at the first orders"):
             spark = start_spark(places.generated, places.log)
             stack.callback(stop_spark, spark)
+            stack.push(tell_failures)
             peek(spark, bootstrap, report)
         job = Job(bootstrap, TOPIC, places.revenue, places.checkpoint, count // BATCHES)
         with report.stage(f"Stream: revenue each {WINDOW_MINUTES} minutes by country, to Parquet"):
@@ -127,10 +128,12 @@ def peek(spark: SparkSession, bootstrap: str, report: Report) -> None:
     report.table(rows[0].__fields__, rows)
 
 
-def stream_twice(spark: SparkSession, job: Job, report: Report) -> int:
+def stream_twice(
+    spark: SparkSession, job: Job, report: Report, stop_after: int = STOP_AFTER
+) -> int:
     """Run the stream, stop it in the middle, and run it again to its end. How many micro-batches the
     first run has committed."""
-    run_stream(spark, job, report, stop_after=STOP_AFTER)
+    run_stream(spark, job, report, stop_after=stop_after)
     begun, done = job.begun(), job.committed()
     middle = f" in the middle of batch {done}" if begun > done else ""
     report.say(f"stopped{middle}; the checkpoint has {done} batches. A new query goes on:")
