@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from krammar.broker import Broker
 from tests.spark import sessions
 from tests.spark.connect_server import connect_server
 from tests.spark.logs_support import Folder, fill
@@ -88,3 +89,12 @@ def spark(orders: ModuleType) -> Iterator[SparkSession]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """What a broker has written, and what a consumer has read from it."""
     return fill(tmp_path_factory.mktemp("logs"))
+
+
+@pytest.fixture(scope="session")
+def live(folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker with what librdkafka has written; ``folder.rows`` is what it reads of it."""
+    copy = tmp_path_factory.mktemp("live") / "data"
+    shutil.copytree(folder.path, copy)
+    with Broker.start(data_dir=copy) as broker:
+        yield broker

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-import shutil
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +29,6 @@ from tests.spark.support import fails, moment, rows
 from tests.spark.test_pushdown import at
 
 HALF = FIRST_MS + 300 * STEP_MS
-
-
-@pytest.fixture(scope="module")
-def live(folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker with what librdkafka has written; ``folder.rows`` is what it reads of it."""
-    copy = tmp_path_factory.mktemp("live") / "data"
-    shutil.copytree(folder.path, copy)
-    with Broker.start(data_dir=copy) as broker:
-        yield broker
 
 
 def load(spark: SparkSession, broker: Broker, **options: object) -> DataFrame:
