@@ -237,12 +237,12 @@ def diff(old: Path, new: Path, wire: bool, format_: str) -> None:
 
     findings = Findings()
     with _misuse():
-        protocols = [compile_source(source, findings) for source in (old, new)]
+        before, after = (compile_source(source, findings) for source in (old, new))
     findings.keep_errors()
     if findings.has_errors:
         _report(findings, format_)
         sys.exit(1)
-    news = compare(*protocols, findings)
+    news = compare(before, after, findings)
     if wire:
         findings.found = [each for each in findings.found if each.code.startswith(WIRE)]
     _report(findings, format_)
@@ -253,6 +253,37 @@ def diff(old: Path, new: Path, wire: bool, format_: str) -> None:
             click.echo("nothing breaks")
     if findings.found:
         sys.exit(1)
+
+
+@main.command(
+    epilog=examples(
+        "krammar docs definitions/ -o build/reference",
+        "krammar docs protocol/ -o site/protocol && python -m http.server -d site",
+    )
+)
+@click.argument("source", type=_SOURCE)
+@click.option("-o", "--out", type=_FOLDER, required=True, help="Where pages are written.")
+@_format_option
+def docs(source: Path, out: Path, format_: str) -> None:
+    """Write the HTML reference of the protocols below SOURCE.
+
+    A page lists the messages of a protocol, and each definition file has one: fields with types,
+    versions and documentation, and the bytes of each version. The pages need no server.
+    """
+    from krammar.compiler.findings import Findings
+    from krammar.compiler.reference import write_reference
+    from krammar.compiler.source import compile_source
+
+    findings = Findings()
+    with _misuse():
+        protocols = compile_source(source, findings)
+        findings.keep_errors()
+        if findings.has_errors:
+            _report(findings, format_)
+            click.echo("nothing was written", err=True)
+            sys.exit(1)
+        for page in write_reference(protocols, source.resolve().name, out):
+            click.echo(page)
 
 
 @main.command(

@@ -1,0 +1,125 @@
+"""`krammar docs`: pages whose links lead somewhere, with every field and every layout."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from krammar.cli import main
+from tests.compiler.conftest import write_files
+
+DEFINITIONS = Path(__file__).parents[2] / "definitions"
+VOID = {"meta", "input", "link", "br"}
+
+OWN = """\
+// Which <way>.
+Kind int8 (
+  0: PLAIN
+  1: ODD // retriable
+)
+
+// Asks `politely`.
+//
+// A second paragraph with <script>.
+AskRequest => key 3, max version 2, flexible v2+, group coordinator
+  Name: nullable-string-v1+(null) // v1+
+  Kinds: [enum-Kind]
+  Inner: [=>]
+    // How many.
+    Count: int32(7)
+  Late: bool(true) // tag 0
+  Shared: Common
+
+AskResponse =>
+  Size: int16
+  Rest: length-field-minus => Size - 2
+
+Common => not top level, no encoding
+  Value: varint
+"""
+
+
+class Page(HTMLParser):
+    """The links, the places that links can lead to, and the text of a page; its tags are balanced."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self.links: list[str] = []
+        self.places: set[str] = set()
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(path.read_text())
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        if href := known.get("href"):
+            self.links.append(href)
+        if place := known.get("id"):
+            self.places.add(place)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        # HTML lets these end by themselves.
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def pages(source: Path, out: Path) -> dict[Path, Page]:
+    done = CliRunner().invoke(main, ["docs", str(source), "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    return {path: Page(path) for path in out.rglob("*.html")}
+
+
+def test_all_links_lead_somewhere(tmp_path: Path) -> None:
+    found = pages(DEFINITIONS, tmp_path)
+    links = 0
+    for path, page in found.items():
+        for link in page.links:
+            name, _, place = link.partition("#")
+            target = found[(path.parent / name).resolve() if name else path]
+            assert not place or place in target.places, f"{path}: {link}"
+            links += 1
+    assert links > 500
+    index = found[tmp_path / "kafka_wire" / "index.html"]
+    assert "ProduceRequest" in index.text and "ErrorCode" in index.text
+
+
+def test_a_page_of_ones_own(tmp_path: Path) -> None:
+    write_files(tmp_path / "ask", {"ask.krm": OWN})
+    found = pages(tmp_path / "ask", tmp_path / "out")
+    assert {path.name for path in found} == {"index.html", "ask.html"}
+    text = found[tmp_path / "out" / "ask.html"].text
+    assert "key 3, versions v0-v2, flexible v2+, to the group coordinator" in text
+    assert "A second paragraph with <script>." in text
+    for notation in [
+        "AskRequest => kinds [inner] shared",
+        "AskRequest => name kinds [inner] shared _tagged_fields",
+        "  name => COMPACT_NULLABLE_STRING",
+        "  kinds => COMPACT_ARRAY of INT8",
+        "  inner => count _tagged_fields\n    count => INT32",
+        "  <tag 0> late => BOOL",
+        "    value => VARINT",
+        "  rest => bytes, size - 2",
+        "Bytes of v2",
+    ]:
+        assert notation in text.replace("[kinds]", "kinds"), notation
+    html = (tmp_path / "out" / "ask.html").read_text()
+    for cell in ["nullable-string-v1+", "[Kind (int8)]", "v2+, tag 0", "7", "true", "retriable"]:
+        assert f">{cell}<" in html, cell
+    assert "<code>politely</code>" in html
+    assert "<script>" not in html
+
+
+def test_nothing_is_written_with_errors(tmp_path: Path) -> None:
+    write_files(tmp_path / "bad", "Nonsense")
+    done = CliRunner().invoke(main, ["docs", str(tmp_path / "bad"), "-o", str(tmp_path / "out")])
+    assert done.exit_code == 1
+    assert "nothing was written" in done.output
+    assert not (tmp_path / "out").exists()
