@@ -111,7 +111,7 @@ def test_a_page_of_ones_own(tmp_path: Path) -> None:
     ]:
         assert notation in text.replace("[kinds]", "kinds"), notation
     html = (tmp_path / "out" / "ask.html").read_text()
-    for cell in ["nullable-string-v1+", "[Kind (int8)]", "v2+, tag 0", "7", "true", "retriable"]:
+    for cell in ["nullable-string-v1+", "[Kind (int8)]", "v0+, tag 0", "7", "true", "retriable"]:
         assert f">{cell}<" in html, cell
     assert "<code>politely</code>" in html
     assert "<script>" not in html
