@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from krammar.wire.compression import DEFAULT_MAX_UNCOMPRESSED
+from krammar.wire import vectors
+from krammar.wire.batch_crc import check_crc
+from krammar.wire.compression import DEFAULT_MAX_UNCOMPRESSED, Compression, decompress
 from krammar.wire.errors import DecodeError
-from krammar.wire.record_format import Columns
-from krammar.wire.records import read_batches
+from krammar.wire.record_format import MIN_RECORD_SIZE, Columns, decode_records
+from krammar.wire.records import BatchHeader, TimestampType, read_batches, read_headers
+from krammar.wire.vectors import Part
 
 if TYPE_CHECKING:
     from krammar.wire.compression import Data
+
+# Of fewer records there is nothing to gain by decoding them together.
+FEW = 128
+# Bytes of records in a piece, about; an Arrow column holds 2 GiB.
+_MOST = 256 << 20
+_HEADER_SIZE = 61  # of a batch of format v2
 
 _HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
 _HEADERS = pa.list_(pa.field("item", _HEADER, nullable=False))
@@ -74,19 +85,281 @@ def iter_arrow(
     max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
 ) -> Iterator[pa.RecordBatch]:
     """The same, in pieces of ``rows`` records, so that memory stays small. A piece has more where a
-    batch begins in it (twice as many at most) or a compressed message set v0 or v1 (all of it)."""
-    columns = Columns()
-    left = max_uncompressed
-    for batch in read_batches(data, validate_crc=validate_crc, allow_partial=allow_partial):
-        if batch.is_control and not include_control:
-            continue
-        for expanded in batch.fill(columns, rows, left):
-            left -= expanded
-            if len(columns) >= rows:
-                yield to_record_batch(columns)
-                columns.clear()
-    if columns:
-        yield to_record_batch(columns)
+    message set v0 or v1 begins in it (twice as many at most, or all of it if it is compressed)."""
+    octets = b"" if data is None else bytes(data)
+    yield from iter_records(
+        octets,
+        (
+            header
+            for header in read_headers(octets, allow_partial=allow_partial)
+            if _is_right(octets, header, validate_crc)
+            and (include_control or not header.is_control)
+        ),
+        rows=rows,
+        validate_crc=validate_crc,
+        max_uncompressed=max_uncompressed,
+        together=True,
+    )
+
+
+def _is_right(data: bytes, header: BatchHeader, validate_crc: bool) -> bool:
+    if validate_crc:
+        check_crc(memoryview(data), header)
+    return True
+
+
+def iter_records(
+    data: bytes,
+    headers: Iterable[BatchHeader],
+    *,
+    rows: int,
+    size: int = _MOST,
+    validate_crc: bool = True,
+    max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
+    together: bool = False,
+    with_headers: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """The records of those batches of ``data`` that the headers name, in pieces of ``rows`` records or
+    ``size`` bytes of records, about.
+
+    The CRCs of batches are not looked at; ``validate_crc`` is for the messages in compressed message
+    sets v0 and v1. ``max_uncompressed`` is for each batch, or with ``together`` for all of them. Without
+    ``with_headers`` that column is empty lists. Raises DecodeError.
+    """
+    reader = _Pieces(data, rows, size, validate_crc, max_uncompressed, together, with_headers)
+    for header in headers:
+        yield from reader.add(header)
+    yield from reader.flush()
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What is left of a batch of format v2: ``count`` records from number ``index`` on, which begin at
+    ``begin`` of a buffer and have to end at ``end``. ``origin`` as ``decode_records`` has it."""
+
+    header: BatchHeader
+    begin: int
+    end: int
+    count: int
+    origin: int | None
+    index: int = 0
+
+    @property
+    def appended(self) -> bool:
+        return self.header.timestamp_type == TimestampType.LOG_APPEND_TIME
+
+    def advance(self, position: int, count: int) -> None:
+        """Raises DecodeError if that was the last record, but not the end."""
+        self.begin = position
+        self.count -= count
+        self.index += count
+        if not self.count and position != self.end:
+            error = DecodeError(
+                f"{self.end - position} bytes behind the last record",
+                path=f"records[{self.index}]",
+                offset=-1 if self.origin is None else position + self.origin,
+            )
+            raise _at(self.header, error)
+
+
+_Runs = list[tuple[_Batch, int]]  # so many records of a batch
+
+
+class _Pieces:
+    """Collects batches until they make a piece."""
+
+    def __init__(
+        self,
+        data: bytes,
+        rows: int,
+        size: int,
+        validate_crc: bool,
+        max_uncompressed: int,
+        together: bool,
+        with_headers: bool,
+    ) -> None:
+        self.data = data
+        self.rows = max(rows, 1)
+        self.size = size
+        self.validate_crc = validate_crc
+        self.left = max_uncompressed
+        self.together = together
+        self.with_headers = with_headers
+        # Records with headers are decoded one by one; where there are some, more will come.
+        self.one_by_one = not vectors.USABLE
+        self.columns = Columns()
+        self.columns_size = 0
+        # What is to be decoded together: batches that are in ``data``, or in these buffers.
+        self.waiting: deque[_Batch] = deque()
+        self.expanded: list[bytes] = []
+        self.waiting_rows = self.waiting_size = 0
+
+    def add(self, header: BatchHeader) -> Iterator[pa.RecordBatch]:
+        if header.magic < 2:
+            yield from self._decode_waiting()
+            yield from self._add_messages(header)
+            return
+        begin = header.position + _HEADER_SIZE
+        end = header.position + header.size_in_bytes
+        codec = header.attributes & 7
+        # Where compaction left no record of a batch, its header remains, and nothing to expand.
+        compressed = codec != Compression.NONE and begin < end
+        if self.waiting and compressed != bool(self.expanded):
+            yield from self._decode_waiting()
+        if compressed:
+            payload = self._expand(header, codec)
+            begin = sum(map(len, self.expanded))
+            end = begin + len(payload)
+        count = header.records_count
+        if not 0 <= count <= (end - begin) // MIN_RECORD_SIZE:
+            error = DecodeError(
+                f"{count} records in {end - begin} bytes",
+                path="records_count",
+                offset=header.position + _HEADER_SIZE - 4,
+            )
+            raise _at(header, error)
+        batch = _Batch(header, begin, end, count, None if compressed else 0)
+        if not count:
+            batch.advance(begin, 0)
+            return
+        if compressed:
+            self.expanded.append(payload)
+        self.waiting.append(batch)
+        self.waiting_rows += count
+        self.waiting_size += end - begin
+        if self.waiting_rows >= self.rows or self.waiting_size >= self.size:
+            yield from self._decode_waiting()
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """What is left."""
+        yield from self._decode_waiting()
+        yield from self._flush_columns()
+
+    def _expand(self, header: BatchHeader, codec: int) -> bytes:
+        end = header.position + header.size_in_bytes
+        compressed = memoryview(self.data)[header.position + _HEADER_SIZE : end]
+        try:
+            payload = decompress(compressed, codec, max_uncompressed=self.left)
+        except DecodeError as error:
+            raise _at(header, error) from None
+        if self.together:
+            self.left -= len(payload)
+        return payload
+
+    def _add_messages(self, header: BatchHeader) -> Iterator[pa.RecordBatch]:
+        end = header.position + header.size_in_bytes
+        (batch,) = read_batches(
+            memoryview(self.data)[header.position : end], validate_crc=self.validate_crc
+        )
+        batch.position = header.position
+        self.columns_size += header.size_in_bytes
+        for expanded in batch.fill(self.columns, self.rows, self.left):
+            self.columns_size += expanded
+            if self.together:
+                self.left -= expanded
+            if len(self.columns) >= self.rows or self.columns_size >= self.size:
+                yield from self._flush_columns()
+
+    def _decode_waiting(self) -> Iterator[pa.RecordBatch]:
+        waiting, expanded = self.waiting, self.expanded
+        self.waiting, self.expanded = deque(), []
+        self.waiting_rows = self.waiting_size = 0
+        buf = self.data
+        if expanded:
+            buf = expanded[0] if len(expanded) == 1 else b"".join(expanded)
+            expanded.clear()
+        while waiting:
+            runs = self._next_runs(waiting)
+            piece = self._decode_together(buf, runs)
+            if piece is not None:
+                yield from self._flush_columns()
+                yield piece
+                continue
+            for batch, count in runs:
+                self._decode_one_by_one(buf, batch, count)
+            if len(self.columns) >= self.rows or self.columns_size >= self.size:
+                yield from self._flush_columns()
+
+    def _next_runs(self, waiting: deque[_Batch]) -> _Runs:
+        """Records for a piece, and of one batch only so many as fit, if all are of the same size."""
+        runs: _Runs = []
+        rows = max(self.rows - len(self.columns), 1)
+        size = max(self.size - self.columns_size, 1)
+        while waiting and rows > 0 and size > 0:
+            batch = waiting[0]
+            bytes_left = batch.end - batch.begin
+            count = min(batch.count, rows)
+            if bytes_left > size:
+                count = max(min(count, batch.count * size // bytes_left), 1)
+            runs.append((batch, count))
+            if count < batch.count:
+                break
+            waiting.popleft()
+            rows -= count
+            size -= bytes_left
+        return runs
+
+    def _decode_together(self, buf: bytes, runs: _Runs) -> pa.RecordBatch | None:
+        """The records as a piece; None if they are to be decoded one by one."""
+        if self.one_by_one or sum(count for _, count in runs) < FEW:
+            return None
+        if len(buf) > vectors.LARGEST:
+            return None
+        places: list[int] = []
+        ends: list[int] = []
+        parts = []
+        try:
+            for batch, count in runs:
+                header, begin = batch.header, batch.begin
+                end = vectors.walk(buf, begin, count, places, ends)
+                if end > batch.end:
+                    return None
+                base = header.max_timestamp if batch.appended else header.base_timestamp
+                parts.append(Part(end, count, header.base_offset, base, batch.appended))
+            found = vectors.decode(buf, parts, places, ends, skip_headers=not self.with_headers)
+        except vectors.HeadersError:
+            self.one_by_one = True
+            return None
+        except vectors.FAILURES:
+            return None
+        for (batch, count), part in zip(runs, parts, strict=True):
+            batch.advance(part.end, count)
+        columns = [found.keys, found.values, found.offsets, found.timestamps]
+        return pa.record_batch([*columns, _no_headers(len(places))], schema=SCHEMA)
+
+    def _decode_one_by_one(self, buf: bytes, batch: _Batch, count: int) -> None:
+        columns, header = self.columns, batch.header
+        start, begin = len(columns), batch.begin
+        try:
+            end = decode_records(
+                columns,
+                buf,
+                begin,
+                count,
+                header.base_offset,
+                header.base_timestamp,
+                batch.index,
+                batch.origin,
+            )
+            if end > batch.end:
+                raise DecodeError("the records are longer than the batch")
+        except DecodeError as error:
+            raise _at(header, error) from None
+        if batch.appended:
+            columns.timestamps[start:] = [header.max_timestamp] * count
+        self.columns_size += end - begin
+        batch.advance(end, count)
+
+    def _flush_columns(self) -> Iterator[pa.RecordBatch]:
+        self.columns_size = 0
+        if self.columns:
+            yield to_record_batch(self.columns)
+            self.columns.clear()
+
+
+def _at(header: BatchHeader, error: DecodeError) -> DecodeError:
+    error.args = (f"batch at offset {header.position}: {error}",)
+    return error
 
 
 def to_record_batch(columns: Columns) -> pa.RecordBatch:
@@ -113,9 +386,7 @@ def to_record_batch(columns: Columns) -> pa.RecordBatch:
 def _headers(columns: Columns) -> pa.Array:
     count = len(columns)
     if not columns.headers:
-        offsets = pa.py_buffer(bytes(4 * (count + 1)))
-        empty = pa.array([], _HEADER)
-        return pa.Array.from_buffers(_HEADERS, count, [None, offsets], 0, 0, [empty])
+        return _no_headers(count)
     rows = list(map(columns.headers.get, range(count)))
     headers = list(chain.from_iterable(filter(None, rows)))
     items = pa.StructArray.from_arrays(
@@ -127,3 +398,9 @@ def _headers(columns: Columns) -> pa.Array:
     )
     ends = accumulate((len(row) if row else 0 for row in rows), initial=0)
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, type=_HEADERS)
+
+
+def _no_headers(count: int) -> pa.Array:
+    offsets = pa.py_buffer(bytes(4 * (count + 1)))
+    empty = pa.array([], _HEADER)
+    return pa.Array.from_buffers(_HEADERS, count, [None, offsets], 0, 0, [empty])

@@ -135,14 +135,14 @@ class Columns:
 
 # Decoding. The first byte of a varint is looked up: the number if it is the whole of one that is
 # not negative or -1 (null), -2 if more bytes of a positive number follow, -3 for all else.
-_FIRST = [
+FIRST_BYTES = [
     -1 if byte == 1 else -3 if byte & 1 else -2 if byte > 127 else byte >> 1 for byte in range(256)
 ]
 # The low bits of a positive number of several bytes. Those of further bytes are added by
 # multiplication and without taking their highest bits away, which is done once, by a constant.
 # CPython has fast paths for + and * of small integers and for subscripts of lists, but none for
 # shifts and masks: 0.80 µs a record against 0.85 with them.
-_LOW = [(byte & 127) >> 1 for byte in range(256)]
+LOW_BITS = [(byte & 127) >> 1 for byte in range(256)]
 
 
 def decode_records(
@@ -180,8 +180,8 @@ def _decode_records(
     with_headers = columns.headers
     # One str for all headers of one name, as records mostly have the same: faster, and smaller.
     names: dict[bytes, str] = {}
-    first = _FIRST
-    low = _LOW
+    first = FIRST_BYTES
+    low = LOW_BITS
     base_offset_3 = base_offset - 8192
     size = len(buf)
     for _ in repeat(None, count):
@@ -543,8 +543,8 @@ def _alike(buf: bytes, pos: int, index: int, limit: int) -> tuple[int, int, int,
 def _check_each(buf: bytes, pos: int, begin: int, stop: int) -> tuple[int, int, int, int]:
     """Position behind records ``begin`` to before ``stop``, their lowest and highest timestamps, and
     the number of one without a key."""
-    first = _FIRST
-    low = _LOW
+    first = FIRST_BYTES
+    low = LOW_BITS
     lowest = INT64_MAX
     highest = INT64_MIN
     before = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from record_oracles import CODECS, Row, peer_write, peer_write_legacy, rows_strategy
 
-from krammar.wire.arrow import SCHEMA, iter_arrow, to_arrow
+from krammar.wire import arrow
+from krammar.wire.arrow import FEW, SCHEMA, iter_arrow, to_arrow
 from krammar.wire.errors import CorruptRecordError, DecodeError
 from krammar.wire.records import (
     Compression,
@@ -39,9 +41,54 @@ def rows_of(table: pa.RecordBatch) -> list[Row]:
 
 
 @settings(max_examples=100, deadline=None)
-@given(rows=rows_strategy(), codec=st.sampled_from(sorted(CODECS.values())))
-def test_one_batch(rows: list[Row], codec: int) -> None:
-    assert rows_of(to_arrow(peer_write("aiokafka", rows, codec))) == rows
+@given(
+    rows=rows_strategy(),
+    codec=st.sampled_from(sorted(CODECS.values())),
+    few=st.sampled_from((1, FEW)),
+    plain=st.booleans(),
+)
+def test_one_batch(rows: list[Row], codec: int, few: int, plain: bool) -> None:
+    if plain:
+        rows = [(*row[:4], []) for row in rows]
+    with patch.object(arrow, "FEW", few):
+        assert rows_of(to_arrow(peer_write("aiokafka", rows, codec))) == rows
+
+
+@pytest.mark.parametrize("size", [0, 1, 50, 63, 64, 8191, 8192, 70_000])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+def test_records_of_all_sizes(size: int, codec: Compression) -> None:
+    """Lengths, differences of timestamps and of offsets take from one byte to several."""
+    records = [
+        Record(
+            offset=7 + i * 3,
+            timestamp=5 + (i * 7 - 300) * 10 ** (i % 12),
+            key=None if i % 5 == 0 else bytes(i % 70),
+            value=None if i % 7 == 0 else b"%d" % i + bytes(size + i % 3),
+        )
+        for i in range(FEW + 5)
+    ]
+    data = encode_batch(records, compression=codec)
+    # Three batches, and pieces that end within one.
+    for rows in (10_000, FEW + 50, FEW):
+        found = [row for piece in iter_arrow(data * 3, rows=rows) for row in rows_of(piece)]
+        assert found == [(r.offset, r.timestamp, r.key, r.value, []) for r in records] * 3
+
+
+@settings(max_examples=200, deadline=None)
+@given(at=st.integers(0, 10_000), byte=st.integers(0, 255), rows=st.sampled_from((100, 1000)))
+def test_broken_records_are_the_same_error(at: int, byte: int, rows: int) -> None:
+    """Whether they are decoded together or one by one."""
+    data = bytearray(encode_batch([Record(i, i, b"k", b"v%d" % i) for i in range(400)]))
+    data[61 + at % (len(data) - 61)] = byte
+    found = []
+    for few in (1, 10_000):
+        with patch.object(arrow, "FEW", few):
+            try:
+                pieces = list(iter_arrow(data, rows=rows, validate_crc=False))
+                found.append([row for piece in pieces for row in rows_of(piece)])
+            except DecodeError as error:
+                found.append([str(error)])
+    assert found[0] == found[1]
 
 
 def test_many_batches_of_all_formats() -> None:
@@ -58,9 +105,8 @@ def test_many_batches_of_all_formats() -> None:
     assert [Record(*row) for row in rows_of(to_arrow(data))] == records
     pieces = list(iter_arrow(data, rows=7))
     assert [Record(*row) for piece in pieces for row in rows_of(piece)] == records
-    # 20 single messages; 20 in one message, which come at once; three batches of 20 by 7, 7 and 6,
-    # the 6 together with the next 7.
-    assert [piece.num_rows for piece in pieces] == [7, 7, 26, 7, 7, 13, 7, 13, 7, 6]
+    # 20 single messages; 20 in one message, which come at once; three batches of 20.
+    assert [piece.num_rows for piece in pieces] == [7, 7, 26, *[7] * 8, 4]
 
 
 def test_more_records_than_one_piece() -> None:
