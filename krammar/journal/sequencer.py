@@ -57,10 +57,10 @@ class ProducerState(NamedTuple):
 
 class _Producer:
     """A producer in a journal. ``held`` are the messages of its open sequence that are in the ring buffer, a
-    new deque for each sequence; ``latest`` is the largest clock since the last acknowledgement, and
-    ``seen`` the clock by which its age is told."""
+    new deque for each sequence; ``latest`` is the largest clock since the last acknowledgement, as far as
+    is known: not if the sequence was ``restored``. ``seen`` is the clock by which its age is told."""
 
-    __slots__ = ("begin", "held", "last_ack", "latest", "node", "seen")
+    __slots__ = ("begin", "held", "last_ack", "latest", "node", "restored", "seen")
 
     def __init__(self, node: int, last_ack: int = 0, begin: int = -1) -> None:
         self.node = node
@@ -68,6 +68,7 @@ class _Producer:
         self.latest = last_ack
         self.begin = begin
         self.held: deque[Envelope] = deque()
+        self.restored = begin >= 0
         self.seen = last_ack
 
     def reset(self, last_ack: int) -> None:
@@ -75,6 +76,7 @@ class _Producer:
         self.last_ack = self.latest = last_ack
         if self.begin >= 0:
             self.begin = -1
+            self.restored = False
             # The ring buffer still has the old deque, which must stay empty from now on.
             self.held.clear()
             self.held = deque()
@@ -232,6 +234,7 @@ class Sequencer:
             self._ready = held
         p.last_ack = p.latest = clock
         p.begin = -1
+        p.restored = False
         p.held = deque()
 
     def _outside(self, p: _Producer, clock: int, envelope: Envelope) -> None:
@@ -244,10 +247,12 @@ class Sequencer:
                 envelope.begin,
                 ProducerID(p.node.to_bytes(6, "big")),
             )
-        if p.latest <= clock:
+        if p.latest <= clock and not p.restored:
             p.reset(clock)
         else:
+            # Some of the sequence has larger clocks, or may have: a replay will leave out the rest.
             p.last_ack = clock
+            p.latest = max(p.latest, clock)
             held = p.held
             if held and held[0].begin == p.begin:
                 while get_clock(held[0].message.get_uuid()) <= clock:
@@ -307,11 +312,12 @@ class Sequencer:
             ):
                 continue
             clock = get_clock(envelope.message.get_uuid())
-            if replay.floor < clock < replay.ack:
+            if clock > replay.floor:
                 replay.floor = clock
-                replay.iterator = iterator
-                self._ready.append(envelope)
-                return
+                if clock < replay.ack:
+                    replay.iterator = iterator
+                    self._ready.append(envelope)
+                    return
         self._replay = None
         for envelope in replay.held:
             # After a restart, the ring buffer may have what was read before it too.

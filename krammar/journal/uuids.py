@@ -38,8 +38,8 @@ _FIXED = 1 << 76 | 1 << 63
 
 _new = object.__new__
 # UUID refuses attributes to be set, and its constructor takes 3 times as long as this way around it.
-_set_int = UUID.int.__set__  # type: ignore
-_set_is_safe = UUID.is_safe.__set__  # type: ignore
+_set_int = UUID.int.__set__  # type: ignore[attr-defined,misc]
+_set_is_safe = UUID.is_safe.__set__  # type: ignore[attr-defined,misc]
 _unknown_safety = SafeUUID.unknown
 
 

@@ -1,0 +1,281 @@
+"""Framings against bytes written by hand, and what they make of bytes that are no frames."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from krammar.journal import (
+    FIXED_CONTENT_TYPE,
+    FIXED_FRAME_HEADER_LENGTH,
+    JSON_CONTENT_TYPE,
+    ContentTypeError,
+    DesyncDetectedError,
+    FixedFraming,
+    FrameError,
+    Framing,
+    JSONFraming,
+    MessageError,
+    framing_by_content_type,
+)
+
+FIXED = FixedFraming()
+JSON = JSONFraming()
+MAGIC = b"\x66\x33\x93\x36"
+SOME = UUID("89abcdef-4567-1123-a802-010203040506")
+
+
+class Text:
+    """A message class of a user's own."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def encode(self) -> bytes:
+        return self.text.encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Text:
+        return cls(data.decode())
+
+
+def frames(framing: Framing, data: bytes) -> tuple[list[bytes], bytes]:
+    """The frames of ``data``, and what is left."""
+    found = []
+    at = 0
+    while (end := framing.unpack(data, at)) > at:
+        found.append(data[at:end])
+        at = end
+    return found, data[at:]
+
+
+# Fixed framing.
+
+
+def test_a_fixed_frame_by_hand(shop: Any) -> None:
+    payment = shop.Payment(uuid=SOME, amount=258, method="ab")
+    payload = bytes.fromhex("89abcdef 4567 1123 a802 010203040506 0000000000000102 0002 6162")
+    frame = bytes.fromhex("66339336 1c000000") + payload
+    assert FIXED.marshal(payment) == frame
+    assert FIXED.unmarshal(frame, shop.Payment) == payment
+    # The length counts from its lowest byte on.
+    assert FIXED.marshal(Text("x" * 258))[:10] == bytes.fromhex("66339336 02010000") + b"xx"
+    assert FIXED_FRAME_HEADER_LENGTH == 8
+
+
+def test_the_version_of_fixed_frames(shop: Any) -> None:
+    payment = shop.Payment(uuid=SOME, amount=1)
+    old = framing_by_content_type("application/x-krammar-fixed; version=1")
+    assert len(old.marshal(payment)) == 32
+    assert old.unmarshal(old.marshal(payment), shop.Payment) == payment
+    with pytest.raises(FrameError, match=r"Payment v2: method: needs 2 bytes at offset 32"):
+        FIXED.unmarshal(old.marshal(payment), shop.Payment)
+    # A version field decides by itself.
+    for version in (0, 1):
+        order = shop.Order(version=version, uuid=SOME, customer="c")
+        assert FIXED.unmarshal(FIXED.marshal(order), shop.Order) == order
+
+
+def test_frames_one_behind_the_other() -> None:
+    data = b"".join(FIXED.marshal(Text(text)) for text in ("one", "", "three"))
+    found, rest = frames(FIXED, data)
+    assert [FIXED.unmarshal(frame, Text).text for frame in found] == ["one", "", "three"]
+    assert rest == b""
+    for size in range(len(data)):
+        found, rest = frames(FIXED, data[:size])
+        assert b"".join(found) + rest == data[:size]
+        assert all(FIXED.unmarshal(frame, Text).text in ("one", "", "three") for frame in found)
+
+
+@given(st.binary(max_size=40), st.binary(max_size=20))
+def test_a_desync_is_skipped_to_the_next_frame(garbage: bytes, payload: bytes) -> None:
+    garbage = garbage.replace(MAGIC[:1], b"-")
+    frame = MAGIC + len(payload).to_bytes(4, "little") + payload
+    found, rest = frames(FIXED, garbage + frame + frame)
+    if garbage:
+        with pytest.raises(DesyncDetectedError) as caught:
+            FIXED.unmarshal(found[0], Text)
+        assert caught.value.skipped == len(garbage) == len(found.pop(0))
+    assert found == [frame, frame]
+    assert rest == b""
+
+
+@given(st.lists(st.sampled_from([MAGIC, MAGIC[:2], MAGIC[1:], b"\0\0\0\0", b"\1\0\0\0", b"x"])))
+def test_all_bytes_are_in_some_frame(parts: list[bytes]) -> None:
+    data = b"".join(parts)
+    found, rest = frames(FIXED, data)
+    assert b"".join(found) + rest == data
+    # What is left may be the beginning of a frame.
+    assert MAGIC.startswith(rest[:4])
+    # In pieces, it is the same frames once garbage that lies together is taken together.
+    assert good(found) == good(in_pieces(data))
+
+
+def in_pieces(data: bytes) -> list[bytes]:
+    found: list[bytes] = []
+    rest = b""
+    for at in range(len(data)):
+        new, rest = frames(FIXED, rest + data[at : at + 1])
+        found += new
+    return found
+
+
+def good(found: list[bytes]) -> list[bytes]:
+    kept = []
+    for frame in found:
+        try:
+            FIXED.unmarshal(frame, bytes_class)
+        except DesyncDetectedError:
+            continue
+        kept.append(frame)
+    return kept
+
+
+class bytes_class:
+    @classmethod
+    def decode(cls, data: bytes) -> bytes:
+        return data
+
+
+def test_what_is_no_fixed_frame() -> None:
+    with pytest.raises(DesyncDetectedError, match="3 bytes without a magic word"):
+        FIXED.unmarshal(b"abc", Text)
+    with pytest.raises(DesyncDetectedError, match="9 bytes without a magic word"):
+        FIXED.unmarshal(b"123456789", Text)
+    with pytest.raises(DesyncDetectedError, match="a frame of 9 bytes whose header says 11"):
+        FIXED.unmarshal(MAGIC + b"\3\0\0\0x", Text)
+
+
+def test_a_frame_that_is_no_message(shop: Any) -> None:
+    with pytest.raises(FrameError, match="Payment: .*uuid") as caught:
+        FIXED.unmarshal(MAGIC + b"\3\0\0\0xyz", shop.Payment)
+    assert not isinstance(caught.value, DesyncDetectedError)
+    whole = shop.Payment(uuid=SOME).encode(2) + b"!"
+    with pytest.raises(FrameError, match="Payment: 1 bytes are left over"):
+        FIXED.unmarshal(MAGIC + bytes([len(whole), 0, 0, 0]) + whole, shop.Payment)
+    with pytest.raises(FrameError, match=r"Text: .*utf-8"):
+        FIXED.unmarshal(MAGIC + b"\1\0\0\0\xff", Text)
+
+
+def test_a_length_above_the_limit_is_a_desync() -> None:
+    small = FixedFraming(max_length=100)
+    good = small.marshal(Text("good"))
+    data = MAGIC + b"\x65\0\0\0" + b"x" * 7 + good
+    found, _ = frames(small, data)
+    assert found == [data[:15], good]
+    # Without the limit it would wait for bytes that may never come.
+    assert frames(FIXED, data) == ([], data)
+    with pytest.raises(MessageError, match="Text: 101 bytes are over the limit of 100"):
+        small.marshal(Text("x" * 101))
+    with pytest.raises(ValueError, match="max_length is between 1 and 4294967295, not 0"):
+        FixedFraming(max_length=0)
+
+
+def test_what_cannot_be_framed(shop: Any) -> None:
+    with pytest.raises(
+        MessageError, match=r"cannot be encoded: Payment v2: amount: 9223372036854775808 is outside"
+    ):
+        FIXED.marshal(shop.Payment(amount=2**63))
+    with pytest.raises(MessageError, match="int cannot be framed"):
+        FIXED.marshal(5)
+    with pytest.raises(MessageError, match="int has no decode, which fixed framing needs"):
+        FIXED.unmarshal(MAGIC + bytes(4), int)
+
+
+def test_a_reader_that_begins_anywhere() -> None:
+    inner = FIXED.marshal(Text("inner"))
+    # A magic word inside of a payload is not followed by another frame.
+    data = b"".join(
+        FIXED.marshal(Text(t)) for t in ("a", "b" + MAGIC.decode("latin-1") + "\1", "c")
+    )
+    starts = [0, 9, len(data) - 9]
+    for begin in range(len(data) - 9):
+        assert FIXED.synchronise(data, begin) == min(s for s in starts if s >= begin)
+    assert FIXED.synchronise(data, len(data) - 8) == len(data)
+    assert FIXED.synchronise(b"junk" + inner + b"\x66\x33", 0) == 4
+    # Not seen whole: it may be one.
+    assert FIXED.synchronise(b"junk" + inner[:-1], 0) == 4
+
+
+# JSON framing.
+
+
+def test_a_json_frame_by_hand(shop: Any) -> None:
+    payment = shop.Payment(uuid=SOME, amount=258, method="ä\n")
+    line = '{"uuid":"89abcdef-4567-1123-a802-010203040506","amount":258,"method":"ä\\n"}\n'.encode()
+    assert JSON.marshal(payment) == line
+    assert JSON.unmarshal(line, shop.Payment) == payment
+    assert JSON.unmarshal(line[:-1], shop.Payment) == payment
+    assert json.loads(line) == payment.to_dict()
+
+
+def test_lines_one_behind_the_other(shop: Any) -> None:
+    lines = [JSON.marshal(shop.Payment(amount=n)) for n in range(3)]
+    assert frames(JSON, b"".join(lines) + b"rest") == (lines, b"rest")
+    assert frames(JSON, b"\n\nx\n") == ([b"\n", b"\n", b"x\n"], b"")
+
+
+def test_lines_that_are_no_messages(shop: Any) -> None:
+    for line in (b"\n", b"{\n", b"\xff\n", b"[" * 100_000 + b"\n"):
+        with pytest.raises(DesyncDetectedError):
+            JSON.unmarshal(line, shop.Payment)
+    with pytest.raises(FrameError, match="a line with a JSON list, not an object"):
+        JSON.unmarshal(b"[1]\n", shop.Payment)
+    with pytest.raises(FrameError, match="Payment: Payment has no field 'colour'"):
+        JSON.unmarshal(b'{"colour":1}\n', shop.Payment)
+    with pytest.raises(FrameError, match="Payment: .*'x' is not the plain form of uuid"):
+        JSON.unmarshal(b'{"uuid":"x"}\n', shop.Payment)
+
+
+def test_what_json_cannot_frame(shop: Any) -> None:
+    with pytest.raises(MessageError, match="Text cannot be framed: .*to_dict"):
+        JSON.marshal(Text("x"))
+    with pytest.raises(MessageError, match="Text has no from_dict, which JSON framing needs"):
+        JSON.unmarshal(b"{}\n", Text)
+    with pytest.raises(MessageError, match="a message cannot be encoded"):
+        JSON.marshal(shop.Payment(amount=float("nan")))
+
+
+def test_a_reader_of_lines_that_begins_anywhere() -> None:
+    data = b"one\ntwo\n\nfour"
+    assert [JSON.synchronise(data, at) for at in range(len(data))] == [
+        0, 4, 4, 4, 4, 8, 8, 8, 8, 9, 13, 13, 13,
+    ]  # fmt: skip
+
+
+# Content types.
+
+
+def test_framings_by_content_type() -> None:
+    assert FIXED.content_type == FIXED_CONTENT_TYPE
+    assert JSON.content_type == JSON_CONTENT_TYPE == "application/x-ndjson"
+    for framing in (FIXED, JSON, FixedFraming(3)):
+        found = framing_by_content_type(framing.content_type)
+        assert repr(found) == repr(framing)
+        assert found.content_type == framing.content_type
+        assert framing_by_content_type(framing.content_type) is found
+    assert (
+        repr(framing_by_content_type("Application/X-Krammar-Fixed;Version=3")) == "FixedFraming(3)"
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "application/json",
+        "application/x-ndjson; version=1",
+        "application/x-krammar-fixed; version=-1",
+        "application/x-krammar-fixed; version=32768",
+        "application/x-krammar-fixed; charset=3",
+        "application/x-krammar-fixed; version=1; version=2",
+    ],
+)
+def test_unknown_content_types(wrong: str) -> None:
+    with pytest.raises(ContentTypeError, match="no framing has the content type"):
+        framing_by_content_type(wrong)
