@@ -35,7 +35,7 @@ def check_packages() -> None:
     absent = [package for module, package in modules.items() if find_spec(module) is None]
     if absent:
         raise Missing(
-            f"this Python has no {', '.join(absent)}.\n"
+            f"This Python has no {', '.join(absent)}.\n"
             "`make demo` installs everything into .venv and runs the demo there."
         )
 
@@ -51,8 +51,9 @@ def check_java() -> None:
         done = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=30)
         said = done.stderr + done.stdout
     except (OSError, subprocess.TimeoutExpired) as error:
+        why = getattr(error, "strerror", None) or error
         raise Missing(
-            f"Spark needs Java {JAVA} or newer; {found} does not run: {error}\n{_INSTALL}"
+            f"Spark needs Java {JAVA} or newer; {found} does not run: {why}.\n{_INSTALL}"
         ) from None
     version = java_version(said)
     if version is None or version < JAVA:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +30,8 @@ def start_spark(generated: Path, log: Path) -> SparkSession:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     from pyspark.sql import SparkSession
 
+    # py4j tells the root logger of each call that Ctrl-C has broken off.
+    logging.basicConfig(filename=log)
     with _errors_to(log):
         spark = (
             SparkSession.builder.appName("krammar pipeline")
@@ -44,6 +48,8 @@ def start_spark(generated: Path, log: Path) -> SparkSession:
             .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
             .getOrCreate()
         )
+    # PySpark's own asks the JVM to cancel its jobs, which fails while another question is open.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
