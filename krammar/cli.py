@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krammar import __version__
 from krammar.broker.security.cli import users
 from krammar.cli_client import consume, produce, topics
+from krammar.cli_compile import compile_, version_option
 from krammar.cli_text import examples, quantity
 from krammar.cli_wafka import wafka_produce
 
@@ -38,7 +38,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
         "krammar consume orders -o beginning -e",
     ),
 )
-@click.version_option(__version__, prog_name="krammar")
+@version_option
 def main() -> None:
     """Compile the DEFINITIONS grammar of Kafka-style wire protocols into typed Python."""
 
@@ -662,5 +662,5 @@ def broker(
 
 
 main.add_command(users, "broker-user")
-for command in (topics, produce, consume, wafka_produce):
+for command in (topics, produce, consume, wafka_produce, compile_):
     main.add_command(command)

@@ -105,6 +105,11 @@ class Outcome:
         return bool(self.written or self.removed)
 
 
+def generated_line(place: str) -> str:
+    """The first line of what is generated from ``place``."""
+    return f"{GENERATED} {place}. Do not edit: change the definitions and run `krammar gen`."
+
+
 def templates_folder() -> Path:
     """The templates of the pure-Python backend: inside the wheel, or beside the sources."""
     inside = Path(str(resources.files("krammar"))) / "templates"
@@ -216,9 +221,7 @@ class Emitter:
                 file = files[module]
                 context |= _module_context(file, protocol, shared)
                 place = f"{place}/{file.path.name}"
-            context["generated"] = (
-                f"{GENERATED} {place}. Do not edit: change the definitions and run `krammar gen`."
-            )
+            context["generated"] = generated_line(place)
             context["stamp"] = _BLANK_STAMP
             try:
                 rendered[path] = self.environment.get_template(name).render(context)

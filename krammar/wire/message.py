@@ -29,7 +29,18 @@ C = TypeVar("C", bound="Codec")
 V = TypeVar("V", bound="VersionedCodec")
 
 
-class Struct:
+class _Kind(type):
+    """Lets ``isinstance`` and ``issubclass`` take a compiled class for what it stands for: an extension
+    class cannot inherit from these."""
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return type.__subclasscheck__(cls, other) or cls in getattr(other, "_stands_for", ())
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return cls.__subclasscheck__(type(value))
+
+
+class Struct(metaclass=_Kind):
     """A generated struct: attributes in slots, equality by value, JSON-able dictionaries.
 
     ``_fields`` are the attributes in the order of the definition. ``_kinds`` names what a plain JSON

@@ -1,0 +1,127 @@
+"""Compiling one module of the native backend: Python to C by mypyc, C to an extension module.
+
+Run as ``python -m krammar.compiler.native_build FOLDER NAME CACHE``: a process of its own for each module,
+since mypyc keeps state in its modules, and since several can then be compiled at once. FOLDER holds
+``NAME.py``; the path of the extension module is the last line of standard output. It says on standard
+error why it failed. CACHE is where mypy keeps what it knows of the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from krammar.compiler.native import templates_folder
+
+# -O1 takes half the time of -O3 and gives code as fast: what is hot are calls of the C API.
+_OPTIMIZATION = os.environ.get("KRAMMAR_NATIVE_OPTIMIZATION", "1")
+
+_OBJECTS = [
+    "bool_at",
+    "int8_at",
+    "int16_at",
+    "int32_at",
+    "int64_at",
+    "uint16_at",
+    "uint32_at",
+    "float64_at",
+    "uuid_at",
+]
+_PUTS = ["bool", "int8", "int16", "int32", "int64", "uint16", "uint32", "float64", "uuid"]
+
+
+def register_operations() -> None:
+    """Tell mypyc of the operations in ``krammar_ops.h``: what they take, give, and how they fail."""
+    from mypyc.ir.deps import BYTES_WRITER_EXTRA_OPS, LIBRT_STRINGS
+    from mypyc.ir.ops import ERR_FALSE, ERR_MAGIC, ERR_MAGIC_OVERLAPPING, ERR_NEVER
+    from mypyc.ir.rtypes import (
+        bool_rprimitive,
+        bytes_rprimitive,
+        bytes_writer_rprimitive,
+        int64_rprimitive,
+        object_rprimitive,
+    )
+    from mypyc.primitives.registry import function_op
+
+    i64, any_, buf = int64_rprimitive, object_rprimitive, bytes_rprimitive
+    w, done = bytes_writer_rprimitive, bool_rprimitive
+
+    def operation(name: str, takes: list[Any], gives: Any, fails: int, c_name: str = "") -> None:
+        function_op(
+            name=f"krammar_ops.{name}",
+            arg_types=takes,
+            return_type=gives,
+            c_function_name=f"kn_{c_name or name}",
+            error_kind=fails,
+            # The header includes librt's, whatever a module uses of it.
+            dependencies=[LIBRT_STRINGS, BYTES_WRITER_EXTRA_OPS],
+        )
+
+    for name in ("byte_at", "count16_at", "count32_at", "uvarint_at", "zigzag_at"):
+        operation(name, [buf, i64], i64, ERR_NEVER)
+    operation("varint_size_at", [buf, i64, i64], i64, ERR_NEVER)
+    for name in _OBJECTS:
+        operation(name, [buf, i64], any_, ERR_MAGIC)
+    for name in ("varint_at", "string_at", "bytes_at"):
+        operation(name, [buf, i64, i64], any_, ERR_MAGIC)
+    operation("values_at", [buf, i64, i64, i64], any_, ERR_MAGIC)
+    operation("new_list", [i64], any_, ERR_MAGIC, "list")
+    operation("fill", [any_, any_], done, ERR_NEVER)
+    for name in _PUTS:
+        operation(f"put_{name}", [w, any_], done, ERR_FALSE)
+    for name in ("put_byte", "put_uvarint"):
+        operation(name, [w, i64], done, ERR_FALSE)
+    operation("put_varint", [w, any_, i64], done, ERR_FALSE)
+    operation("put_count", [w, i64, i64], done, ERR_FALSE)
+    operation("put_string", [w, any_, i64, i64], done, ERR_FALSE)
+    operation("put_bytes", [w, any_, i64, i64, any_], done, ERR_FALSE)
+    operation("put_values", [w, any_, i64, i64, i64], done, ERR_FALSE)
+    operation("put_length", [w, any_, i64, i64], done, ERR_FALSE)
+    operation("put_list", [w, any_, i64, i64], i64, ERR_MAGIC_OVERLAPPING)
+    operation("element", [any_, i64], any_, ERR_MAGIC)
+    operation("is_number", [any_, i64], done, ERR_NEVER)
+    operation("as_version", [any_], i64, ERR_NEVER, "version")
+    operation("finish", [w, any_], bytes_rprimitive, ERR_MAGIC)
+
+
+def build(folder: Path, name: str, cache: Path) -> Path:
+    """Compile ``folder/name.py``; returns the path of the extension module."""
+    from mypyc.build import mypycify
+    from setuptools import Distribution  # type: ignore[import-untyped]
+
+    register_operations()
+    shutil.copy(templates_folder() / "krammar_ops.pyi", folder)
+    os.chdir(folder)
+    extensions = mypycify(
+        [
+            f"--cache-dir={cache}",
+            "--no-error-summary",
+            "--disable-error-code=misc",
+            "--follow-imports=silent",
+            f"{name}.py",
+        ],
+        opt_level=_OPTIMIZATION,
+        debug_level="0",
+        target_dir="c",
+    )
+    header = templates_folder() / "krammar_ops.h"
+    for extension in extensions:
+        flags = extension.extra_compile_args
+        if "-Werror" in flags:  # a warning of some compiler is no reason to have nothing at all
+            flags.remove("-Werror")
+        flags += [f"/FI{header}"] if os.name == "nt" else ["-include", str(header)]
+    distribution = Distribution({"name": name, "ext_modules": extensions})
+    command: Any = distribution.get_command_obj("build_ext")
+    command.build_lib = str(folder / "built")
+    command.build_temp = str(folder / "objects")
+    command.ensure_finalized()
+    command.run()
+    (built,) = (Path(path) for path in command.get_outputs())
+    return built
+
+
+if __name__ == "__main__":
+    print(build(Path(sys.argv[1]).resolve(), sys.argv[2], Path(sys.argv[3]).resolve()))

@@ -1,0 +1,10 @@
+"""``python -m krammar.wire [PACKAGE ...]``: which build of the generated packages runs."""
+
+from __future__ import annotations
+
+import sys
+
+from krammar.wire.native import status
+
+for name in sys.argv[1:] or ["kafka_wire", "wafka_wire"]:
+    print(status(name))
