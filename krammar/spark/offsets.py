@@ -68,6 +68,26 @@ def check_partitions(name: str, bound: Bound, known: Set[TopicPartition]) -> Non
         )
 
 
+def check_times(starting: Bound, ending: Bound) -> None:
+    """Raises OptionError if a partition is to end at a time before the one it is to begin at."""
+    if not (isinstance(starting, AtTimestamp) and isinstance(ending, AtTimestamp)):
+        return
+    for at, time in (starting.timestamps or {}).items():
+        if ending.timestamps is not None and time > ending.timestamps[at]:
+            raise OptionError(
+                "startingOffsetsByTimestamp",
+                f"{at[0]}-{at[1]} begins at {time} ms, but ends at {ending.timestamps[at]} ms",
+            )
+
+
+def check_order(topic: str, partition: int, first: int, last: int) -> None:
+    """Raises OptionError if a partition is to begin behind the offset that it is to end at."""
+    if first > last:
+        raise OptionError(
+            "startingOffsets", f"{topic}-{partition} begins at offset {first}, but ends at {last}"
+        )
+
+
 def parse_offsets(text: str) -> Bound:
     """``earliest``, ``latest``, or JSON such as ``{"orders": {"0": 23, "1": -2}}``. Raises ValueError."""
     word = text.strip().lower()

@@ -120,8 +120,10 @@ def _topic(value: str) -> str:
 
 
 def _pattern(value: str) -> re.Pattern[str]:
+    if not value.strip():
+        raise ValueError("the pattern is empty")
     try:
-        return re.compile(value)
+        return re.compile(value.strip())
     except re.error as error:
         raise ValueError(f"is no regular expression: {error}") from None
 

@@ -52,7 +52,7 @@ NONE_AS_LATE = {**SEGMENTS, "startingTimestamp": FAR}
 CASES = [
     Case("assign", '{"codec-none": [1]}', {}, reads(codec_none_1=100)),
     Case("subscribe", "sizes, segments", {}, reads(sizes_0=4, segments_0=600)),
-    Case("subscribePattern", "si.es|segment", {}, reads(sizes_0=4)),
+    Case("subscribePattern", "si.es|segment$", {}, reads(sizes_0=4)),
     Case("startingOffsets", '{"segments": {"0": 590}}', SEGMENTS, reads(segments_0=10)),
     Case("startingTimestamp", str(TENTH), SEGMENTS, reads(segments_0=590)),
     Case(

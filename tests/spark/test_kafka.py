@@ -160,8 +160,8 @@ def test_transactions(spark: SparkSession, live: Broker) -> None:
             {"subscribe": "codec-none,sizes"},
             ["codec-none-0", "codec-none-1", "codec-none-2", "sizes-0"],
         ),
-        ({"subscribePattern": "codec-.z"}, []),
-        ({"subscribePattern": "s.*|__consumer_offsets"}, ["segments-0", "sizes-0"]),
+        ({"subscribePattern": "codec-.z$"}, []),
+        ({"subscribePattern": " ize|^seg.*s$|__consumer_offsets"}, ["segments-0", "sizes-0"]),
         (
             {"assign": '{"codec-none": [2, 0], "sizes": [0]}'},
             ["codec-none-0", "codec-none-2", "sizes-0"],
@@ -223,6 +223,9 @@ def test_splitting_large_ranges_more_often() -> None:
     assert list(split([small, large], 2, None)) == [small, large]
     assert [task.count for task in split([small, large], None, 60)] == [10, 45, 45]
     assert [task.count for task in split([Task("t", 0, 0, 3)], 9, None)] == [1, 1, 1]
+    # As Spark's own connector does it.
+    parts = split([*(Task("t", n, 0, 120) for n in range(3)), Task("t", 3, 0, 3500)], 11, None)
+    assert [task.count for task in parts] == [120, 120, 120, *[437] * 4, *[438] * 4]
 
 
 # Filters.
@@ -292,6 +295,22 @@ def test_filters_choose_the_same_rows(spark: SparkSession, live: Broker, setting
         ({"assign": '{"sizes": [0, 4]}'}, "there is no partition sizes-4"),
         ({"subscribe": "sizes", "startingOffsets": "latest"}, "cannot begin at the latest"),
         ({"subscribe": "sizes", "endingOffsets": '{"sizes": {"1": 1}}'}, "lacks sizes-0"),
+        (
+            {
+                "subscribe": "sizes",
+                "startingOffsets": '{"sizes": {"0": 2}}',
+                "endingOffsets": '{"sizes": {"0": 1}}',
+            },
+            "sizes-0 begins at offset 2, but ends at 1",
+        ),
+        (
+            {
+                "subscribe": "sizes",
+                "startingOffsetsByTimestamp": '{"sizes": {"0": 2}}',
+                "endingOffsetsByTimestamp": '{"sizes": {"0": 1}}',
+            },
+            "sizes-0 begins at 2 ms, but ends at 1 ms",
+        ),
         ({"subscribe": "sizes", "kafka__fetch_max_byte": 1}, "did you mean fetch.max.bytes?"),
         ({"subscribe": "sizes", "kafka__isolation__level": "all"}, "needs one of"),
         ({"subscribe": "sizes", "kafka__security__protocol": "SASL_SSL"}, "kafka.sasl.mechanism"),

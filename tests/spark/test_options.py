@@ -52,6 +52,7 @@ def test_every_option_of_the_kafka_connector_is_known() -> None:
         ({"assign": "{}"}, "no partition is named"),
         ({"subscribe": " , "}, "no topic is named"),
         ({"subscribePattern": "("}, "is no regular expression"),
+        ({"subscribePattern": " "}, "the pattern is empty"),
         ({"startingTimestamp": "-1"}, "are not negative"),
         ({"minPartitions": "0"}, "needs at least 1"),
         ({"groupIdPrefix": "x"}, "is not supported"),

@@ -18,7 +18,9 @@ from krammar.spark.offsets import (
     Bound,
     Earliest,
     Latest,
+    check_order,
     check_partitions,
+    check_times,
 )
 from krammar.spark.options import Options, Use
 from krammar.spark.pushdown import Wanted
@@ -76,7 +78,7 @@ def is_chosen(options: Options, topic: Topic) -> bool:
     """Whether the options ask for (some of) a topic that they name or that there is."""
     if not options.given("subscribePattern"):
         return True
-    return not topic.internal and options["subscribePattern"].fullmatch(topic.name) is not None
+    return not topic.internal and options["subscribePattern"].search(topic.name) is not None
 
 
 def matching(options: Options, topics: Mapping[str, Topic]) -> list[TopicPartition]:
@@ -100,6 +102,7 @@ def plan(
     starting, ending = options.starting(Use.READ), options.ending()
     check_partitions("startingOffsets", starting, set(partitions))
     check_partitions("endingOffsets", ending, set(partitions))
+    check_times(starting, ending)
     chosen = [at for at in partitions if wanted.has(*at)]
     ends = Ends(client, chosen)
     strict = options["startingOffsetsByTimestampStrategy"] == "error"
@@ -110,6 +113,7 @@ def plan(
         at_time = client.list_offsets(dict.fromkeys(chosen, wanted.timestamp.low))
     tasks = []
     for at in chosen:
+        check_order(*at, firsts[at], lasts[at])
         first, last = ends.within(at, firsts[at], lasts[at], options["failOnDataLoss"])
         first, last = max(first, wanted.offset.low), min(last, wanted.offset.high + 1)
         if at in at_time:
@@ -174,17 +178,36 @@ class Ends:
 
 
 def split(tasks: list[Task], at_least: int | None, at_most: int | None) -> Iterator[Task]:
-    """Tasks with ``at_most`` offsets each, and then as many as ``at_least`` if there are so many
-    offsets: large ones are cut into more parts than small ones."""
+    """Tasks with ``at_most`` offsets each, and then about as many as ``at_least`` if there are so many
+    offsets. These are the parts that Spark's own Kafka connector makes.
+
+    Each task is cut into its share of ``at_least``, rounded. What is too small to be cut is set aside
+    first, so that the others share what is left.
+    """
     if at_most is not None:
         tasks = [part for task in tasks for part in _cut(task, -(-task.count // at_most))]
     if at_least is None or len(tasks) >= at_least:
         return iter(tasks)
-    step = max(sum(task.count for task in tasks) // at_least, 1)
-    return (part for task in tasks for part in _cut(task, -(-task.count // step)))
+    total = sum(task.count for task in tasks)
+    small = {task for task in tasks if _share(task.count, total, at_least) == 1}
+    left = max(at_least - len(small), 1)
+    total -= sum(task.count for task in small)
+    return (
+        part
+        for task in tasks
+        for part in _cut(task, 1 if task in small else _share(task.count, total, left))
+    )
+
+
+def _share(count: int, total: int, parts: int) -> int:
+    """Of all parts, for ``count`` of ``total``: at least one."""
+    return max((2 * count * parts + total) // (2 * total), 1)
 
 
 def _cut(task: Task, parts: int) -> Iterable[Task]:
-    marks = [task.begin + task.count * number // parts for number in range(parts + 1)]
+    """Parts that differ by one offset at most, the smaller ones first; empty ones are left out."""
+    size, larger = divmod(task.count, parts)
+    marks = [task.begin + size * n + max(0, n - parts + larger) for n in range(parts + 1)]
     for begin, end in pairwise(marks):
-        yield replace(task, begin=begin, end=end)
+        if begin < end:
+            yield replace(task, begin=begin, end=end)

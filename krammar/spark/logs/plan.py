@@ -17,7 +17,9 @@ from krammar.spark.offsets import (
     Earliest,
     Latest,
     TopicPartition,
+    check_order,
     check_partitions,
+    check_times,
 )
 from krammar.spark.options import Options, Use
 from krammar.spark.pushdown import Wanted
@@ -70,7 +72,7 @@ def select(
             raise MissingDataError(f"topic {min(unknown)!r} has no folder there")
         wanted = topics.__contains__
     elif options.given("subscribePattern"):
-        wanted = options["subscribePattern"].fullmatch
+        wanted = options["subscribePattern"].search
     return [folders[key] for key in sorted(folders) if wanted(key[0])]
 
 
@@ -83,6 +85,7 @@ def plan(options: Options, folders: list[PartitionFolder], wanted: Wanted) -> li
     known = {folder.key for folder in folders}
     check_partitions("startingOffsets", starting, known)
     check_partitions("endingOffsets", ending, known)
+    check_times(starting, ending)
     tasks: list[Task] = []
     for folder in folders:
         if wanted.has(*folder.key):
@@ -110,6 +113,7 @@ def _plan_partition(
         strict = options["startingOffsetsByTimestampStrategy"] == "error"
         first = _resolve(log, starting, latest, strict)
         last = _resolve(log, ending, latest, False)
+        check_order(*folder.key, first, last)
         first, last = _within(log, first, last, latest, options["failOnDataLoss"])
         first = max(first, wanted.offset.low)
         last = min(last, wanted.offset.high + 1)
