@@ -1,0 +1,310 @@
+"""Reading in batches: ``format("krammar")`` and Spark's own ``format("kafka")`` give the same for all options."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+
+from pyspark.sql import SparkSession
+
+from krammar.spark.options import TABLE
+from tests.interop import content
+from tests.interop.spark.alike import (
+    OURS,
+    THEIRS,
+    Case,
+    Expected,
+    compare,
+    our_error,
+    outcome,
+)
+from tests.interop.spark.cluster import Cluster
+
+SAME, ERRORS = Expected.SAME, Expected.ERRORS
+WE_REFUSE, WE_READ_MORE = Expected.WE_REFUSE, Expected.WE_READ_MORE
+
+# Stands for the time of the first record of all, plus so many milliseconds.
+_TIME = "@{}@"
+PLAIN = {"subscribe": "plain"}
+CUT = {"subscribe": "cut"}  # from offset 45 on; 100 is its end
+
+
+def by(topic: str, *values: object) -> str:
+    """JSON with a value for each partition."""
+    return json.dumps({topic: {str(n): value for n, value in enumerate(values)}})
+
+
+def at(milliseconds: int) -> str:
+    return _TIME.format(milliseconds)
+
+
+def per(topic: str, *values: int) -> str:
+    """JSON with a time for each partition."""
+    return by(topic, *map(at, values)).replace('"@', "@").replace('@"', "@")
+
+
+_OWN = "krammar's own, which has no counterpart"
+
+# At least one case for each option that a batch can have; see the test below.
+CASES: dict[str, list[Case]] = {
+    "assign": [
+        Case({"assign": '{"plain": [0, 2]}'}),
+        Case({"assign": '{"plain": [1], "codecs": [3, 0]}'}),
+        Case({"assign": '{"plain": 0}'}, ERRORS),
+        Case({"assign": "plain"}, ERRORS),
+        Case({"assign": '{"nothing": [0]}'}, ERRORS),
+        Case({"assign": '{"plain": [0]}', "subscribe": "plain"}, ERRORS),
+        Case({}, ERRORS, says="subscribe"),
+        Case(
+            {"assign": '{"plain": [0, 7]}'},
+            WE_REFUSE,
+            "what is named and not there is not left out in silence",
+            "there is no partition plain-7",
+        ),
+    ],
+    "subscribe": [
+        Case(PLAIN),
+        Case({"SUBSCRIBE": "plain , codecs,,plain"}),
+        Case({"subscribe": "recompressed,append-time,grown,rolled,compacted,open,transactional"}),
+        Case({"subscribe": "empty.topic-with_all.chars"}),
+        Case({"subscribe": " , "}, ERRORS),
+        Case({"subscribe": "nothing"}, ERRORS, says="there is no such topic: nothing"),
+        Case(
+            {"subscribe": "__consumer_offsets"},
+            WE_READ_MORE,
+            "internal topics can be read by their name, to decode them",
+        ),
+    ],
+    "subscribepattern": [
+        Case({"subscribePattern": "plain"}),
+        Case({"subscribePattern": "lai|ode"}),
+        Case({"subscribePattern": "^p.*n$"}),
+        Case({"subscribePattern": " plain "}),
+        Case({"subscribePattern": "nothing.+"}),
+        Case({"subscribePattern": "offsets"}),
+        Case({"subscribePattern": "("}, ERRORS),
+        Case({"subscribePattern": " "}, ERRORS),
+    ],
+    "startingoffsets": [
+        Case({**PLAIN, "startingOffsets": "EARLIEST"}),
+        Case({**PLAIN, "startingOffsets": "latest"}, ERRORS),
+        Case({**PLAIN, "startingOffsets": by("plain", 5, -2, 120)}),
+        Case({**PLAIN, "startingOffsets": by("plain", 5, -1, 0)}, ERRORS),
+        Case({**PLAIN, "startingOffsets": by("plain", 5, 5)}, ERRORS),
+        Case({**PLAIN, "startingOffsets": by("plain", 5, 5, 5, 5)}, ERRORS),
+        Case({**PLAIN, "startingOffsets": by("plain", 5, 5, 1000)}, ERRORS),
+        Case({**PLAIN, "startingOffsets": '{"plain": 5}'}, ERRORS),
+        Case({**PLAIN, "startingOffsets": "5"}, ERRORS),
+        Case({**PLAIN, "startingOffsets": by("plain", "5", "6", "7")}),
+        Case({**CUT, "startingOffsets": by("cut", 44)}, ERRORS),
+        Case({**CUT, "startingOffsets": by("cut", 45)}),
+    ],
+    "endingoffsets": [
+        Case({**PLAIN, "endingOffsets": "Latest"}),
+        Case({**PLAIN, "endingOffsets": "earliest"}, ERRORS),
+        Case({**PLAIN, "endingOffsets": by("plain", 5, -1, 0)}),
+        Case({**PLAIN, "endingOffsets": by("plain", 5, -2, 0)}, ERRORS),
+        Case({**PLAIN, "endingOffsets": by("plain", 5)}, ERRORS),
+        Case({**CUT, "endingOffsets": by("cut", 101)}, ERRORS),
+        Case(
+            {
+                **PLAIN,
+                "startingOffsets": by("plain", 9, 9, 9),
+                "endingOffsets": by("plain", 9, 8, 10),
+            },
+            ERRORS,
+        ),
+        Case(
+            {
+                **PLAIN,
+                "startingOffsets": by("plain", 3, 4, 5),
+                "endingOffsets": by("plain", 7, 8, 9),
+            }
+        ),
+    ],
+    "startingtimestamp": [
+        Case({**PLAIN, "startingTimestamp": at(0)}),
+        Case({**PLAIN, "startingTimestamp": at(150_000)}),
+        Case({**PLAIN, "startingTimestamp": at(150_001), "startingOffsets": "latest"}),
+        Case({**PLAIN, "startingTimestamp": "0"}),
+        Case({**PLAIN, "startingTimestamp": at(10**9)}, ERRORS),
+        Case({**PLAIN, "startingTimestamp": "soon"}, ERRORS),
+    ],
+    "startingoffsetsbytimestamp": [
+        Case({**PLAIN, "startingOffsetsByTimestamp": per("plain", 0, 100_000, 200_000)}),
+        Case(
+            {
+                **PLAIN,
+                "startingOffsetsByTimestamp": per("plain", 0, 0, 0),
+                "startingOffsets": "latest",
+            }
+        ),
+        Case({**PLAIN, "startingOffsetsByTimestamp": per("plain", 0)}, ERRORS),
+        Case({**PLAIN, "startingOffsetsByTimestamp": per("plain", 0, 0, 10**9)}, ERRORS),
+        Case({**PLAIN, "startingOffsetsByTimestamp": "earliest"}, ERRORS),
+    ],
+    "startingoffsetsbytimestampstrategy": [
+        Case(
+            {
+                **PLAIN,
+                "startingTimestamp": at(10**9),
+                "startingOffsetsByTimestampStrategy": "latest",
+            }
+        ),
+        Case(
+            {
+                **PLAIN,
+                "startingOffsetsByTimestamp": per("plain", 0, 10**9, 0),
+                "startingOffsetsByTimestampStrategy": "LATEST",
+            }
+        ),
+        Case(
+            {
+                **PLAIN,
+                "startingTimestamp": at(10**9),
+                "startingOffsetsByTimestampStrategy": "error",
+            },
+            ERRORS,
+        ),
+        Case({**PLAIN, "startingOffsetsByTimestampStrategy": "earliest"}, ERRORS),
+    ],
+    "endingtimestamp": [
+        Case({**PLAIN, "endingTimestamp": at(150_000)}),
+        Case({**PLAIN, "endingTimestamp": at(10**9)}),
+        Case({**PLAIN, "endingTimestamp": at(100_000), "startingTimestamp": at(50_000)}),
+        Case({**PLAIN, "endingTimestamp": at(50_000), "startingTimestamp": at(100_000)}, ERRORS),
+        Case({**PLAIN, "endingTimestamp": "x"}, ERRORS),
+    ],
+    "endingoffsetsbytimestamp": [
+        Case({**PLAIN, "endingOffsetsByTimestamp": per("plain", 0, 100_000, 10**9)}),
+        Case({**PLAIN, "endingOffsetsByTimestamp": per("plain", 0)}, ERRORS),
+        Case(
+            {
+                **PLAIN,
+                "endingOffsetsByTimestamp": per("plain", 5, 5, 5),
+                "startingOffsetsByTimestamp": per("plain", 5, 5, 6),
+            },
+            ERRORS,
+        ),
+    ],
+    "failondataloss": [
+        Case({**CUT, "failOnDataLoss": "FALSE", "startingOffsets": by("cut", 3)}),
+        Case({**CUT, "failOnDataLoss": "true", "startingOffsets": by("cut", 3)}, ERRORS),
+        Case({**CUT, "failOnDataLoss": "false", "endingOffsets": by("cut", 200)}),
+        Case({**CUT, "failOnDataLoss": "false", "startingOffsets": by("cut", 200)}),
+        Case(
+            {
+                **CUT,
+                "failOnDataLoss": "false",
+                "startingOffsets": by("cut", 3),
+                "endingOffsets": by("cut", 9),
+            }
+        ),
+        Case({**CUT, "failOnDataLoss": "no"}, ERRORS),
+    ],
+    "minpartitions": [
+        Case({**PLAIN, "minPartitions": "2"}),
+        Case({**PLAIN, "minPartitions": "8"}),
+        Case({"subscribe": "plain,rolled", "minPartitions": "11"}),
+        Case({"subscribe": "plain,rolled,grown,codecs", "minPartitions": "25"}),
+        Case({"subscribe": "grown", "minPartitions": "4"}),
+        Case({"subscribe": "append-time", "minPartitions": "100"}),
+        Case({**PLAIN, "minPartitions": "0"}, ERRORS),
+        Case({**PLAIN, "minPartitions": "many"}, ERRORS),
+    ],
+    "maxrecordsperpartition": [
+        Case({**PLAIN, "maxRecordsPerPartition": "50"}),
+        Case({"subscribe": "plain,rolled", "maxRecordsPerPartition": "500"}),
+        Case({"subscribe": "compacted", "maxRecordsPerPartition": "700"}),
+        Case({"subscribe": "plain,rolled", "maxRecordsPerPartition": "500", "minPartitions": "21"}),
+        Case({**PLAIN, "maxRecordsPerPartition": "0"}, ERRORS),
+    ],
+    "includeheaders": [
+        Case({**PLAIN, "includeHeaders": "true"}),
+        Case({**PLAIN, "INCLUDEHEADERS": "TRUE"}),
+        Case({**PLAIN, "includeHeaders": "false"}),
+    ],
+    "kafka.isolation.level": [
+        Case({"subscribe": "transactional,open", "kafka.isolation.level": "read_uncommitted"}),
+        Case({"subscribe": "transactional,open", "kafka.isolation.level": "read_committed"}),
+        Case(
+            {
+                "subscribe": "transactional",
+                "kafka.isolation.level": "read_committed",
+                "startingOffsets": by("transactional", 5, 6),
+                "endingOffsets": by("transactional", 20, 21),
+            }
+        ),
+        Case(
+            {
+                "subscribe": "transactional",
+                "kafka.isolation.level": "read_committed",
+                "maxRecordsPerPartition": "3",
+            }
+        ),
+        Case({**PLAIN, "kafka.isolation.level": "snapshot"}, ERRORS),
+    ],
+    "kafkaconsumer.polltimeoutms": [Case({**PLAIN, "kafkaConsumer.pollTimeoutMs": "20000"})],
+    "kafka.enable.auto.commit": [Case({**PLAIN, "kafka.enable.auto.commit": "false"}, ERRORS)],
+    "kafka.auto.offset.reset": [Case({**PLAIN, "kafka.auto.offset.reset": "latest"}, ERRORS)],
+    "kafka.key.deserializer": [Case({**PLAIN, "kafka.key.deserializer": "x.Y"}, ERRORS)],
+    "kafka.value.deserializer": [Case({**PLAIN, "kafka.value.deserializer": "x.Y"}, ERRORS)],
+    **{
+        name.lower(): [
+            Case(
+                {**PLAIN, name: value},
+                WE_REFUSE,
+                "an option without effect is an error",
+                f"{name!r}: {text}",
+            )
+        ]
+        for name, value, text in (
+            ("fetchOffset.numRetries", "2", "is not supported"),
+            ("fetchOffset.retryIntervalMs", "500", "is not supported"),
+            ("groupIdPrefix", "mine", "is not supported"),
+            ("kafka.group.id", "mine", "is not supported"),
+            ("maxOffsetsPerTrigger", "10", "has no meaning in read"),
+            ("minOffsetsPerTrigger", "10", "has no meaning in read"),
+            ("maxTriggerDelay", "1m", "has no meaning in read"),
+            ("topic", "plain", "has no meaning in read"),
+        )
+    },
+    # The connector takes what it does not know for nothing.
+    "source": [Case({**PLAIN, "source": "kafka"})],
+    "path": [Case({**PLAIN, "path": "/x"}, WE_REFUSE, _OWN, "has no meaning with source=kafka")],
+    "paths": [Case({**PLAIN, "paths": "[]"}, WE_REFUSE, _OWN)],
+    "decode": [Case({**PLAIN, "decode": "NoSuchClass"}, WE_REFUSE, _OWN)],
+    "decodeversion": [Case({**PLAIN, "decodeVersion": "1"}, WE_REFUSE, _OWN)],
+    "mode": [Case({**PLAIN, "mode": "x"}, WE_REFUSE, _OWN)],
+    "columnnameofcorruptrecord": [
+        Case({**PLAIN, "columnNameOfCorruptRecord": "c"}, WE_REFUSE, _OWN, "without decode")
+    ],
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_options(
+    spark: SparkSession, cluster: Cluster, written: content.Written, name: str
+) -> None:
+    """A new option needs a case: what the connector makes of it."""
+    differences = []
+    for case in CASES[name]:
+        options = {
+            "kafka.bootstrap.servers": cluster.bootstrap,
+            **{name: resolved(value, written.began) for name, value in case.options.items()},
+        }
+        theirs = outcome(spark, THEIRS, options)
+        fails = case.expected in (ERRORS, WE_REFUSE)
+        ours = our_error(options) if fails else outcome(spark, OURS, options)
+        differences.append(compare(case, ours, theirs))
+    assert not (found := list(filter(None, differences))), "\n".join(found)
+
+
+def resolved(value: str, began: int) -> str:
+    """With times for what stands for them."""
+    first, *rest = value.split("@")
+    pairs = zip(rest[::2], rest[1::2], strict=True)
+    return first + "".join(f"{began + int(number)}{text}" for number, text in pairs)
