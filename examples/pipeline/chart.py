@@ -26,15 +26,18 @@ def draw(
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
-    from matplotlib.dates import DateFormatter, HourLocator
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import FuncFormatter
 
     plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
     figure, (upper, lower) = plt.subplots(
-        2, 1, figsize=(10, 7.5), height_ratios=(3, 0.5 + 0.4 * len(lags)), layout="constrained"
+        2,
+        1,
+        figsize=(10, 7.5),
+        height_ratios=(3, 0.5 + 0.4 * len(lags)),
+        layout=ConstrainedLayoutEngine(w_pad=0.2, h_pad=0.15, hspace=0.04),
     )
 
-    figure.get_layout_engine().set(w_pad=0.2, h_pad=0.15, hspace=0.04)
     begins = [begin for begin, _ in next(iter(revenue.values()))]
     bottom = [0.0] * len(begins)
     largest_first = sorted(revenue, key=lambda name: -sum(cents for _, cents in revenue[name]))
@@ -60,8 +63,8 @@ def draw(
     upper.set_ylabel(f"euros in {minutes} minutes")
     upper.set_xlabel(f"time of order on {begins[0]:%d %B %Y}, UTC")
     upper.set_xlim(begins[0], begins[-1] + window)
-    upper.xaxis.set_major_locator(HourLocator(interval=3))
-    upper.xaxis.set_major_formatter(DateFormatter("%H:%M"))
+    ticks = [begins[0] + timedelta(hours=hour) for hour in range(0, 25, 3)]
+    upper.set_xticks(ticks, [f"{tick:%H:%M}" for tick in ticks])
     upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     upper.grid(axis="y", color="#dddddd")
     upper.set_axisbelow(True)

@@ -72,9 +72,10 @@ def _consume(bootstrap: str, group: str, wanted: int) -> Counter[int]:
             if time.monotonic() > until:
                 raise TimeoutError(f"{group}: {got:,} of {wanted:,} records within a minute")
             for message in consumer.consume(min(wanted - got, step, 10_000), timeout=1):
-                if message.error():
+                partition = message.partition()
+                if message.error() or partition is None:
                     raise KafkaException(message.error())
-                read[message.partition()] += 1
+                read[partition] += 1
                 got += 1
             if got - committed >= step or got == wanted:
                 # What is read is what is done; messages that librdkafka has in stock do not count.

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from examples.pipeline.events import Event, Tally, closing_order
 from examples.pipeline.report import Report

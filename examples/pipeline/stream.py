@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ def _batches(query: StreamingQuery) -> Iterator[Any]:
             if error is not None:
                 raise error
             return
-        query.awaitTermination(0.1)
+        time.sleep(0.1)
 
 
 def _clock(moment: str) -> str:
