@@ -152,7 +152,7 @@ def test_what_is_no_fixed_frame() -> None:
 
 
 def test_a_frame_that_is_no_message(shop: Any) -> None:
-    with pytest.raises(FrameError, match="Payment: .*uuid") as caught:
+    with pytest.raises(FrameError, match=r"Payment: .*uuid") as caught:
         FIXED.unmarshal(MAGIC + b"\3\0\0\0xyz", shop.Payment)
     assert not isinstance(caught.value, DesyncDetectedError)
     whole = shop.Payment(uuid=SOME).encode(2) + b"!"
@@ -228,12 +228,12 @@ def test_lines_that_are_no_messages(shop: Any) -> None:
         JSON.unmarshal(b"[1]\n", shop.Payment)
     with pytest.raises(FrameError, match="Payment: Payment has no field 'colour'"):
         JSON.unmarshal(b'{"colour":1}\n', shop.Payment)
-    with pytest.raises(FrameError, match="Payment: .*'x' is not the plain form of uuid"):
+    with pytest.raises(FrameError, match=r"Payment: .*'x' is not the plain form of uuid"):
         JSON.unmarshal(b'{"uuid":"x"}\n', shop.Payment)
 
 
 def test_what_json_cannot_frame(shop: Any) -> None:
-    with pytest.raises(MessageError, match="Text cannot be framed: .*to_dict"):
+    with pytest.raises(MessageError, match=r"Text cannot be framed: .*to_dict"):
         JSON.marshal(Text("x"))
     with pytest.raises(MessageError, match="Text has no from_dict, which JSON framing needs"):
         JSON.unmarshal(b"{}\n", Text)

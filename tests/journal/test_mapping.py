@@ -113,9 +113,9 @@ def test_a_mapping_gives_the_journals_own_framing() -> None:
 @pytest.mark.parametrize(
     "mapping",
     [
-        modulo_mapping(key, lambda: []),
-        rendezvous_mapping(key, lambda: []),
-        random_mapping(lambda: []),
+        modulo_mapping(key, list),
+        rendezvous_mapping(key, list),
+        random_mapping(list),
     ],
 )
 def test_no_journals(mapping: object) -> None:
