@@ -1,0 +1,235 @@
+"""Streaming queries of Spark: restarts, failures, triggers, and what progress tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 is not installed")
+
+from confluent_kafka import Producer
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from krammar.broker import Broker
+from krammar.client import Client
+from tests.spark.stream_support import given, produce
+from tests.spark.support import rows
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker.start() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def client(broker: Broker) -> Iterator[Client]:
+    with Client(str(broker.bootstrap_servers)) as client:
+        yield client
+
+
+def stream(spark: SparkSession, broker: Broker, **options: object) -> DataFrame:
+    return spark.readStream.format("krammar").options(**given(broker, options)).load()
+
+
+def start(
+    writer: DataStreamWriter, checkpoint: Path, wait: bool = True, **trigger: Any
+) -> StreamingQuery:
+    """A query, with Trigger.AvailableNow unless another one is given, up to its end."""
+    trigger = trigger or {"availableNow": True}
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
+    if wait:
+        query.awaitTermination()
+    return query
+
+
+def offsets(query: StreamingQuery, which: str) -> list[Any]:
+    """``startOffset``, ``endOffset`` or ``latestOffset`` of each batch."""
+    found = [json.loads(progress.json)["sources"][0][which] for progress in query.recentProgress]
+    return [json.loads(each) if isinstance(each, str) else each for each in found]
+
+
+class Sink:
+    """Keeps each batch in a file of its own, so that writing it again changes nothing. Fails as often as
+    it is told to, before or after it has written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fail = ""
+        self.batches: list[int] = []
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        self.batches.append(number)
+        if self.fail == "before":
+            raise RuntimeError("before writing")
+        found = [list(row) for row in frame.select("partition", "offset", "value").collect()]
+        lines = sorted([p, o, bytes(value).decode()] for p, o, value in found)
+        (self.path / str(number)).write_text(json.dumps(lines))
+        if self.fail == "after":
+            raise RuntimeError("after writing")
+
+    def records(self) -> list[list[Any]]:
+        return [
+            each
+            for path in sorted(self.path.iterdir(), key=lambda path: int(path.name))
+            for each in json.loads(path.read_text())
+        ]
+
+
+def test_restarts_and_failures_at_every_batch(
+    spark: SparkSession, broker: Broker, client: Client, tmp_path: Path
+) -> None:
+    """Each batch is stopped after, or fails before or after it is written; records come all the time."""
+    client.admin.create_topic("once", 2)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    produced: list[list[Any]] = []
+    counts = [0, 0]
+
+    def more(number: int) -> None:
+        for _ in range(number):
+            partition = sum(counts) % 2
+            value = f"value-{sum(counts)}"
+            producer.produce("once", value.encode(), partition=partition)
+            produced.append([partition, counts[partition], value])
+            counts[partition] += 1
+        assert producer.flush(30) == 0
+
+    (tmp_path / "out").mkdir()
+    sink = Sink(tmp_path / "out")
+    frame = stream(
+        spark, broker, subscribe="once", startingOffsets="earliest", maxOffsetsPerTrigger=20
+    )
+    writer = frame.writeStream.foreachBatch(sink)
+    for fail in ("before", "after", "", "after", ""):
+        more(12)
+        sink.fail = fail
+        sink.batches.clear()
+        if fail:
+            with pytest.raises(StreamingQueryException, match=f"{fail} writing"):
+                start(writer, tmp_path / "checkpoint")
+            assert len(sink.batches) == 1
+        else:
+            start(writer, tmp_path / "checkpoint")
+    assert sorted(sink.records()) == sorted(produced)
+    assert len(produced) == 60
+
+
+def test_a_running_query(
+    spark: SparkSession, broker: Broker, client: Client, tmp_path: Path
+) -> None:
+    """From the latest offsets on: new partitions and topics, headers, tasks, the offsets in progress."""
+    client.admin.create_topic("run-a", 1)
+    produce(broker, "run-a", {0: 3}, b"before")
+    frame = stream(spark, broker, subscribePattern="run-.*", includeHeaders=True, minPartitions=4)
+    writer = frame.writeStream.format("memory").queryName("run")
+    query = start(writer, tmp_path, False, processingTime="0 seconds")
+    try:
+        query.processAllAvailable()
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer.produce("run-a", None, b"key", partition=0, headers=[("h", b"1"), ("h", None)])
+        assert producer.flush(30) == 0
+        query.processAllAvailable()
+        client.admin.create_partitions("run-a", 2)
+        client.admin.create_topic("run-b", 1)
+        produce(broker, "run-a", {1: 2})
+        produce(broker, "run-b", {0: 9})
+        query.processAllAvailable()
+        ends = {"run-a": {"0": 4, "1": 2}, "run-b": {"0": 9}}
+        assert offsets(query, "startOffset")[0] is None
+        assert offsets(query, "endOffset")[0] == {"run-a": {"0": 3}}
+        assert offsets(query, "endOffset")[-1] == ends
+        assert offsets(query, "latestOffset")[-1] == ends
+        assert sum(progress.numInputRows for progress in query.recentProgress) == 12
+    finally:
+        query.stop()
+    found = rows(spark.table("run"))
+    assert [(row.topic, row.partition, row.offset) for row in found] == [
+        ("run-a", 0, 3),
+        *(("run-a", 1, number) for number in range(2)),
+        *(("run-b", 0, number) for number in range(9)),
+    ]
+    assert found[0].key == b"key"
+    assert found[0].value is None
+    assert found[0].headers == (("h", b"1"), ("h", None))
+    assert found[1].headers is None
+
+
+def test_available_now_and_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    """Files, an aggregation with state, and a checkpoint that Kafka's connector has written."""
+    produce(broker, "now", {0: 25})
+    frame = stream(
+        spark,
+        broker,
+        subscribe="now",
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=10,
+        minOffsetsPerTrigger=8,
+    )
+    writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+
+    def number() -> int:
+        return spark.read.parquet(str(tmp_path / "out")).select("offset").distinct().count()
+
+    query = start(writer, tmp_path / "checkpoint")
+    sizes = [progress.numInputRows for progress in query.recentProgress]
+    assert [size for size in sizes if size] == [10, 10, 5]
+    assert offsets(query, "latestOffset")[0] == {"now": {"0": 25}}
+    produce(broker, "now", {0: 15})
+    # As the connector writes it, without spaces.
+    last = max((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda p: int(p.name))
+    text = last.read_text()
+    assert '{"now": {"0": 25}}' in text
+    for path in last.parent.glob(".*.crc"):
+        path.unlink()
+    last.write_text(text.replace('{"now": {"0": 25}}', '{"now":{"0":25}}'))
+    query = start(writer, tmp_path / "checkpoint", once=True)
+    assert [progress.numInputRows for progress in query.recentProgress] == [15]
+    assert number() == spark.read.parquet(str(tmp_path / "out")).count() == 40
+
+
+def test_typed_columns(spark: SparkSession, broker: Broker, client: Client, tmp_path: Path) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    produce(broker, "lag", {0: 9})
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reads"})
+    consumer.commit(offsets=[TopicPartition("lag", 0, 7)], asynchronous=False)
+    consumer.close()
+    frame = stream(
+        spark,
+        broker,
+        subscribe="__consumer_offsets",
+        decode="OffsetCommitValue",
+        startingOffsets="earliest",
+    )
+    chosen = frame.select("key.group", "key.topic", "key.partition", "value.offset")
+    start(chosen.writeStream.format("memory").queryName("lag"), tmp_path)
+    assert [tuple(row) for row in spark.table("lag").collect()] == [("reads", "lag", 0, 7)]
+
+
+def test_data_loss_and_other_errors(
+    spark: SparkSession, broker: Broker, client: Client, tmp_path: Path
+) -> None:
+    produce(broker, "lose", {0: 4})
+
+    def writer(**options: object) -> DataStreamWriter:
+        frame = stream(spark, broker, **{"startingOffsets": "earliest", **options})
+        return frame.writeStream.format("noop")
+
+    start(writer(subscribe="lose"), tmp_path / "lose")
+    produce(broker, "lose", {0: 4})
+    client.admin.delete_records({("lose", 0): 6})
+    with pytest.raises(
+        StreamingQueryException, match="lose-0: offsets 4 to 5 are gone; failOnDataL"
+    ):
+        start(writer(subscribe="lose"), tmp_path / "lose")
+    query = start(writer(subscribe="lose", failOnDataLoss=False), tmp_path / "lose")
+    assert [progress.numInputRows for progress in query.recentProgress] == [2]
+    with pytest.raises(StreamingQueryException, match="there is no such topic: nothing"):
+        start(writer(subscribe="lose,nothing"), tmp_path / "nothing")
