@@ -42,9 +42,16 @@ from krammar.client.errors import (
 )
 from krammar.client.metadata import NO_ID, TopicPartition
 from krammar.client.offsets import At, epoch_ends, group_topics, list_offsets
+from krammar.wire.batch_crc import check_crc
 from krammar.wire.errors import DecodeError
 from krammar.wire.record_format import Record
-from krammar.wire.records import ControlRecordType, RecordBatch, read_batches, read_headers
+from krammar.wire.records import (
+    BatchHeader,
+    ControlRecordType,
+    RecordBatch,
+    read_batches,
+    read_headers,
+)
 
 _BY_ID = 13
 _FIRST_OFFSET = attrgetter("first_offset")
@@ -55,9 +62,10 @@ class Fetched:
     """What one response brought of a partition.
 
     ``begin``, ``end``      the offsets that it covers: from ``begin`` up to but without ``end``
-    ``batches``             those with records to be seen, in order: no control batches, and no aborted
-                            ones with ``read_committed``. Records of the first may lie before
-                            ``begin``, and of the last behind ``end``; iterating leaves them out.
+    ``data``, ``headers``   what came, and the headers of those batches in it that have records to be seen,
+                            in order: no control batches, and no aborted ones with ``read_committed``.
+                            Records of the first may lie before ``begin``, and of the last behind ``end``;
+                            iterating leaves them out.
     ``size``                bytes of batches that came over the network, hidden ones too
     ``high_watermark``, ``last_stable_offset``, ``log_start_offset``  of the log; -1 if not known
     """
@@ -65,11 +73,27 @@ class Fetched:
     at: TopicPartition
     begin: int
     end: int
-    batches: list[RecordBatch]
+    data: bytes = field(repr=False)
+    headers: list[BatchHeader]
     size: int
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    check_crcs: bool = field(default=True, repr=False)
+
+    @property
+    def batches(self) -> list[RecordBatch]:
+        """Those with records to be seen, each with a copy of its bytes."""
+        view = memoryview(self.data)
+        found = []
+        for header in self.headers:
+            end = header.position + header.size_in_bytes
+            # Of a message set, CRCs of the messages inside are looked at when it is decoded.
+            check = self.check_crcs and header.magic < 2
+            (batch,) = read_batches(view[header.position : end], validate_crc=check)
+            batch.position = header.position
+            found.append(batch)
+        return found
 
     def __iter__(self) -> Iterator[Record]:
         """The records. Raises DecodeError for those that cannot be read."""
@@ -434,10 +458,13 @@ class Reader:
         aborted = deque(sorted(answer.aborted_transactions or (), key=_FIRST_OFFSET))
         open_aborted: set[int] = set()
         begin = following = p.offset
-        shown: list[RecordBatch] = []
+        shown: list[BatchHeader] = []
+        view = memoryview(data)
         number = 0
         try:
-            for batch in read_batches(data, validate_crc=self._cluster.settings.check_crcs):
+            for batch in read_headers(data):
+                if self._cluster.settings.check_crcs:
+                    check_crc(view, batch)
                 number += 1
                 last = batch.last_offset
                 if last < begin and batch.magic > 1:
@@ -449,7 +476,7 @@ class Reader:
                     while aborted and aborted[0].first_offset <= last:
                         open_aborted.add(aborted.popleft().producer_id)
                 if batch.is_control:
-                    if committed and _is_abort(batch):
+                    if committed and _is_abort(view, batch):
                         open_aborted.discard(batch.producer_id)
                     continue
                 if batch.is_transactional and batch.producer_id in open_aborted:
@@ -467,11 +494,13 @@ class Reader:
             p.at,
             begin,
             p.offset,
+            data,
             shown,
             len(data),
             answer.high_watermark,
             answer.last_stable_offset,
             answer.log_start_offset,
+            self._cluster.settings.check_crcs,
         )
 
     # Trouble.
@@ -526,7 +555,9 @@ class Reader:
         self._failures.append(error)
 
 
-def _is_abort(batch: RecordBatch) -> bool:
+def _is_abort(data: memoryview, header: BatchHeader) -> bool:
+    end = header.position + header.size_in_bytes
+    (batch,) = read_batches(data[header.position : end], validate_crc=False)
     control = batch.control_records()
     return bool(control) and control[0].type == ControlRecordType.ABORT
 

@@ -20,7 +20,7 @@ from krammar.spark.batches import clip, to_arrow
 from krammar.spark.errors import DataLossError
 from krammar.spark.kafka.plan import Task
 from krammar.wire.errors import DecodeError
-from krammar.wire.records import RecordBatch
+from krammar.wire.records import BatchHeader
 
 _log = logging.getLogger(__name__)
 
@@ -38,8 +38,8 @@ def read_task(
     reader = client.fetch({at: task.begin}, until={at: task.end})
     try:
         for fetched in _fetch(reader, task, fail_on_data_loss):
-            for kind, batches in groupby(fetched.batches, lambda b: int(b.timestamp_type)):
-                for batch in _decode(list(batches), task, fail_on_data_loss):
+            for kind, headers in groupby(fetched.headers, lambda b: int(b.timestamp_type)):
+                for batch in _decode(fetched, list(headers), task, fail_on_data_loss):
                     kept = clip(batch, fetched.begin, fetched.end)
                     if kept.num_rows:
                         yield kind, kept
@@ -71,18 +71,20 @@ def _fetch(reader: Reader, task: Task, fail: bool) -> Iterator[Fetched]:
             _lost(f"{task.name}, from offset {reader.positions()[at]}: {error}", fail)
 
 
-def _decode(batches: list[RecordBatch], task: Task, fail: bool) -> Iterator[pa.RecordBatch]:
+def _decode(
+    fetched: Fetched, headers: list[BatchHeader], task: Task, fail: bool
+) -> Iterator[pa.RecordBatch]:
     if fail:
         try:
-            yield from to_arrow(batches)
+            yield from to_arrow(fetched.data, headers, check_crcs=fetched.check_crcs)
         except DecodeError as error:
-            _lost(f"{task.name}, from offset {batches[0].base_offset}: {error}", fail)
+            _lost(f"{task.name}, from offset {headers[0].base_offset}: {error}", fail)
         return
-    for batch in batches:
+    for header in headers:
         try:
             # Nothing is given on before all of it is known to be right.
-            decoded = list(to_arrow([batch]))
+            decoded = list(to_arrow(fetched.data, [header], check_crcs=fetched.check_crcs))
         except DecodeError as error:
-            _lost(f"{task.name}, offset {batch.base_offset}: {error}", fail)
+            _lost(f"{task.name}, offset {header.base_offset}: {error}", fail)
             continue
         yield from decoded

@@ -13,8 +13,9 @@ from krammar.spark.errors import DataLossError
 from krammar.spark.logs.plan import Task
 from krammar.spark.logs.segment import BrokenLogError, Segment, header_at, offset_bounds
 from krammar.spark.logs.transactions import is_aborted
+from krammar.wire.batch_crc import check_crc
 from krammar.wire.errors import DecodeError
-from krammar.wire.records import BatchHeader, read_batches, read_headers
+from krammar.wire.records import BatchHeader, read_headers
 
 # Bytes of a file that are in memory at a time, unless one batch is larger.
 CHUNK = 4 << 20
@@ -137,22 +138,32 @@ class _Walk:
 def _decode(segment: Segment, stretch: Stretch, fail: bool) -> Iterator[pa.RecordBatch]:
     if fail:
         try:
-            yield from to_arrow(read_batches(stretch.data, allow_partial=False))
+            yield from _to_arrow(stretch.data)
         except DecodeError as error:
             _lost(f"{segment.path}, from byte {stretch.position}: {error}", fail)
         return
     try:
         # Nothing is given on before all of it is known to be right.
-        yield from list(to_arrow(read_batches(stretch.data, allow_partial=False)))
+        yield from list(_to_arrow(stretch.data))
     except DecodeError:
         yield from _decode_one_by_one(segment, stretch)
+
+
+def _to_arrow(data: memoryview) -> Iterator[pa.RecordBatch]:
+    return to_arrow(bytes(data), _checked(data))
+
+
+def _checked(data: memoryview) -> Iterator[BatchHeader]:
+    for header in read_headers(data, allow_partial=False):
+        check_crc(data, header)
+        yield header
 
 
 def _decode_one_by_one(segment: Segment, stretch: Stretch) -> Iterator[pa.RecordBatch]:
     for header in read_headers(stretch.data):
         batch = stretch.data[header.position : header.position + header.size_in_bytes]
         try:
-            decoded = list(to_arrow(read_batches(batch, allow_partial=False)))
+            decoded = list(_to_arrow(batch))
         except DecodeError as error:
             _lost(f"{segment.path}, byte {stretch.position + header.position}: {error}", False)
             continue
