@@ -156,8 +156,9 @@ def revenue_table(revenue: list[Revenue], report: Report) -> None:
                 clock(best.begin_ms),
             )
         )
-    totals = [sum(row[at] for row in rows) for at in (1, 2, 3)]  # type: ignore[misc]
-    report.table(("country", "windows", "orders", "euros", "best"), [*rows, ("all", *totals, "")])
+    count, cents = sum(row.orders for row in revenue), sum(row.cents for row in revenue)
+    rows.append(("all", len(revenue), count, round(cents / 100), ""))
+    report.table(("country", "windows", "orders", "euros", "best"), rows)
     report.say("orders and euros of every window and country: what was produced, each counted once")
 
 
