@@ -124,10 +124,18 @@ def test_restarts_and_failures_at_every_batch(
 def test_a_running_query(
     spark: SparkSession, broker: Broker, client: Client, tmp_path: Path
 ) -> None:
-    """From the latest offsets on: new partitions and topics, headers, tasks, the offsets in progress."""
+    """From the latest offsets on: new partitions and topics, headers, tasks, a least number of records, the
+    offsets in progress."""
     client.admin.create_topic("run-a", 1)
     produce(broker, "run-a", {0: 3}, b"before")
-    frame = stream(spark, broker, subscribePattern="run-.*", includeHeaders=True, minPartitions=4)
+    frame = stream(
+        spark,
+        broker,
+        subscribePattern="run-.*",
+        includeHeaders=True,
+        minPartitions=4,
+        minOffsetsPerTrigger=5,
+    )
     writer = frame.writeStream.format("memory").queryName("run")
     query = start(writer, tmp_path, False, processingTime="0 seconds")
     try:
@@ -135,7 +143,8 @@ def test_a_running_query(
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce("run-a", None, b"key", partition=0, headers=[("h", b"1"), ("h", None)])
         assert producer.flush(30) == 0
-        query.processAllAvailable()
+        query.processAllAvailable()  # one record is not enough
+        assert sum(progress.numInputRows for progress in query.recentProgress) == 0
         client.admin.create_partitions("run-a", 2)
         client.admin.create_topic("run-b", 1)
         produce(broker, "run-a", {1: 2})
