@@ -24,6 +24,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import secrets
 import threading
 from bisect import bisect_right
 from itertools import pairwise
@@ -321,7 +322,7 @@ class _Writer:
             except BaseException as error:
                 failed = error
                 if not isinstance(failed, AppendError):
-                    failed = AppendError(f"{self.journal}: {error or type(error).__name__}")
+                    failed = AppendError(f"{self.journal}: {str(error) or type(error).__name__}")
                     failed.__cause__ = error
                 for append in appends:
                     append.error = failed
@@ -532,10 +533,13 @@ class FileReader:
         if data:
             self._position += len(data)
             return data
-        # The fragment is shorter than it should be. It may have got a successor meanwhile.
+        # Either the fragment has got a successor, or it is shorter than it should be.
         self._fragment = (0, 0)
-        self._locate()
-        begin, limit = self._fragment
+        if not self._locate():
+            return None
+        if self._fragment[0] != begin:
+            return self._more()
+        limit = self._fragment[1]
         if limit > self._written:
             return b""
         self._jump(limit)
@@ -651,7 +655,7 @@ def _make(path: Path, data: bytes) -> None:
     """Make a file with this content, unless it is there."""
     if path.exists():
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with open(temporary, "wb") as file:
         file.write(data)
         file.flush()

@@ -156,7 +156,7 @@ def test_a_frame_that_is_no_message(shop: Any) -> None:
         FIXED.unmarshal(MAGIC + b"\3\0\0\0xyz", shop.Payment)
     assert not isinstance(caught.value, DesyncDetectedError)
     whole = shop.Payment(uuid=SOME).encode(2) + b"!"
-    with pytest.raises(FrameError, match="Payment: 1 bytes are left over"):
+    with pytest.raises(FrameError, match=r"Payment: 1 bytes are left over"):
         FIXED.unmarshal(MAGIC + bytes([len(whole), 0, 0, 0]) + whole, shop.Payment)
     with pytest.raises(FrameError, match=r"Text: .*utf-8"):
         FIXED.unmarshal(MAGIC + b"\1\0\0\0\xff", Text)
@@ -226,7 +226,7 @@ def test_lines_that_are_no_messages(shop: Any) -> None:
             JSON.unmarshal(line, shop.Payment)
     with pytest.raises(FrameError, match="a line with a JSON list, not an object"):
         JSON.unmarshal(b"[1]\n", shop.Payment)
-    with pytest.raises(FrameError, match="Payment: Payment has no field 'colour'"):
+    with pytest.raises(FrameError, match=r"Payment: Payment has no field 'colour'"):
         JSON.unmarshal(b'{"colour":1}\n', shop.Payment)
     with pytest.raises(FrameError, match=r"Payment: .*'x' is not the plain form of uuid"):
         JSON.unmarshal(b'{"uuid":"x"}\n', shop.Payment)
