@@ -15,7 +15,7 @@ from krammar.client.metadata import NO_ID
 from krammar.spark.errors import BrokerError, OptionError
 from krammar.spark.kafka.loss import lost, settled
 from krammar.spark.kafka.plan import Task, plan, select
-from krammar.spark.kafka.read import read_task
+from krammar.spark.kafka.read import FETCH_BYTES, read_task
 from krammar.spark.options import CLIENT_PREFIX, Options
 from krammar.spark.pushdown import FilteringReader
 from krammar.spark.schema import arrow_schema
@@ -44,7 +44,7 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
 def settings_of(options: Options) -> Settings:
     """The client's settings, of ``kafka.*``. Raises OptionError."""
     try:
-        return Settings.of(options.client)
+        return Settings.of({"max.partition.fetch.bytes": FETCH_BYTES, **options.client})
     except SettingsError as error:
         message = str(error).removeprefix(f"{error.name}: ")
         raise OptionError(CLIENT_PREFIX + error.name, message) from None
@@ -81,7 +81,12 @@ class TaskReader:
         with Client(settings) as client, self.broker_errors(doing):
             if not _is_same_topic(client, task, fail):
                 return
-            for timestamp_type, batch in read_task(client, task, fail_on_data_loss=fail):
+            for timestamp_type, batch in read_task(
+                client,
+                task,
+                fail_on_data_loss=fail,
+                with_headers="headers" in self.schema.names,
+            ):
                 built = rows.build(batch, timestamp_type)
                 if built.num_rows:
                     yield built

@@ -13,6 +13,7 @@ from krammar.spark.errors import DataLossError
 from krammar.spark.logs.plan import Task
 from krammar.spark.logs.segment import BrokenLogError, Segment, header_at, offset_bounds
 from krammar.spark.logs.transactions import is_aborted
+from krammar.spark.memory import kept_memory
 from krammar.wire.batch_crc import check_crc
 from krammar.wire.errors import DecodeError
 from krammar.wire.records import BatchHeader, read_headers
@@ -46,7 +47,7 @@ def read_task(
     except OSError as error:
         _lost(f"{task.topic}-{task.partition}: {error}", fail_on_data_loss)
         return
-    with segment:
+    with segment, kept_memory():
         for stretch in _Walk(segment, task, fail_on_data_loss, min_timestamp).stretches():
             for batch in _decode(segment, stretch, fail_on_data_loss):
                 kept = clip(batch, task.first, task.last)
