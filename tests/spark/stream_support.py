@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Producer
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from krammar.broker import Broker
 from krammar.spark.datasource import KrammarDataSource
@@ -67,7 +66,7 @@ class Query:
             self.reader = PlainStreamReader(parsed, source.schema())
         if available_now:
             self.reader.prepareForTriggerAvailableNow()
-        self.limit = ReadAllAvailable() if plain else self.reader.getDefaultReadLimit()
+        self.limit = None if plain else self.reader.getDefaultReadLimit()
 
     def __enter__(self) -> Query:
         return self
@@ -111,6 +110,9 @@ class Query:
     def _end(self, once: bool) -> Json:
         if self.plain:
             return _copy(self.reader.latestOffset())
+        # PySpark 4.1 does not have it.
+        from pyspark.sql.streaming.datasource import ReadAllAvailable
+
         start = self.checkpoint.ends[-1] if self.checkpoint.ends else self._initial()
         return _copy(self.reader.latestOffset(start, ReadAllAvailable() if once else self.limit))
 
