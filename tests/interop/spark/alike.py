@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import SparkSourceError
+from krammar.spark.schema import arrow_schema
 
 OURS = "krammar"
 THEIRS = "kafka"
@@ -26,6 +28,7 @@ class Expected(Enum):
     """What is to come of a case."""
 
     SAME = "the same rows in the same tasks"
+    SAME_ROWS = "the same rows, in other tasks"
     ERRORS = "an error of both"
     WE_REFUSE = "an error of ours, and rows of theirs"
     WE_READ_MORE = "more rows of ours"
@@ -76,17 +79,22 @@ def outcome(spark: SparkSession, kind: str, options: Mapping[str, str]) -> Outco
     return Outcome(None, frame.schema, table.drop_columns(["task"]), tasks_of(table))
 
 
-def our_error(options: Mapping[str, str]) -> Outcome:
-    """Of our source, without Spark, whose workers take longer than all else."""
+def our_outcome(options: Mapping[str, str]) -> Outcome:
+    """As ``outcome`` of ours, but without Spark, whose workers take longer than all else."""
     try:
         source = KrammarDataSource(options)
-        reader = source.reader(source.schema())
-        for partition in reader.partitions():
-            for _ in reader.read(partition):
-                pass
+        schema = source.schema()
+        reader = source.reader(schema)
+        batches = [
+            batch.append_column("task", pa.array([number] * batch.num_rows, pa.int32()))
+            for number, partition in enumerate(reader.partitions())
+            for batch in reader.read(pickle.loads(pickle.dumps(partition)))
+        ]
     except SparkSourceError as error:
         return Outcome(error=str(error))
-    return Outcome()
+    wanted = arrow_schema(schema).append(pa.field("task", pa.int32()))
+    table = pa.Table.from_batches(batches, wanted).sort_by(ORDER)
+    return Outcome(None, schema, table.drop_columns(["task"]), tasks_of(table))
 
 
 def tasks_of(table: pa.Table) -> list[list[tuple[str, int, int]]]:
@@ -102,6 +110,9 @@ def compare(case: Case, ours: Outcome, theirs: Outcome) -> str | None:
     """What is not as expected, or None."""
     met = {
         Expected.SAME: lambda: _same(ours, theirs),
+        Expected.SAME_ROWS: lambda: (
+            _same(ours, replace(theirs, tasks=ours.tasks)) and ours.tasks != theirs.tasks
+        ),
         Expected.ERRORS: lambda: _fails(ours, case.says) and theirs.error is not None,
         Expected.WE_REFUSE: lambda: _fails(ours, case.says) and theirs.error is None,
         Expected.WE_READ_MORE: lambda: (
