@@ -63,7 +63,7 @@ def compile_(package: Path, only: str, definitions: Path | None, jobs: int) -> N
         def progress(module: str) -> None:
             nonlocal number
             number += 1
-            click.echo(f"[{number}/{len(modules)}] {module}", err=True)
+            click.echo(f"[{number}/{len(modules) + 1}] {module}", err=True)
 
         outcome = opened.compile(modules, jobs=jobs, progress=progress)
     except (SourceError, OSError) as error:

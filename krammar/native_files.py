@@ -20,6 +20,9 @@ SUFFIX = EXTENSION_SUFFIXES[0]
 
 _STAMP = re.compile(rb"krammar: inputs [0-9a-f]{16} output ([0-9a-f]{16})")
 
+# Record batches are krammar's own and no module of a package; each package's folder has them too.
+RECORDS = "@records"
+
 
 def source_digest(path: Path) -> str:
     """The digest of its text that a generated module's stamp says; empty where there is none."""

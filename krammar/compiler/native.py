@@ -31,6 +31,11 @@ def templates_folder() -> Path:
     return emitter.templates_folder().parent / "native"
 
 
+def records_text() -> str:
+    """The loops of record batches, which are written by hand."""
+    return (templates_folder() / "records.py").read_text(encoding="utf-8")
+
+
 def pure_digest(source: emitter.Emitter, protocol: ir.Protocol, module: str) -> str:
     """The digest of what the pure backend renders for a definition file: the one that the stamp of its
     generated module says, if that is what these definitions and templates make."""

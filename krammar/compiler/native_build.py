@@ -1,9 +1,10 @@
 """Compiling one module of the native backend: Python to C by mypyc, C to an extension module.
 
-Run as ``python -m krammar.compiler.native_build FOLDER NAME CACHE``: a process of its own for each module,
+Run as ``python -m krammar.compiler.native_build FOLDER NAME CACHE LEVEL``: a process of its own for each module,
 since mypyc keeps state in its modules, and since several can then be compiled at once. FOLDER holds
 ``NAME.py``; the path of the extension module is the last line of standard output. It says on standard
-error why it failed. CACHE is where mypy keeps what it knows of the standard library.
+error why it failed. CACHE is where mypy keeps what it knows of the standard library,
+LEVEL the C compiler's level of optimization.
 """
 
 from __future__ import annotations
@@ -15,9 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from krammar.compiler.native import templates_folder
-
-# -O1 takes half the time of -O3 and gives code as fast: what is hot are calls of the C API.
-_OPTIMIZATION = os.environ.get("KRAMMAR_NATIVE_OPTIMIZATION", "1")
 
 _OBJECTS = [
     "bool_at",
@@ -43,6 +41,7 @@ def register_operations() -> None:
         bytes_writer_rprimitive,
         int64_rprimitive,
         object_rprimitive,
+        str_rprimitive,
     )
     from mypyc.primitives.registry import function_op
 
@@ -84,10 +83,30 @@ def register_operations() -> None:
     operation("element", [any_, i64], any_, ERR_MAGIC)
     operation("is_number", [any_, i64], done, ERR_NEVER)
     operation("as_version", [any_], i64, ERR_NEVER, "version")
-    operation("finish", [w, any_], bytes_rprimitive, ERR_MAGIC)
+    operation("finish", [w, any_], buf, ERR_MAGIC)
+    for name in ("new_bytes", "new_zeros"):
+        operation(name, [i64], buf, ERR_MAGIC)
+    for name in ("store32", "store64"):
+        operation(name, [buf, i64, i64], done, ERR_NEVER)
+    for name in ("load32", "load64"):
+        operation(name, [buf, i64], i64, ERR_NEVER)
+    operation("copy", [buf, i64, buf, i64, i64], done, ERR_NEVER)
+    operation("set_bit", [buf, i64], done, ERR_NEVER)
+    operation("put_slice", [w, buf, i64, i64], done, ERR_FALSE)
+    operation("put_zigzag", [w, i64], done, ERR_FALSE)
+    operation("zigzag_size", [i64], i64, ERR_NEVER)
+    operation("slot", [any_, str_rprimitive], i64, ERR_MAGIC_OVERLAPPING)
+    operation("new_object", [any_], any_, ERR_MAGIC)
+    operation("set_slot", [any_, i64, any_], done, ERR_NEVER)
+    operation("new_tracked_list", [i64], any_, ERR_MAGIC, "tracked_list")
+    operation("put_octets", [w, any_], done, ERR_FALSE)
+    operation("put_offset", [w, i64], done, ERR_FALSE)
+    operation("put_writer", [w, w], done, ERR_FALSE)
+    operation("octets", [any_], i64, ERR_NEVER)
+    operation("is_utf8", [buf, i64, i64], done, ERR_NEVER)
 
 
-def build(folder: Path, name: str, cache: Path) -> Path:
+def build(folder: Path, name: str, cache: Path, level: str) -> Path:
     """Compile ``folder/name.py``; returns the path of the extension module."""
     from mypyc.build import mypycify
     from setuptools import Distribution  # type: ignore[import-untyped]
@@ -103,7 +122,7 @@ def build(folder: Path, name: str, cache: Path) -> Path:
             "--follow-imports=silent",
             f"{name}.py",
         ],
-        opt_level=_OPTIMIZATION,
+        opt_level=level,
         debug_level="0",
         target_dir="c",
     )
@@ -124,4 +143,4 @@ def build(folder: Path, name: str, cache: Path) -> Path:
 
 
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1]).resolve(), sys.argv[2], Path(sys.argv[3]).resolve()))
+    print(build(Path(sys.argv[1]).resolve(), sys.argv[2], Path(sys.argv[3]).resolve(), sys.argv[4]))

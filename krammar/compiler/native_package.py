@@ -26,9 +26,12 @@ from krammar.compiler.emitter import GENERATED, Emitter
 from krammar.compiler.findings import Findings
 from krammar.compiler.names import snake_case
 from krammar.compiler.source import SourceError, compile_folder, folders, replace_file
-from krammar.native_files import FOLDER, SUFFIX, extension_name, source_digest, stem
+from krammar.native_files import FOLDER, RECORDS, SUFFIX, extension_name, source_digest, stem
 
 _HEADER = re.compile(rf"{GENERATED} (.+?)\. Do not edit")
+# For messages -O1 takes half the time of -O3 and gives code as fast: what is hot there are calls of
+# Python's C API. Loops over records take a fifth less with -O2.
+_LEVELS = {RECORDS: "2"}
 _NEEDED = ("mypyc", "librt", "setuptools")
 
 
@@ -135,13 +138,20 @@ class Package:
         emitter = native.NativeEmitter(self.protocol, self.source.label)
         reasons = emitter.modules()
         pending: dict[str, Path] = {}
-        compiler = native.digest()
+        compiler = native.digest()[:8]
+        records = self.folder / FOLDER / f"{stem(RECORDS, 'runtime')}{compiler}{SUFFIX}"
+        if records.is_file():
+            outcome.current.append(RECORDS)
+            progress(RECORDS)
+        else:
+            pending[RECORDS] = records
         for module in modules:
             if reasons[module]:
                 outcome.skipped[module] = reasons[module]
+                progress(module)
                 continue
             path = self.folder / f"{module}.py"
-            name = f"{stem(module, source_digest(path))}{compiler[:8]}{SUFFIX}"
+            name = f"{stem(module, source_digest(path))}{compiler}{SUFFIX}"
             target = self.folder / FOLDER / name
             if native.pure_digest(self.source, self.protocol, module) != _inputs(path):
                 raise SourceError(
@@ -155,7 +165,9 @@ class Package:
         if pending:
             check_tools()
             with tempfile.TemporaryDirectory(prefix="krammar-compile-") as temporary:
-                texts = {module: emitter.render(module) for module in pending}
+                texts = {name: emitter.render(name) for name in pending if name != RECORDS}
+                if RECORDS in pending:
+                    texts[RECORDS] = native.records_text()
                 for module, result in _build_all(texts, Path(temporary), jobs):
                     if isinstance(result, str):
                         outcome.failed[module] = result
@@ -202,12 +214,12 @@ def _build_all(
     def run(module: str) -> Path | str:
         folder = temporary / module
         folder.mkdir()
-        name = extension_name(module)
+        name = extension_name(module.lstrip("@"))
         (folder / f"{name}.py").write_text(texts[module], encoding="utf-8")
         cache = caches.get()
         command = [sys.executable, "-m", "krammar.compiler.native_build"]
         process = subprocess.Popen(
-            [*command, str(folder), name, str(cache)],
+            [*command, str(folder), name, str(cache), _LEVELS.get(module, "1")],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from krammar.wire import vectors
 from krammar.wire.batch_crc import check_crc
 from krammar.wire.compression import DEFAULT_MAX_UNCOMPRESSED, Compression, decompress
 from krammar.wire.errors import DecodeError
-from krammar.wire.record_format import MIN_RECORD_SIZE, Columns, decode_records
+from krammar.wire.record_format import MIN_RECORD_SIZE, Columns, compiled, decode_records
 from krammar.wire.records import BatchHeader, TimestampType, read_batches, read_headers
 from krammar.wire.vectors import Part
 
@@ -301,7 +301,12 @@ class _Pieces:
 
     def _decode_together(self, buf: bytes, runs: _Runs) -> pa.RecordBatch | None:
         """The records as a piece; None if they are to be decoded one by one."""
-        if self.one_by_one or sum(count for _, count in runs) < FEW:
+        if sum(count for _, count in runs) < FEW:
+            return None
+        native = compiled()
+        if native is not None:
+            return self._decode_compiled(native, buf, runs)
+        if self.one_by_one:
             return None
         if len(buf) > vectors.LARGEST:
             return None
@@ -326,6 +331,44 @@ class _Pieces:
             batch.advance(part.end, count)
         columns = [found.keys, found.values, found.offsets, found.timestamps]
         return pa.record_batch([*columns, _no_headers(len(places))], schema=SCHEMA)
+
+    def _decode_compiled(self, native: Any, buf: bytes, runs: _Runs) -> pa.RecordBatch | None:
+        """The same by the compiled loop, which takes headers too."""
+        parts = []
+        for batch, count in runs:
+            header = batch.header
+            base = header.max_timestamp if batch.appended else header.base_timestamp
+            parts.append((batch.begin, count, header.base_offset, base, batch.appended))
+        try:
+            found = native.decode_arrow(buf, parts, self.with_headers)
+        except vectors.FAILURES:
+            return None
+        ends, keys, values, offsets, timestamps, headers = found
+        if any(end > batch.end for (batch, _), end in zip(runs, ends, strict=True)):
+            return None
+        for (batch, count), end in zip(runs, ends, strict=True):
+            batch.advance(end, count)
+        rows = len(offsets) // 8
+        columns = [
+            _of_buffers(pa.binary(), rows, *keys),
+            _of_buffers(pa.binary(), rows, *values),
+            pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(offsets)]),
+            pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(timestamps)]),
+        ]
+        if headers is None:
+            columns.append(_no_headers(rows))
+        else:
+            count, starts, name_ends, names, *of_values = headers
+            items = pa.StructArray.from_arrays(
+                [
+                    _of_buffers(pa.string(), count, None, name_ends, names, 0),
+                    _of_buffers(pa.binary(), count, *of_values),
+                ],
+                fields=list(_HEADER),
+            )
+            starts = pa.py_buffer(starts)
+            columns.append(pa.Array.from_buffers(_HEADERS, rows, [None, starts], 0, 0, [items]))
+        return pa.record_batch(columns, schema=SCHEMA)
 
     def _decode_one_by_one(self, buf: bytes, batch: _Batch, count: int) -> None:
         columns, header = self.columns, batch.header
@@ -355,6 +398,13 @@ class _Pieces:
         if self.columns:
             yield to_record_batch(self.columns)
             self.columns.clear()
+
+
+def _of_buffers(
+    type_: pa.DataType, count: int, validity: bytes | None, offsets: bytes, data: bytes, nulls: int
+) -> pa.Array:
+    buffers = [None if b is None else pa.py_buffer(b) for b in (validity, offsets, data)]
+    return pa.Array.from_buffers(type_, count, buffers, nulls)
 
 
 def _at(header: BatchHeader, error: DecodeError) -> DecodeError:

@@ -19,13 +19,14 @@ import types
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from importlib.machinery import ExtensionFileLoader, SourceFileLoader
-from importlib.util import module_from_spec, spec_from_file_location, spec_from_loader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location, spec_from_loader
 from pathlib import Path
 from typing import Any
 
-from krammar.native_files import FOLDER, SUFFIX, extension_name, source_digest, stem
+from krammar.native_files import FOLDER, RECORDS, SUFFIX, extension_name, source_digest, stem
 from krammar.wire.message import Codec, VersionedCodec
 
 PURE = "KRAMMAR_PURE_PYTHON"
@@ -70,6 +71,8 @@ def find(folder: Path) -> tuple[dict[str, Path], set[str]]:
     wanted: dict[str, str] = {}
     for path in sorted((folder / FOLDER).glob(f"*-*-*-*{SUFFIX}")):
         module = path.name.partition("-")[0]
+        if module == RECORDS:
+            continue
         if module not in wanted:
             wanted[module] = stem(module, source_digest(folder / f"{module}.py"))
         if path.name.startswith(wanted[module]):
@@ -133,7 +136,7 @@ class _Loader(SourceFileLoader):
 
 
 def _load(module: str, path: Path) -> Any:
-    name = extension_name(module)
+    name = extension_name(module.lstrip("@"))
     spec = spec_from_loader(name, ExtensionFileLoader(name, str(path)))
     assert spec is not None and spec.loader is not None
     # Never in sys.modules: packages may have modules of the same name.
@@ -146,6 +149,29 @@ def _load(module: str, path: Path) -> Any:
         if before is not None:
             sys.modules[name] = before
     return found
+
+
+@cache
+def records() -> Any:
+    """The compiled loops of record batches: of a package that is in use, or else of kafka_wire. None
+    if there are none."""
+    if is_off():
+        return None
+    folders = [package.folder for package in _PACKAGES.values()]
+    if not folders:
+        try:
+            spec = find_spec("kafka_wire")
+        except (ImportError, ValueError):
+            spec = None
+        if spec is not None:
+            folders = [Path(place) / FOLDER for place in spec.submodule_search_locations or ()]
+    for folder in folders:
+        for path in folder.glob(f"{stem(RECORDS, 'runtime')}*{SUFFIX}"):
+            try:
+                return _load(RECORDS, path)
+            except ImportError as error:
+                Compiled("records", folder).warn(f"what is compiled cannot be loaded ({error})")
+    return None
 
 
 def adopt(module: types.ModuleType, extension: Any) -> None:

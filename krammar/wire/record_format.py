@@ -40,6 +40,21 @@ INT64_MIN = -0x8000000000000000
 INT64_MAX = 0x7FFFFFFFFFFFFFFF
 
 
+def compiled() -> Any:
+    """The compiled form of the loops of this module, or None. It raises one of ``FAILURES`` where
+    something is wrong, or is more than it takes: then the pure form goes over the same again."""
+    global _compiled
+    if _compiled is _UNKNOWN:
+        from krammar.wire.native import records
+
+        _compiled = records()
+    return _compiled
+
+
+_UNKNOWN = object()
+_compiled: Any = _UNKNOWN
+
+
 class Record:
     """One record: what a producer sends and a consumer gets.
 
@@ -125,8 +140,20 @@ class Columns:
         return len(self.values)
 
     def records(self) -> list[Record]:
+        native = compiled()
+        if native is not None:
+            columns = self.offsets, self.timestamps, self.keys, self.values, self.headers
+            made: list[Record] = native.make_records(Record, *columns)
+            return made
         headers = map(self.headers.get, range(len(self))) if self.headers else repeat(None)
         return list(map(Record, self.offsets, self.timestamps, self.keys, self.values, headers))
+
+    def cut(self, count: int) -> None:
+        """Drop all behind the first ``count``."""
+        for column in (self.offsets, self.timestamps, self.keys, self.values):
+            del column[count:]
+        for index in [index for index in self.headers if index >= count]:
+            del self.headers[index]
 
     def clear(self) -> None:
         for column in (self.offsets, self.timestamps, self.keys, self.values, self.headers):
@@ -162,6 +189,15 @@ def decode_records(
     Raises DecodeError; ``columns`` is not to be used then.
     """
     start = pos
+    native = compiled()
+    if native is not None:
+        before = len(columns)
+        lists = columns.offsets, columns.timestamps, columns.keys, columns.values, columns.headers
+        try:
+            end: int = native.decode_lists(buf, pos, count, base_offset, base_timestamp, *lists)
+            return end
+        except FAILURES:
+            columns.cut(before)
     try:
         return _decode_records(columns, buf, pos, count, base_offset, base_timestamp)
     except FAILURES:
@@ -404,6 +440,13 @@ def check_records(buf: bytes, pos: int, count: int, origin: int | None = 0) -> t
     record without a key, -1 if there is none. Nothing is decoded; names of headers may be any bytes.
     ``origin`` as in ``decode_records``. Raises DecodeError.
     """
+    native = compiled()
+    if native is not None:
+        try:
+            found: tuple[int, int, int] = native.check(buf, pos, count)
+            return found
+        except FAILURES:
+            pass
     try:
         return _check_records(buf, pos, count)
     except FAILURES:
@@ -713,6 +756,13 @@ def encode_records(
 ) -> tuple[bytes, int, int]:
     """The bytes of ``records``, with the last one's distance from ``base_offset`` and the latest
     timestamp. There must be one record at least. Raises EncodeError."""
+    native = compiled()
+    if native is not None:
+        try:
+            made: tuple[bytes, int, int] = native.encode(records, base_offset, base_timestamp)
+            return made
+        except FAILURES:
+            pass
     try:
         return _encode_records(records, base_offset, base_timestamp)
     except FAILURES:

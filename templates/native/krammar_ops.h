@@ -421,6 +421,106 @@ static inline bool kn_is_number(PyObject *value, int64_t number) {
     return PyLong_Check(value) && PyLong_AsLongLongAndOverflow(value, &overflow) == number && overflow == 0;
 }
 
+/* -- columns of records: see records.py --------------------------------------------------------- */
+
+/* Bytes that are filled before anybody else sees them. */
+static inline PyObject *kn_new_bytes(int64_t size) { return PyBytes_FromStringAndSize(NULL, size); }
+static inline PyObject *kn_new_zeros(int64_t size) {
+    PyObject *made = PyBytes_FromStringAndSize(NULL, size);
+    if (made != NULL) memset(PyBytes_AS_STRING(made), 0, size);
+    return made;
+}
+static inline bool kn_store32(PyObject *to, int64_t index, int64_t value) {
+    int32_t narrow = (int32_t)value;
+    memcpy(PyBytes_AS_STRING(to) + index * 4, &narrow, 4);
+    return true;
+}
+static inline bool kn_store64(PyObject *to, int64_t index, int64_t value) {
+    memcpy(PyBytes_AS_STRING(to) + index * 8, &value, 8);
+    return true;
+}
+static inline int64_t kn_load32(PyObject *from, int64_t index) {
+    int32_t value;
+    memcpy(&value, PyBytes_AS_STRING(from) + index * 4, 4);
+    return value;
+}
+static inline int64_t kn_load64(PyObject *from, int64_t index) {
+    int64_t value;
+    memcpy(&value, PyBytes_AS_STRING(from) + index * 8, 8);
+    return value;
+}
+static inline bool kn_copy(PyObject *to, int64_t at, PyObject *from, int64_t pos, int64_t n) {
+    memcpy(PyBytes_AS_STRING(to) + at, PyBytes_AS_STRING(from) + pos, n);
+    return true;
+}
+static inline bool kn_set_bit(PyObject *to, int64_t index) {
+    PyBytes_AS_STRING(to)[index >> 3] |= (char)(1 << (index & 7));
+    return true;
+}
+static inline bool kn_put_slice(PyObject *w, PyObject *from, int64_t pos, int64_t n) {
+    return kn_put_raw(w, PyBytes_AS_STRING(from) + pos, n);
+}
+/* Bytes, of which kn_octets has given the size. */
+static inline bool kn_put_octets(PyObject *w, PyObject *value) {
+    return kn_put_raw(w, PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value));
+}
+/* One of Arrow's offsets. */
+static inline bool kn_put_offset(PyObject *w, int64_t value) {
+    int32_t narrow = (int32_t)value;
+    return value > INT32_MAX ? kn_refused() : kn_put_raw(w, (const char *)&narrow, 4);
+}
+static inline bool kn_put_zigzag(PyObject *w, int64_t value) {
+    return kn_put_unsigned(w, ((uint64_t)value << 1) ^ (uint64_t)(value >> 63));
+}
+static inline int64_t kn_zigzag_size(int64_t value) {
+    uint64_t left = ((uint64_t)value << 1) ^ (uint64_t)(value >> 63);
+    int64_t n = 1;
+    while (left >>= 7) n++;
+    return n;
+}
+static inline bool kn_put_writer(PyObject *w, PyObject *other) {
+    return kn_put_raw(w, ((BytesWriterObject *)other)->buf, ((BytesWriterObject *)other)->len);
+}
+/* The size of bytes, -1 of None, and -2 of all else. */
+static inline int64_t kn_octets(PyObject *value) {
+    return PyBytes_CheckExact(value) ? PyBytes_GET_SIZE(value) : value == Py_None ? -1 : -2;
+}
+static bool kn_is_utf8(PyObject *buf, int64_t pos, int64_t n) {
+    const unsigned char *p = KN_DATA(buf) + pos;
+    unsigned char all = 0;
+    for (int64_t i = 0; i < n; i++) all |= p[i];
+    if (all < 128) return true;
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)p, n, NULL);
+    if (text == NULL) PyErr_Clear();
+    Py_XDECREF(text);
+    return text != NULL;
+}
+
+/* Where a slot of a class lies in its objects; CPY_LL_INT_ERROR if it has none of that name. */
+static int64_t kn_slot(PyObject *cls, PyObject *name) {
+    PyObject *found = PyObject_GetAttr(cls, name);
+    int64_t at = CPY_LL_INT_ERROR;
+    if (found != NULL && Py_TYPE(found) == &PyMemberDescr_Type && ((PyDescrObject *)found)->d_type == (PyTypeObject *)cls)
+        at = ((PyMemberDescrObject *)found)->d_member->offset;
+    else
+        kn_refused();
+    Py_XDECREF(found);
+    return at;
+}
+static inline PyObject *kn_new_object(PyObject *cls) { return ((PyTypeObject *)cls)->tp_alloc((PyTypeObject *)cls, 0); }
+/* Of a new object, whose slots are empty. */
+static inline bool kn_set_slot(PyObject *of, int64_t at, PyObject *value) {
+    Py_INCREF(value);
+    *(PyObject **)((char *)of + at) = value;
+    return true;
+}
+/* As kn_list, but with other than decoded objects in it. */
+static inline PyObject *kn_tracked_list(int64_t n) {
+    PyObject *list = PyList_New(n);
+    if (list != NULL) Py_SET_SIZE(list, 0);
+    return list;
+}
+
 /* A version as callers give it; what is no int or does not fit is one that nothing has. */
 static inline int64_t kn_version(PyObject *value) {
     int overflow = 0;
