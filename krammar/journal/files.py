@@ -155,11 +155,13 @@ class FileJournals:
 
     def prune(self, journal: str, before: int) -> int:
         """Delete the fragments that end at ``before`` or earlier, except for the last of the journal.
-        Returns the offset of the first byte that is left."""
-        fragments = _fragments(self._folder(journal))
-        for begin, end in pairwise(fragments):
-            if end <= before:
-                _path(self._folder(journal), begin).unlink(missing_ok=True)
+        Returns the offset of the first byte that is left. Raises UnknownJournalError."""
+        self.spec(journal)
+        folder = self._folder(journal)
+        last = _read_head(folder).fragment
+        for begin, end in pairwise(_fragments(folder)):
+            if end <= before and begin < last:
+                _path(folder, begin).unlink(missing_ok=True)
         return self.offsets(journal)[0]
 
     def _folder(self, journal: str) -> Path:
@@ -343,7 +345,15 @@ class _Writer:
         fcntl.flock(self._head, fcntl.LOCK_EX)
         try:
             head, slot = _parse_head(self._folder, os.pread(self._head, 2 * _SLOT, 0))
-            begin = self._open(head)
+            if not self._open(head):
+                # The head first: a fragment that it does not know would stay if its writer were killed,
+                # and end the one before for readers, wherever the next writer goes on.
+                slot = 1 - slot
+                _write_at(self._head, _slot(head.end, head.end), _SLOT * slot)
+                if self._journals.fsync:
+                    os.fsync(self._head)
+                self._open_fragment(head.end, os.O_CREAT | os.O_TRUNC)
+            begin = self._fragment_begin
             _write_at(self._fragment, data, head.end - begin)
             end = head.end + len(data)
             if self._journals.fsync:
@@ -360,29 +370,24 @@ class _Writer:
         finally:
             fcntl.flock(self._head, fcntl.LOCK_UN)
 
-    def _open(self, head: JournalHead) -> int:
-        """Have the fragment open that ends where the journal does; returns the offset at which it begins."""
+    def _open(self, head: JournalHead) -> bool:
+        """Have the last fragment open, ending where the journal does; whether there is room in it."""
         begin = head.fragment
-        size = -1
         if self._fragment_begin != begin:
             self._open_fragment(begin, os.O_CREAT if head.end == begin else 0)
-        if self._fragment >= 0:
-            size = os.fstat(self._fragment).st_size
+        size = os.fstat(self._fragment).st_size if self._fragment >= 0 else 0
         written = head.end - begin
-        if size > written:
+        if size > written:  # by an append whose writer was killed
             os.ftruncate(self._fragment, written)
         elif size < written:
             log.error(
                 "%s: offsets %d to %d are lost: its last fragment ends before the journal does",
                 self.journal,
-                begin + max(size, 0),
+                begin + size,
                 head.end,
             )
-        if size < written or written >= self._journals.fragment_bytes:
-            begin = head.end
-            # It may be there, of a writer that was killed before it wrote the head.
-            self._open_fragment(begin, os.O_CREAT | os.O_TRUNC)
-        return begin
+            return False
+        return written == 0 or written < self._journals.fragment_bytes
 
     def _open_fragment(self, begin: int, flags: int) -> None:
         if self._fragment >= 0:
@@ -636,7 +641,7 @@ def _parse_head(folder: Path, data: bytes) -> tuple[JournalHead, int]:
             head = JournalHead.decode(part)
         except WireError:
             continue
-        if newest is None or head.end > newest[0].end:
+        if newest is None or (head.end, head.fragment) > (newest[0].end, newest[0].fragment):
             newest = head, slot
     if newest is None:
         raise CorruptJournalError(f"{folder / _HEAD}: neither of its slots is whole")

@@ -20,7 +20,7 @@ Order => not top level, with version field, max version 1
   UUID: uuid
   Customer: string
   Amount: int64
-  Note: nullable-string(null) // v1+
+  Note: nullable-bytes(null) // v1+
 
 // A payment, whose version the framing says.
 Payment => not top level, max version 2
