@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from examples.pipeline.events import WINDOW_MINUTES, Tally
 from examples.pipeline.report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 # Longer than orders are late, as events.LATEST_MS has it.
@@ -99,12 +100,12 @@ def run_stream(spark: SparkSession, job: Job, report: Report, stop_after: int | 
     read = 0
     with _running(job.start(spark)) as query:
         for number, batch in enumerate(_batches(query), 1):
-            read += batch["numInputRows"]
-            watermark = batch.get("eventTime", {}).get("watermark", "")
+            read += batch.numInputRows
+            watermark = batch.eventTime.get("watermark", "")
             report.say(
-                f"batch {batch['batchId']:>3}  {batch['numInputRows']:>8,} orders"
+                f"batch {batch.batchId:>3}  {batch.numInputRows:>8,} orders"
                 f"   watermark {_clock(watermark)}"
-                f"   {batch['durationMs']['triggerExecution'] / 1000:5.1f} s"
+                f"   {batch.durationMs['triggerExecution'] / 1000:5.1f} s"
             )
             if number == stop_after:
                 break
@@ -119,7 +120,7 @@ def _running(query: StreamingQuery) -> Iterator[StreamingQuery]:
         query.stop()
 
 
-def _batches(query: StreamingQuery) -> Iterator[Any]:
+def _batches(query: StreamingQuery) -> Iterator[StreamingQueryProgress]:
     """What the query says of each micro-batch, when it is done."""
     last = -1
     while True:
@@ -127,8 +128,8 @@ def _batches(query: StreamingQuery) -> Iterator[Any]:
         active = query.isActive
         for progress in query.recentProgress:
             # One that had nothing to do says so too, under the number of the next.
-            if progress["batchId"] > last and "addBatch" in progress["durationMs"]:
-                last = progress["batchId"]
+            if progress.batchId > last and "addBatch" in progress.durationMs:
+                last = progress.batchId
                 yield progress
         if not active:
             error = query.exception()
