@@ -19,11 +19,11 @@ HERE = Path(__file__).parent
 CHOSEN = (
     "connect_only.py",
     "test_kafka.py::test_every_codec_null_and_header",
-    "test_kafka.py::test_transactions",
-    "test_kafka.py::test_filters_choose_the_same_rows",
     "test_functions.py::test_there_and_back",
     "test_functions.py::test_malformed_bytes",
     "test_pushdown.py::test_register_turns_it_on",
+    "test_write.py::test_all_columns",
+    "test_write.py::test_from_topic_to_topic",
 )
 
 
