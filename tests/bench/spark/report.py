@@ -1,0 +1,248 @@
+"""Spark's section of docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+from confluent_kafka import libversion
+
+from krammar import __version__
+from tests.bench.report import Target, cpu_model
+from tests.bench.spark.jobs import (
+    CONFLUENT,
+    CONNECTOR,
+    COUNTS,
+    LOGS,
+    LONG,
+    OURS,
+    PARTITIONS,
+    Cost,
+    Topic,
+)
+
+BEGIN = "<!-- spark: written by python -m tests.bench.spark -->"
+END = "<!-- spark: end -->"
+
+_TITLES = {
+    "count": (
+        "Read and count",
+        "`load().count()`: all columns are read, as Spark tells no data source in Python which it needs.",
+    ),
+    "parquet": (
+        "Read into Parquet",
+        "All columns, compressed with snappy as Spark does unless told otherwise.",
+    ),
+    "stream": (
+        "A streaming query",
+        "All of the topic with `Trigger.AvailableNow`, into `noop`; planning and checkpoint included.",
+    ),
+    "last_percent": (
+        "The last percent of a topic",
+        f"Of {LONG:,} records, `where timestamp >= …`, with filters pushed down; the connector pushes none down. Read is what the broker\nread from its logs.",
+    ),
+    "write": ("Write", "From Parquet to a new topic, not compressed."),
+}
+
+
+@dataclass
+class Report:
+    """Costs of one run: a list with one entry a round, by part, topic and contender."""
+
+    missing: list[str]
+    jars: str
+    quick: bool = False
+    costs: dict[str, dict[Topic, dict[str, list[Cost]]]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def add(self, part: str, topic: Topic, contender: str, cost: Cost) -> None:
+        topics = self.costs.setdefault(part, {})
+        topics.setdefault(topic, {}).setdefault(contender, []).append(cost)
+
+    def targets(self) -> list[Target]:
+        return list(self._targets())
+
+    def _targets(self) -> Iterator[Target]:
+        for part, what in (("count", "count"), ("parquet", "into Parquet")):
+            for topic, runs in self.costs.get(part, {}).items():
+                if topic.size != 1000:
+                    continue
+                for ours, whose in ((OURS, ""), (LOGS, " of log folders")):
+                    ratio = _ratio(runs, CONNECTOR, ours)
+                    if ratio is not None:
+                        promise = f"{topic.title}, {what}{whose}: at least as fast as the connector"
+                        yield Target(promise, f"{ratio:.2f} times", ratio >= 1)
+        for topic, runs in self.costs.get("last_percent", {}).items():
+            ratio = _ratio(runs, CONNECTOR, OURS)
+            if topic.size == 1000 and ratio is not None:
+                promise = (
+                    f"{topic.title}, the last percent: at least 10 times as fast as the connector"
+                )
+                yield Target(promise, f"{ratio:.2f} times", ratio >= 10)
+
+    def markdown(self) -> str:
+        return "\n".join([BEGIN, *self._lines(), END]) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        yield "## Spark"
+        yield ""
+        yield "Written by `make bench` (`python -m tests.bench.spark`). One Spark session (`local[2]`, 1 GB for the"
+        yield "driver) and krammar's broker, a process of its own on loopback, share the processors; the topics have"
+        yield f"{PARTITIONS} partitions, {COUNTS[1000]:,} records of 1 kB or {COUNTS[100]:,} of 100 B, in batches of up to 1 MB, half of each"
+        yield "record random. `connector` is Spark's own Kafka connector with its defaults; `confluent-kafka` is"
+        yield "`mapInArrow` over a task for each partition, which consumes it with librdkafka and makes Arrow columns of"
+        yield "the messages. All take turns; a first round of each does not count (three before the first table of all). Figures"
+        yield "are medians, ratios the median of the rounds' ratios: above 1, krammar is faster. CPU is processor time of"
+        yield "the JVM and Python's workers together."
+        yield ""
+        yield f"{datetime.date.today()}, {platform.python_implementation()} {platform.python_version()},"
+        yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores."
+        yield (
+            f"krammar {__version__}, PySpark {version('pyspark')}, pyarrow {version('pyarrow')},"
+            f" {self._connector()}"
+        )
+        yield f"confluent-kafka {version('confluent-kafka')} with librdkafka {libversion()[0]}."
+        yield from self.missing
+        if self.quick:
+            yield ""
+            yield "**A quick run: few rounds, a tenth of the records, figures for orientation only.**"
+        targets = self.targets()
+        if targets:
+            rows = [(t.promise, t.measured, "met" if t.met else "**missed**") for t in targets]
+            yield from _section("Aims", "", ("Aim", "Measured", ""), rows, left=3)
+        for part, (title, note) in _TITLES.items():
+            if part in self.costs:
+                table = self._percent_table if part == "last_percent" else self._table
+                yield from table(title, note, self.costs[part])
+        if self.errors:
+            yield ""
+            yield "### What did not run"
+            yield ""
+            yield from (f"- {error}" for error in self.errors)
+
+    def _connector(self) -> str:
+        found = re.search(r"spark-sql-kafka-0-10_2\.13-([^/:]+)\.jar", self.jars)
+        return f"the connector {found[1]}," if found else "no connector,"
+
+    def _table(
+        self, title: str, note: str, costs: dict[Topic, dict[str, list[Cost]]]
+    ) -> Iterator[str]:
+        names = _names(costs)
+        ours = [name for name in names if name in (OURS, LOGS)]
+        peers = [name for name in names if name in (CONNECTOR, CONFLUENT)]
+        head = [
+            "Records",
+            *(f"{name} MB/s" for name in names),
+            *(f"{OURS} rows/s" for _ in (1,)),
+            *(
+                f"{mine} ÷ {peer}"
+                for mine in ours
+                for peer in peers
+                if (mine, peer) != (LOGS, CONFLUENT)
+            ),
+            *(f"{name} CPU s" for name in names),
+        ]
+        rows = []
+        for topic, runs in costs.items():
+            clock = {name: _median(runs.get(name, []), lambda cost: cost.clock) for name in names}
+            rows.append(
+                (
+                    topic.title,
+                    *(_figure(topic.bytes / 1e6, clock[name], ",.0f") for name in names),
+                    _figure(topic.records, clock.get(OURS), ",.0f"),
+                    *(
+                        _times(_ratio(runs, peer, mine))
+                        for mine in ours
+                        for peer in peers
+                        if (mine, peer) != (LOGS, CONFLUENT)
+                    ),
+                    *(
+                        f"{_median(runs.get(name, []), lambda cost: cost.spark) or 0:.2f}"
+                        for name in names
+                    ),
+                )
+            )
+        yield from _section(title, note, head, rows)
+
+    def _percent_table(
+        self, title: str, note: str, costs: dict[Topic, dict[str, list[Cost]]]
+    ) -> Iterator[str]:
+        names = _names(costs)
+        head = [
+            "Records",
+            *(f"{name} ms" for name in names),
+            *(f"÷ {name}" for name in names if name != OURS),
+            *(f"{name} read MB" for name in names),
+        ]
+        rows = []
+        for topic, runs in costs.items():
+            clock = [_median(runs.get(name, []), lambda cost: cost.clock) for name in names]
+            size = [_median(runs.get(name, []), lambda cost: cost.fetched) for name in names]
+            rows.append(
+                (
+                    topic.title,
+                    *("" if found is None else f"{found * 1000:,.0f}" for found in clock),
+                    *(_times(_ratio(runs, name, OURS)) for name in names if name != OURS),
+                    *("" if found is None else f"{found / 1e6:,.1f}" for found in size),
+                )
+            )
+        yield from _section(title, note, head, rows)
+
+
+def _names(costs: dict[Topic, dict[str, list[Cost]]]) -> list[str]:
+    found = {name for runs in costs.values() for name in runs}
+    return [name for name in (OURS, CONNECTOR, CONFLUENT, LOGS) if name in found]
+
+
+def _median(costs: Sequence[Cost], figure: Callable[[Cost], float]) -> float | None:
+    return median(map(figure, costs)) if costs else None
+
+
+def _ratio(runs: dict[str, list[Cost]], theirs: str, ours: str) -> float | None:
+    """How often our time is in theirs."""
+    pairs = list(zip(runs.get(theirs, []), runs.get(ours, []), strict=False))
+    return median(one.clock / other.clock for one, other in pairs) if pairs else None
+
+
+def _figure(amount: float, seconds: float | None, style: str) -> str:
+    return format(amount / seconds, style) if seconds else ""
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
+def _section(
+    title: str, note: str, head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
+) -> Iterator[str]:
+    rule = ["---" if column < left else "---:" for column in range(len(head))]
+    yield from ("", f"### {title}", "")
+    if note:
+        yield from (note, "")
+    yield from (f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+
+def write(page: Path, section: str) -> None:
+    """Put the section into a page, in the place of the last one, else at its end."""
+    text = page.read_text(encoding="utf-8") if page.exists() else "# Benchmarks\n"
+    page.write_text(keep(text, section), encoding="utf-8")
+
+
+def keep(text: str, section: str) -> str:
+    before, begin, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END) if begin else ("", "", "")
+    return before.rstrip("\n") + "\n\n" + section + after.lstrip("\n")
+
+
+def section_of(text: str) -> str:
+    """Spark's section of a page, or nothing."""
+    _, begin, rest = text.partition(BEGIN)
+    inside, end, _ = rest.partition(END)
+    return f"{begin}{inside}{end}\n" if begin and end else ""
