@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from base64 import b64encode
 from collections.abc import Callable
 from functools import cache
 from struct import Struct as Format
 from struct import error as FormatError
 from typing import Any
+from uuid import UUID
 
 from krammar.journal.errors import (
     ContentTypeError,
@@ -26,6 +28,7 @@ from krammar.journal.errors import (
 )
 from krammar.wire.errors import WireError
 from krammar.wire.message import Codec, Struct, VersionedCodec
+from krammar.wire.primitives import FAILURES
 
 FIXED_CONTENT_TYPE = "application/x-krammar-fixed"
 JSON_CONTENT_TYPE = "application/x-ndjson"
@@ -95,18 +98,20 @@ class FixedFraming(Framing):
         self.version = version
         self.max_length = max_length
         self._readers: dict[type[Any], Callable[[bytes], Any]] = {}
+        self._encoders: dict[type[Any], Callable[[Any], bytes]] = {}
 
     @property
     def content_type(self) -> str:
         return FIXED_CONTENT_TYPE + ("" if self.version is None else f"; version={self.version}")
 
     def marshal(self, message: Any) -> bytes:
+        cls = message.__class__
         try:
-            if isinstance(message, Codec) and not isinstance(message, VersionedCodec):
-                version = message.max_version if self.version is None else self.version
-                payload = message.encode(version)
-            else:
-                payload = message.encode()
+            encode = self._encoders[cls]
+        except KeyError:
+            encode = self._encoders[cls] = self._encoder(cls)
+        try:
+            payload = encode(message)
         except (WireError, AttributeError, TypeError) as error:
             raise _cannot_marshal(message, error) from error
         if len(payload) > self.max_length:
@@ -114,6 +119,30 @@ class FixedFraming(Framing):
                 f"{type(message).__name__}: {len(payload)} bytes are over the limit of {self.max_length}"
             )
         return _pack_header(MAGIC_WORD, len(payload)) + payload
+
+    def _encoder(self, cls: type[Any]) -> Callable[[Any], bytes]:
+        """What makes a payload of a message."""
+        if not hasattr(cls, "_decoders"):
+            return lambda message: message.encode()
+        versioned = hasattr(cls, "_version_field")
+        fixed = cls.max_version if self.version is None else self.version
+        field = getattr(cls, "_version_field", "")
+        table = cls._encoders
+        pure = cls.encode is (VersionedCodec if versioned else Codec).encode
+
+        def encode(message: Any) -> bytes:
+            # By the codec itself: the methods around it take as long as it does (a message of five
+            # fields: 0.5 µs instead of 0.8). They are asked for all that is out of the ordinary.
+            if pure:
+                try:
+                    parts: list[bytes] = []
+                    table[getattr(message, field) if versioned else fixed](message, parts)
+                    return b"".join(parts)
+                except FAILURES:
+                    pass
+            return message.encode() if versioned else message.encode(fixed)  # type: ignore[no-any-return]
+
+        return encode
 
     def unpack(self, data: bytes | bytearray, begin: int = 0) -> int:
         size = len(data)
@@ -161,14 +190,26 @@ class FixedFraming(Framing):
 
     def _reader(self, cls: type[Any]) -> Callable[[bytes], Any]:
         """What makes a message of a whole frame."""
-        if issubclass(cls, Codec):
-            decode_from = cls.decode_from
-            own = issubclass(cls, VersionedCodec)
+        if hasattr(cls, "_decoders"):
+            versioned = hasattr(cls, "_version_field")
             version = cls.max_version if self.version is None else self.version
+            decoders = cls._decoders
+            decode_from = cls.decode_from
 
             def read(frame: bytes) -> Any:
-                # In place: a frame is not copied to get at its payload.
-                message, end = decode_from(frame, 8) if own else decode_from(frame, 8, version)  # type: ignore[call-arg]
+                # In place: a frame is not copied to get at its payload. By the codec itself, as in
+                # _encoder: 0.9 µs instead of 1.5.
+                try:
+                    at = frame[8] << 8 | frame[9] if versioned else version
+                    message, end = decoders[at](frame, 8)
+                    if end == len(frame):
+                        return message
+                except FAILURES:
+                    pass
+                # What is wrong, or a version that is not in the table and yet read.
+                message, end = (
+                    decode_from(frame, 8) if versioned else decode_from(frame, 8, version)
+                )
                 if end != len(frame):
                     raise FrameError(f"{cls.__name__}: {len(frame) - end} bytes are left over")
                 return message
@@ -208,7 +249,7 @@ class JSONFraming(Framing):
 
     def marshal(self, message: Any) -> bytes:
         try:
-            return _to_json(message.to_dict()).encode() + b"\n"
+            return _to_json(_plain(message)).encode() + b"\n"
         except (WireError, AttributeError, TypeError, ValueError) as error:
             raise _cannot_marshal(message, error) from error
 
@@ -244,8 +285,24 @@ class JSONFraming(Framing):
         return "JSONFraming()"
 
 
+def _plain(value: Any) -> Any:
+    """What JSON is made of for a value that is none itself. Of a generated struct it is its fields, for which
+    the encoder asks in turn where they are none: 3 µs for a message of five fields, 5.5 by way of
+    to_dict, which looks at all of them."""
+    cls = value.__class__
+    if cls is UUID:
+        return str(value)
+    if cls is bytes or cls is bytearray or cls is memoryview:
+        return b64encode(value).decode()
+    if getattr(value, "_unknown_tags", value) is None:
+        return {name: getattr(value, name) for name in cls._fields}
+    return value.to_dict()
+
+
 # Calling a prepared encoder or decoder spares what json.dumps and json.loads do about their options.
-_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_to_json = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+).encode
 _from_json = json.JSONDecoder().decode
 
 FIXED = FixedFraming()

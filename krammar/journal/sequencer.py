@@ -58,7 +58,8 @@ class ProducerState(NamedTuple):
 class _Producer:
     """A producer in a journal. ``held`` are the messages of its open sequence that are in the ring buffer, a
     new deque for each sequence; ``latest`` is the largest clock since the last acknowledgement, as far as
-    is known: not if the sequence was ``restored``. ``seen`` is the clock by which its age is told."""
+    is known: not if the sequence was ``restored``. ``seen`` is the clock by which its age is told.
+    """
 
     __slots__ = ("begin", "held", "last_ack", "latest", "node", "restored", "seen")
 

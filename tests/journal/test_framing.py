@@ -9,6 +9,13 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kafka_wire import (
+    ErrorCode,
+    MetadataResponse,
+    MetadataResponseTopic,
+    MetadataResponseTopicPartition,
+    ProduceRequestTopicDataPartitionData,
+)
 
 from krammar.journal import (
     FIXED_CONTENT_TYPE,
@@ -212,6 +219,27 @@ def test_a_json_frame_by_hand(shop: Any) -> None:
     assert JSON.unmarshal(line, shop.Payment) == payment
     assert JSON.unmarshal(line[:-1], shop.Payment) == payment
     assert json.loads(line) == payment.to_dict()
+
+
+def test_json_is_that_of_to_dict() -> None:
+    """Structs in structs, in arrays, null, enums, unknown tags, bytes of any kind."""
+    topic = MetadataResponseTopic(
+        error_code=ErrorCode.NOT_COORDINATOR,
+        name="ä",
+        topic_id=SOME,
+        partitions=[
+            MetadataResponseTopicPartition(partition_index=n, replica_nodes=[1, n]) for n in (2, 3)
+        ],
+    )
+    topic.unknown_tags[5] = b"x"
+    for value in (
+        MetadataResponse(topics=[topic], cluster_id=None),
+        ProduceRequestTopicDataPartitionData(records=b"abc"),
+        ProduceRequestTopicDataPartitionData(records=bytearray(b"\xff")),
+    ):
+        line = JSON.marshal(value)
+        assert json.loads(line) == value.to_dict()
+        assert JSON.unmarshal(line, type(value)) == value
 
 
 def test_lines_one_behind_the_other(shop: Any) -> None:

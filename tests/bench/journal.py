@@ -1,0 +1,330 @@
+"""Measure krammar.journal: framings, sequencing, and journals in files.
+
+    python -m tests.bench.journal            everything; writes its section of docs/benchmarks.md
+    python -m tests.bench.journal --quick    few messages and rounds
+
+Every figure is the median of its rounds, by the processor's time of this process, with garbage
+collection on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import os
+import platform
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+from krammar.journal import (
+    Clock,
+    Envelope,
+    FileJournals,
+    Flags,
+    Framing,
+    JournalSpec,
+    MustStartReplayError,
+    ProducerID,
+    Publisher,
+    ReadCommittedIter,
+    ReadUncommittedIter,
+    Sequencer,
+    append_intents,
+    build_uuid,
+    framing_by_content_type,
+)
+from tests.bench.report import cpu_model
+from tests.journal.conftest import generate
+
+BEGIN = "<!-- journal: written by python -m tests.bench.journal -->"
+END = "<!-- journal: end -->"
+_PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+
+_DEFINITIONS = """\
+Order => not top level, with version field, max version 0
+  Version: int16
+  UUID: uuid
+  Customer: string
+  Amount: int64
+  Note: nullable-bytes
+"""
+_FRAMINGS = {"fixed": "application/x-krammar-fixed", "JSON": "application/x-ndjson"}
+_TRANSACTION = 10
+
+
+class Bench:
+    """One run. Tables are rows of cells, figures in messages a second."""
+
+    def __init__(self, order: type[Any], folder: Path, *, messages: int, rounds: int) -> None:
+        self.order = order
+        self.folder = folder
+        self.messages = messages
+        self.rounds = rounds
+
+    def rate(self, run: Callable[[], int]) -> float:
+        """Messages a second; ``run`` returns how many there were."""
+        rates = []
+        for _ in range(self.rounds):
+            began = process_time()
+            count = run()
+            rates.append(count / (process_time() - began))
+        return median(rates)
+
+    # Framings.
+
+    def framings(self) -> Iterator[tuple[str, ...]]:
+        for size in (0, 1000):
+            for name, content_type in _FRAMINGS.items():
+                framing = framing_by_content_type(content_type)
+                uuid = build_uuid(ProducerID.random(), Clock().tick(), Flags.OUTSIDE_TXN)
+                note = bytes(range(256)) * 4
+                message = self.order(
+                    uuid=uuid, customer="customer-12345", amount=4200, note=note[:size] or None
+                )
+                count = self.messages // 4
+                data = framing.marshal(message) * count
+
+                def marshal(framing: Framing = framing, message: Any = message) -> int:
+                    for _ in repeat(None, self.messages // 4):
+                        framing.marshal(message)
+                    return self.messages // 4
+
+                def unpack(framing: Framing = framing, data: bytes = data) -> int:
+                    begin = found = 0
+                    while (end := framing.unpack(data, begin)) > begin:
+                        begin = end
+                        found += 1
+                    return found
+
+                def read(framing: Framing = framing, data: bytes = data) -> int:
+                    begin = found = 0
+                    while (end := framing.unpack(data, begin)) > begin:
+                        framing.unmarshal(data[begin:end], self.order)
+                        begin = end
+                        found += 1
+                    return found
+
+                yield (
+                    f"{name}, {len(data) // count:,} bytes a frame",
+                    *(_thousands(self.rate(run)) for run in (marshal, unpack, read)),
+                )
+                say(f"framing {name} {size}")
+
+    # Sequencing.
+
+    def stream(self, producers: int, transaction: int = _TRANSACTION) -> list[Envelope]:
+        """A journal in memory: transactions of producers, interleaved message by message."""
+        chance = random.Random(1)
+        ids = [ProducerID.random() for _ in range(producers)]
+        pending = [0] * producers
+        clock = Clock()
+        envelopes = []
+        for offset in range(self.messages):
+            number = chance.randrange(producers)
+            if pending[number] == transaction:
+                pending[number] = 0
+                flags = Flags.ACK_TXN
+            else:
+                pending[number] += 1
+                flags = Flags.CONTINUE_TXN
+            message = self.order(uuid=build_uuid(ids[number], clock.tick(), flags))
+            envelopes.append(Envelope("orders/0", offset, offset + 1, message))
+        return envelopes
+
+    def sequence(self, envelopes: list[Envelope], buffer: int) -> tuple[int, int]:
+        """Sequence all; how many came out, and how many had to be read again."""
+        sequencer = Sequencer((), buffer)
+        queue, take = sequencer.queue_uncommitted, sequencer.deque_committed
+        came = again = 0
+        for envelope in envelopes:
+            queue(envelope)
+            while True:
+                try:
+                    while take() is not None:
+                        came += 1
+                    break
+                except MustStartReplayError:
+                    begin, end = sequencer.replay_range()
+                    again += end - begin
+                    sequencer.start_replay(envelopes[begin:end])
+        return came, again
+
+    def producers(self) -> Iterator[tuple[str, ...]]:
+        for producers in (1, 10, 100, 1_000, 10_000):
+            envelopes = self.stream(producers)
+            came, again = self.sequence(envelopes, self.messages)
+            rate = self.rate(lambda e=envelopes: len(e) * bool(self.sequence(e, self.messages)))  # type: ignore[misc]
+            assert not again
+            yield f"{producers:,}", f"{came:,}", _thousands(rate)
+            say(f"{producers} producers: {rate:,.0f}")
+
+    def outside(self) -> float:
+        """Messages outside of transactions, of ten producers."""
+        ids = [ProducerID.random() for _ in range(10)]
+        clock = Clock()
+        envelopes = [
+            Envelope("o", n, n + 1, self.order(uuid=build_uuid(ids[n % 10], clock.tick(), 0)))
+            for n in range(self.messages)
+        ]
+        return self.rate(lambda: self.sequence(envelopes, 1)[0])
+
+    def buffers(self) -> Iterator[tuple[str, ...]]:
+        envelopes = self.stream(100)
+        for buffer in (10, 100, 500, 1_000, 2_000, 10_000, 100_000):
+            _, again = self.sequence(envelopes, buffer)
+            rate = self.rate(lambda b=buffer: len(envelopes) * bool(self.sequence(envelopes, b)))  # type: ignore[misc]
+            yield f"{buffer:,}", f"{again / len(envelopes):.1f}", _thousands(rate)
+            say(f"buffer of {buffer}: {rate:,.0f}")
+
+    # Files.
+
+    def files(self) -> Iterator[tuple[str, ...]]:
+        for name, content_type in _FRAMINGS.items():
+            with FileJournals(self.folder / name) as journals:
+                journals.create(JournalSpec("x", content_type))
+                yield name, *(_thousands(self.rate(run)) for run in self._uses(journals))
+            say(f"files, {name}")
+
+    def _uses(self, journals: FileJournals) -> Iterator[Callable[[], int]]:
+        """Publish transactions, publish and wait, and read what the first has published in two ways."""
+        count = self.messages // 4
+        message = self.order(customer="customer-12345", amount=4200)
+        target = "x", journals.spec("x").framing
+        publisher = Publisher(journals)
+
+        def mapping(_: Any) -> tuple[str, Framing]:
+            return target
+
+        def publish() -> int:
+            for number in range(1, count + 1):
+                publisher.publish_uncommitted(mapping, message)
+                if number % 1000 == 0 or number == count:
+                    append_intents(journals, publisher.build_ack_intents())
+            return count
+
+        yield publish
+        end = journals.offsets("x")[1] // self.rounds
+
+        def wait() -> int:
+            for _ in range(count // 10):
+                publisher.publish_committed(mapping, message).result()
+            return count // 10
+
+        yield wait
+        for kind in (ReadUncommittedIter, ReadCommittedIter):
+            yield lambda kind=kind: sum(1 for _ in kind(journals.reader("x", 0, end), self.order))  # type: ignore[misc]
+
+    # The report.
+
+    def markdown(self) -> str:
+        return "\n".join([BEGIN, *self._lines(), END]) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        yield "## Journals"
+        yield ""
+        yield "Written by `make bench` (`python -m tests.bench.journal`). One process and one thread; every figure"
+        yield f"is the median of {self.rounds} rounds, by the processor's time, with garbage collection on. Figures"
+        yield "are thousands of messages a second."
+        yield ""
+        yield f"{datetime.date.today()}, {platform.python_implementation()} {platform.python_version()},"
+        yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores."
+        yield from _table(
+            "Framings",
+            "A generated message with version, UUID, a string, an int64 and bytes. *Marshal* makes a frame of it,\n"
+            "*unpack* finds the frames' ends, *read* makes messages of the frames too.",
+            ("Framing", "marshal", "unpack", "read"),
+            list(self.framings()),
+        )
+        yield from _table(
+            "Sequencing, by the number of producers",
+            f"{self.messages:,} messages in transactions of {_TRANSACTION} and their acknowledgements, interleaved at\n"
+            "random; the ring buffer has room for all. They are queued, and those that are committed dequeued.\n"
+            f"Outside of transactions: {_thousands(self.outside())}.",
+            ("Producers", "committed", "messages"),
+            list(self.producers()),
+        )
+        yield from _table(
+            "Sequencing, by the size of the ring buffer",
+            f"The same with 100 producers, which have about {100 * _TRANSACTION // 2} messages open at any time and about\n"
+            f"{100 * _TRANSACTION:,} between the beginning of a transaction and its end. Messages that have left the buffer are\n"
+            "read again, from memory; how many for each message is in the second column.",
+            ("Buffer", "read again", "messages"),
+            list(self.buffers()),
+        )
+        yield from _table(
+            "Journals in files",
+            "*Publish* is in transactions of 1,000, *publish and wait* message by message, without fsync.\n"
+            "*Uncommitted* and *committed* are the two iterators, over what the first has written.",
+            ("Framing", "publish", "publish and wait", "uncommitted", "committed"),
+            list(self.files()),
+        )
+
+
+def _thousands(rate: float) -> str:
+    return f"{rate / 1000:,.0f}"
+
+
+def _table(
+    title: str, note: str, head: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Iterator[str]:
+    rule = ["---", *("---:" for _ in head[1:])]
+    yield from ("", f"### {title}", "", note, "")
+    yield from (f"| {' | '.join(row)} |" for row in (head, rule, *rows))
+
+
+def keep(text: str, section: str) -> str:
+    """A page with this section, in the place of the last one, else at its end."""
+    before, begin, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END) if begin else ("", "", "")
+    return before.rstrip("\n") + "\n\n" + section + after.lstrip("\n")
+
+
+def section_of(text: str) -> str:
+    """This section of a page, or nothing."""
+    _, begin, rest = text.partition(BEGIN)
+    inside, end, _ = rest.partition(END)
+    return f"{begin}{inside}{end}\n" if begin and end else ""
+
+
+def say(what: str) -> None:
+    print(what, file=sys.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.journal",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="few messages and rounds")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where the report is written")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="krammar-bench-") as folder:
+        sys.path.insert(0, str(generate(Path(folder), "journal_bench", _DEFINITIONS)))
+        order = importlib.import_module("journal_bench").Order
+        bench = Bench(
+            order,
+            Path(folder) / "journals",
+            messages=20_000 if options.quick else 100_000,
+            rounds=3 if options.quick else 5,
+        )
+        section = bench.markdown()
+    output = options.output or (None if options.quick else _PAGE)
+    if output is None:
+        print(section)
+    else:
+        text = output.read_text(encoding="utf-8") if output.exists() else "# Benchmarks\n"
+        output.write_text(keep(text, section), encoding="utf-8")
+        print(f"written to {output}")
+
+
+if __name__ == "__main__":
+    main()
