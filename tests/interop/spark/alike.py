@@ -23,6 +23,11 @@ OURS = "krammar"
 THEIRS = "kafka"
 ORDER = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 
+# Options of ours for what the connector has not: journals.
+JOURNALS = (
+    *("delivery", "intents", "writeId", "message", "journalsPerTopic", "contentType", "splitBytes"),
+)
+
 
 class Expected(Enum):
     """What is to come of a case."""

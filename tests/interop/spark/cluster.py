@@ -13,6 +13,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
+from tests.broker.certificates import Authority
 from tests.interop.apache import ApacheKafka, tool
 from tests.interop.content import WAIT, admin
 from tests.interop.processes import free_port
@@ -29,6 +30,9 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # Addresses of the listeners that want a login.
+        self.secured: list[str] = []
+        self.authority: Path | None = None
         self.brokers = {
             node: ApacheKafka(folder / f"node-{node}", standalone=False, jvm=_JVM) for node in NODES
         }
@@ -68,22 +72,30 @@ class Cluster:
     def admin(self) -> AdminClient:
         return admin(self.bootstrap)
 
-    def secure(self, listeners: Mapping[str, str], **properties: str) -> dict[int, dict[str, int]]:
-        """More listeners, name to protocol, on all nodes; the ports by node and name. Before the start;
-        underscores in the names of properties stand for dots."""
-        ports = {node: {name: free_port() for name in listeners} for node in NODES}
-        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **listeners}
-        for node, broker in self.brokers.items():
-            named = {"PLAINTEXT": broker.port, "CONTROLLER": broker.controller_port, **ports[node]}
+    def secure(self, authority: Authority) -> None:
+        """One more listener on all nodes, with TLS and a login by SCRAM. Before the start."""
+        self.authority = authority.certificate
+        pair = authority.issue("cluster")
+        for broker in self.brokers.values():
+            named = {
+                "PLAINTEXT": broker.port,
+                "CONTROLLER": broker.controller_port,
+                "SASL_SSL": free_port(),
+            }
+            self.secured.append(f"127.0.0.1:{named['SASL_SSL']}")
+            module = "org.apache.kafka.common.security.scram.ScramLoginModule"
             broker.properties |= {
                 "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in named.items()),
                 "listener.security.protocol.map": ",".join(
-                    f"{name}:{protocol}" for name, protocol in protocols.items()
+                    f"{name}:{'PLAINTEXT' if name == 'CONTROLLER' else name}" for name in named
                 ),
                 "inter.broker.listener.name": "PLAINTEXT",
-                **{name.replace("_", "."): value for name, value in properties.items()},
+                "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+                "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{module} required;",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(pair.store),
+                "connection.failed.authentication.delay.ms": "20",
             }
-        return ports
 
     def __enter__(self) -> Self:
         try:

@@ -4,12 +4,14 @@ that Spark itself has for Kafka."""
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.broker.certificates import Authority
 from tests.interop import content
 from tests.interop.apache import class_path
 from tests.interop.processes import Unavailable
@@ -21,8 +23,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def cluster(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster")) as running:
-        yield running
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    if shutil.which("openssl") is not None:
+        cluster.secure(Authority(tmp_path_factory.mktemp("certificates")))
+    with cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

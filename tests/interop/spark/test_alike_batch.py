@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from krammar.spark.options import TABLE
 from tests.interop import content
 from tests.interop.spark.alike import (
+    JOURNALS,
     OURS,
     THEIRS,
     Case,
@@ -284,6 +285,11 @@ CASES: dict[str, list[Case]] = {
             ("kafka.value.serializer", "x.Y", "is not supported"),
             ("kafka.transactional.id", "mine", "is not supported"),
         )
+    },
+    **{
+        name.lower(): [Case({**PLAIN, name: "1"}, WE_REFUSE, _OWN, f"{name!r}")]
+        for name in JOURNALS
+        if name.lower() in TABLE
     },
     # The connector takes what it does not know for nothing.
     "source": [Case({**PLAIN, "source": "kafka"})],

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.interop import content
 from tests.interop.spark.alike import OURS, load
@@ -117,3 +118,45 @@ def test_a_batch_goes_on(spark: SparkSession, cluster: Cluster, topics: str) -> 
         gate.open()
         check(query.result())
     cluster.start(other)
+
+
+def test_a_stream_from_topic_to_topic_goes_on(
+    spark: SparkSession, cluster: Cluster, topics: str, tmp_path: Path
+) -> None:
+    """Before each micro-batch something happens to the brokers. Records are written once too, since no
+    task fails."""
+    target = "copied"
+    cluster.create(target, 6)
+    gone = leader(cluster, STEADY, 0)
+    other = next(node for node in cluster.brokers if node != gone)
+    happenings: list[Callable[[], None]] = [
+        lambda: cluster.kill(gone),
+        lambda: cluster.start(gone),
+        lambda: cluster.stop(other),
+        lambda: cluster.start(other),
+        lambda: cluster.reassign(STEADY, {0: [other, gone], 1: [gone]}),
+    ]
+
+    def copy(frame: DataFrame, number: int) -> None:
+        if number < len(happenings):
+            happenings[number]()
+        rows = frame.select("key", "value", "partition")
+        options = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": target}
+        rows.write.format(OURS).options(**options).mode("append").save()
+
+    options = reader_options(cluster, STEADY)
+    query = (
+        spark.readStream.format(OURS)
+        .options(**options, startingOffsets="earliest", maxOffsetsPerTrigger="10000")
+        .load()
+        .writeStream.foreachBatch(copy)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(2 * int(PATIENCE)), "the query does not end"
+    finally:
+        query.stop()
+    found = load(spark, OURS, reader_options(cluster, target)).toArrow()
+    check(found, {target: COUNTS[STEADY]})
