@@ -146,6 +146,11 @@ def test_missing_folders(folder: Folder, tmp_path: Path) -> None:
     ):
         with pytest.raises(SparkSourceError, match=message):
             partitions(*paths)
+    # What is not asked for may be there twice, as in the folders of several brokers.
+    both = [folder.path, folder.path / "codec-none-0"]
+    assert partitions(*both, subscribe="sizes")
+    with pytest.raises(SparkSourceError, match="codec-none-0 is in"):
+        partitions(*both, assign='{"codec-none": [0]}')
     without = KrammarDataSource({"source": "logs"})
     with pytest.raises(OptionError, match="'path': is needed"):
         without.reader(without.schema()).partitions()

@@ -59,6 +59,11 @@ def reader_of(options: Options, schema: StructType) -> KafkaStreamReader:
             raise OptionError(name, "needs PySpark 4.2 or later")
     if options.given("maxTriggerDelay") and not options.given("minOffsetsPerTrigger"):
         raise OptionError("maxTriggerDelay", "has no meaning without minOffsetsPerTrigger")
+    most, least = options["maxOffsetsPerTrigger"], options["minOffsetsPerTrigger"]
+    if most is not None and least is not None and least > most:
+        raise OptionError(
+            "minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger={most}"
+        )
     if _HAS_LIMITS:
         return LimitedStreamReader(options, schema)
     return PlainStreamReader(options, schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from krammar.spark.errors import MissingDataError
 from krammar.spark.offsets import TopicPartition
@@ -21,12 +21,14 @@ class PartitionFolder:
     """A partition's folder.
 
     ``start_offset``  the first offset that counts: records before it were deleted (DeleteRecords)
+    ``others``        paths of more folders of the same partition, as other brokers have them
     """
 
     topic: str
     partition: int
     path: str
     start_offset: int = 0
+    others: tuple[str, ...] = ()
 
     @property
     def key(self) -> TopicPartition:
@@ -45,8 +47,7 @@ class PartitionFolder:
 def find_partitions(paths: Sequence[str]) -> dict[TopicPartition, PartitionFolder]:
     """The partitions in log dirs; a path may be a partition's folder too.
 
-    Raises MissingDataError for a path that is not there or holds no partition, and for a partition
-    that is there twice.
+    Raises MissingDataError for a path that is not there or holds no partition.
     """
     found: dict[TopicPartition, PartitionFolder] = {}
     for path in paths:
@@ -56,10 +57,18 @@ def find_partitions(paths: Sequence[str]) -> dict[TopicPartition, PartitionFolde
         for folder in folders:
             other = found.setdefault(folder.key, folder)
             if other is not folder:
-                raise MissingDataError(
-                    f"{folder.topic}-{folder.partition} is in {other.path} and in {folder.path}"
-                )
+                found[folder.key] = replace(other, others=(*other.others, folder.path))
     return found
+
+
+def check_once(folders: Iterable[PartitionFolder]) -> None:
+    """Raises MissingDataError for a partition that has several folders: which of these replicas is right
+    is not known to them."""
+    for folder in folders:
+        if folder.others:
+            raise MissingDataError(
+                f"{folder.topic}-{folder.partition} is in {folder.path} and in {folder.others[0]}"
+            )
 
 
 def _partitions_in(path: str) -> Iterable[PartitionFolder]:

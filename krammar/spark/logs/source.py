@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from krammar.spark.errors import OptionError
-from krammar.spark.logs.folders import find_partitions
+from krammar.spark.logs.folders import check_once, find_partitions
 from krammar.spark.logs.plan import Task, plan, select
 from krammar.spark.logs.read import read_task
 from krammar.spark.options import Options
@@ -53,6 +53,7 @@ class LogReader(FilteringReader):
     def partitions(self) -> list[LogPartition]:
         """Raises OptionError, MissingDataError and DataLossError."""
         folders = select(self.options, find_partitions(paths_of(self.options)))
+        check_once(folders)
         return [LogPartition(task) for task in plan(self.options, folders, self.wanted)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
