@@ -24,7 +24,7 @@ from krammar.journal.uuids import ProducerID, get_clock
 log = logging.getLogger("krammar.journal")
 
 # Parts of a UUID's number; see uuids.py. They are taken apart in line: calls of get_clock, get_flags and
-# get_producer_id take 1.2 µs a message, all that is done here 0.5 µs.
+# get_producer_id take 4 µs a message, all that is done here 0.65 µs.
 _FIXED = 1 << 76 | 1 << 63
 _FIXED_MASK = 0xF << 76 | 0b11 << 62
 _NODE = (1 << 48) - 1
@@ -168,7 +168,7 @@ class Sequencer:
                     # last acknowledgement, which may be none at all.
                     p.seen = newest
 
-    # Hot: 0.45 µs for a message that is kept, with its share of ring buffer and acknowledgement.
+    # Hot: 0.65 µs for a message that is kept, with handing it out.
     def queue_uncommitted(self, envelope: Envelope) -> None:
         """Take a message in. Raises SequencerError while there are messages to be handed out."""
         if self._ready or self._replay is not None:

@@ -313,7 +313,7 @@ def main() -> None:
         bench = Bench(
             order,
             Path(folder) / "journals",
-            messages=20_000 if options.quick else 100_000,
+            messages=20_000 if options.quick else 200_000,
             rounds=3 if options.quick else 5,
         )
         section = bench.markdown()
