@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from io import TextIOWrapper
 from typing import NoReturn
 
 from examples.pipeline.checks import Missing, check_java, check_packages
@@ -17,6 +18,9 @@ ORDERS = 200_000
 def main() -> int:
     arguments = parse()
     places = Places()
+    # Not every terminal has a euro sign.
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     # As Ctrl-C does: what was begun is ended.
     signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -73,6 +77,8 @@ def explain(error: Exception, places: Places) -> str:
     if isinstance(error, PySparkException | SparkFailed):
         more = f"\n\nThere may be more in {shown(places.log)}." if places.log.exists() else ""
         return f"Spark: {error}{more}"
+    if isinstance(error, TimeoutError):
+        return f"This took too long: {error}"
     if isinstance(error, PermissionError):
         return f"{error.filename}: {error.strerror}"
     return ""

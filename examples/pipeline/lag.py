@@ -1,4 +1,4 @@
-"""How far consumer groups lag behind, of ``__consumer_offsets`` alone: no group is asked for anything."""
+"""How far consumer groups lag behind, from ``__consumer_offsets`` alone: no group is asked anything."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def committed_offsets(spark: SparkSession, bootstrap: str) -> DataFrame:
 def lag(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
     """A row a group and partition: ``group``, ``partition``, ``committed``, ``end``, ``lag`` in records,
     and ``waiting_since`` in milliseconds since 1970, as GroupLag has it. A partition that a group has
-    not committed counts whole, from offset 0."""
+    not committed counts whole, from offset 0. Offsets are taken for records: the topic should have no
+    gaps, as compaction and transactions leave them."""
     records = (
         spark.read.format("krammar")
         .option("kafka.bootstrap.servers", bootstrap)

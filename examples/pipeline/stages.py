@@ -1,11 +1,11 @@
 """The demo from its beginning to its end.
 
-1. a package of a shop's own messages is generated of its definition
+1. a package of a shop's own messages is generated from its definition
 2. a broker starts in this process, and confluent-kafka writes a day of orders to it
 3. consumer groups read them, each as far as it gets
 4. Spark sums the orders up as a stream into Parquet; it is stopped in the middle and goes on from its
    checkpoint, and at the end every order has been counted once
-5. Spark finds out how far the groups lag behind, of the broker's own records
+5. Spark finds out how far the groups lag behind, from the broker's own records
 6. both are drawn
 """
 
@@ -104,7 +104,8 @@ def produce_day(bootstrap: str, count: int, report: Report) -> Tally:
 
 
 def peek(spark: SparkSession, bootstrap: str, report: Report) -> None:
-    """Three records with all their columns, of which no more than these are read from the broker."""
+    """Three records with all their columns. The filter goes down to the source, which fetches little more
+    than these."""
     rows = (
         spark.read.format("krammar")
         .option("kafka.bootstrap.servers", bootstrap)
