@@ -43,14 +43,20 @@ _READS = frozenset({Use.READ, Use.READ_STREAM})
 _BATCH = frozenset({Use.READ})
 _STREAM = frozenset({Use.READ_STREAM})
 _WRITES = frozenset({Use.WRITE, Use.WRITE_STREAM})
+_BATCH_WRITE = frozenset({Use.WRITE})
 _WRITE_STREAM = frozenset({Use.WRITE_STREAM})
 _ALL = _READS | _WRITES
 
-SOURCES = ("kafka", "logs", "frames")
+SOURCES = ("kafka", "logs", "frames", "journal")
 _KAFKA = frozenset({"kafka"})
 _LOGS = frozenset({"logs"})
 _RECORDS = frozenset({"kafka", "logs"})
 _FILES = frozenset({"logs", "frames"})
+# Journals are read by source=journal, and written by delivery=journal.
+_JOURNAL = frozenset({"journal"})
+_FRAMED = frozenset({"kafka", "journal"})
+_MESSAGES = _RECORDS | _JOURNAL
+DELIVERIES = ("at-least-once", "journal")
 _ANY = frozenset(SOURCES)
 
 
@@ -114,9 +120,9 @@ def _topics(value: str) -> tuple[str, ...]:
 
 
 def _topic(value: str) -> str:
-    if not value:
+    if not value.strip():
         raise ValueError("no topic is named")
-    return value
+    return value.strip()
 
 
 def _pattern(value: str) -> re.Pattern[str]:
@@ -152,8 +158,8 @@ _WRITTEN = "columns key and value are string or binary; to_krammar makes bytes o
 # Names, uses and defaults of the first part are those of Spark's Kafka connector.
 _TABLE = (
     Option("assign", _READS, _RECORDS, parse_assign),
-    Option("subscribe", _READS, _RECORDS, _topics),
-    Option("subscribePattern", _READS, _RECORDS, _pattern),
+    Option("subscribe", _READS, _MESSAGES, _topics),
+    Option("subscribePattern", _READS, _MESSAGES, _pattern),
     Option("startingOffsets", _READS, _RECORDS, parse_offsets),
     Option("startingTimestamp", _READS, _RECORDS, parse_timestamp),
     Option("startingOffsetsByTimestamp", _READS, _RECORDS, parse_timestamps),
@@ -168,9 +174,9 @@ _TABLE = (
     Option("endingTimestamp", _BATCH, _RECORDS, parse_timestamp),
     Option("endingOffsetsByTimestamp", _BATCH, _RECORDS, parse_timestamps),
     Option("failOnDataLoss", _READS, _RECORDS, _boolean, True),
-    Option("minPartitions", _READS, _RECORDS, _integer(1)),
-    Option("maxRecordsPerPartition", _READS, _RECORDS, _integer(1)),
-    Option("includeHeaders", _ALL, _RECORDS, _boolean, False),
+    Option("minPartitions", _READS, _MESSAGES, _integer(1)),
+    Option("maxRecordsPerPartition", _READS, _MESSAGES, _integer(1)),
+    Option("includeHeaders", _ALL, _MESSAGES, _boolean, False),
     Option("maxOffsetsPerTrigger", _STREAM, _KAFKA, _integer(1)),
     Option("minOffsetsPerTrigger", _STREAM, _KAFKA, _integer(1)),
     Option("maxTriggerDelay", _STREAM, _KAFKA, _duration, 15 * 60_000),
@@ -204,23 +210,31 @@ _TABLE = (
     Option("queryName", _WRITE_STREAM, _KAFKA, _text),
     # krammar's own.
     Option("source", _ALL, _ANY, _one_of(*SOURCES), "kafka"),
-    Option("path", _READS, _FILES, _text),
+    Option("path", _ALL, _FILES | _FRAMED, _text),
     Option("paths", _READS, _FILES, _text),
-    Option("decode", _READS, _RECORDS, _text),
+    Option("decode", _READS, _MESSAGES, _text),
     Option("decodeVersion", _READS, _RECORDS, _integer(0)),
     Option(
         "mode",
         _READS,
-        _RECORDS,
+        _MESSAGES,
         _one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
         "PERMISSIVE",
     ),
     Option("columnNameOfCorruptRecord", _READS, _RECORDS, _text, "_corrupt_record"),
+    # Journals.
+    Option("delivery", _WRITES, _KAFKA, _one_of(*DELIVERIES), DELIVERIES[0]),
+    Option("intents", _WRITES, _KAFKA, _text),
+    Option("writeId", _BATCH_WRITE, _KAFKA, _text),
+    Option("message", _WRITES, _KAFKA, _text),
+    Option("journalsPerTopic", _WRITES, _KAFKA, _integer(1), 1),
+    Option("contentType", _ALL, _FRAMED, _text, "application/x-krammar-fixed"),
+    Option("splitBytes", _READS, _JOURNAL, _integer(1), 64 << 20),
     # Client settings that mean something without a client.
     Option(
         "kafka.isolation.level",
         _READS,
-        _RECORDS,
+        _MESSAGES,
         _one_of("read_uncommitted", "read_committed"),
         "read_uncommitted",
     ),
@@ -259,7 +273,7 @@ class Options:
 
     @property
     def source(self) -> str:
-        """``kafka``, ``logs`` or ``frames``."""
+        """``kafka``, ``logs``, ``frames`` or ``journal``."""
         return str(self["source"])
 
     def __getitem__(self, name: str) -> Any:
@@ -321,13 +335,26 @@ class Options:
         for name in self._values:
             if source not in TABLE[name.lower()].sources:
                 raise OptionError(name, f"has no meaning with source={source}")
-        if source != "kafka":
+        if source == "kafka":
+            self._check_delivery()
+        if source not in _FRAMED:
             for name in self.client:
                 if f"{CLIENT_PREFIX}{name}" not in TABLE:
                     raise OptionError(
                         CLIENT_PREFIX + name,
                         f"has no meaning with source={source}: no client is used",
                     )
+
+    def _check_delivery(self) -> None:
+        if self["delivery"] == "journal":
+            return
+        if self.given("path"):
+            raise OptionError(
+                "path", "has no meaning with source=kafka, except with delivery=journal"
+            )
+        for name in ("intents", "writeId", "message", "journalsPerTopic", "contentType"):
+            if self.given(name):
+                raise OptionError(name, "has no meaning without delivery=journal or source=journal")
 
 
 def _nearest(key: str) -> str:

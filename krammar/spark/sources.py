@@ -27,6 +27,7 @@ class Source(Protocol):
 
 _MODULES = {
     "frames": "krammar.spark.frames",
+    "journal": "krammar.spark.journal.source",
     "kafka": "krammar.spark.kafka.source",
     "logs": "krammar.spark.logs.source",
 }

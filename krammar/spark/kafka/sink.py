@@ -147,8 +147,13 @@ def _check(options: Options, use: Use) -> None:
     options.check_use(use)
 
 
-def delivery_of(options: Options, schema: StructType) -> Delivery:
-    """What the options ask for. Raises OptionError, and SchemaError for columns that do not fit."""
+def delivery_of(options: Options, schema: StructType, use: Use) -> Delivery:
+    """What the options ask for. Raises OptionError, SchemaError for columns that do not fit, and
+    SparkSourceError where delivery=journal cannot finish what it has begun before."""
+    if options["delivery"] == "journal":
+        from krammar.spark.journal import delivery  # which imports this module
+
+        return delivery.delivery_of(options, schema, use)
     return AtLeastOnce(options, OutColumns.of(schema, options["topic"]))
 
 
@@ -189,11 +194,11 @@ def writer(options: Options, schema: StructType, overwrite: bool) -> KafkaWriter
     _check(options, Use.WRITE)
     if overwrite:
         raise SparkSourceError("mode overwrite: topics are appended to; only mode append is there")
-    return KafkaWriter(delivery_of(options, schema))
+    return KafkaWriter(delivery_of(options, schema, Use.WRITE))
 
 
 def stream_writer(options: Options, schema: StructType) -> KafkaStreamWriter:
     """In output mode complete all rows of each micro-batch are appended, as Spark's own Kafka connector
     has it. Raises OptionError and SchemaError."""
     _check(options, Use.WRITE_STREAM)
-    return KafkaStreamWriter(delivery_of(options, schema))
+    return KafkaStreamWriter(delivery_of(options, schema, Use.WRITE_STREAM))

@@ -1,0 +1,1 @@
+"""Journals: written exactly once (``delivery=journal``), and read (``source=journal``)."""
