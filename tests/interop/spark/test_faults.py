@@ -123,7 +123,7 @@ def test_a_batch_goes_on(spark: SparkSession, cluster: Cluster, topics: str) -> 
 def test_a_stream_from_topic_to_topic_goes_on(
     spark: SparkSession, cluster: Cluster, topics: str, tmp_path: Path
 ) -> None:
-    """Before each micro-batch something happens to the brokers. Records are written once too, since no
+    """Before each of three micro-batches something happens to the brokers. Records are written once too, since no
     task fails."""
     target = "copied"
     cluster.create(target, 6)
@@ -132,8 +132,6 @@ def test_a_stream_from_topic_to_topic_goes_on(
     happenings: list[Callable[[], None]] = [
         lambda: cluster.kill(gone),
         lambda: cluster.start(gone),
-        lambda: cluster.stop(other),
-        lambda: cluster.start(other),
         lambda: cluster.reassign(STEADY, {0: [other, gone], 1: [gone]}),
     ]
 
@@ -147,7 +145,7 @@ def test_a_stream_from_topic_to_topic_goes_on(
     options = reader_options(cluster, STEADY)
     query = (
         spark.readStream.format(OURS)
-        .options(**options, startingOffsets="earliest", maxOffsetsPerTrigger="10000")
+        .options(**options, startingOffsets="earliest", maxOffsetsPerTrigger="20000")
         .load()
         .writeStream.foreachBatch(copy)
         .option("checkpointLocation", str(tmp_path))
@@ -158,5 +156,6 @@ def test_a_stream_from_topic_to_topic_goes_on(
         assert query.awaitTermination(2 * int(PATIENCE)), "the query does not end"
     finally:
         query.stop()
+    assert cluster.brokers[gone].process is not None
     found = load(spark, OURS, reader_options(cluster, target)).toArrow()
     check(found, {target: COUNTS[STEADY]})
