@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from typing import Any
 from uuid import UUID
 
@@ -156,6 +157,11 @@ def test_what_is_no_fixed_frame() -> None:
         FIXED.unmarshal(b"123456789", Text)
     with pytest.raises(DesyncDetectedError, match="a frame of 9 bytes whose header says 11"):
         FIXED.unmarshal(MAGIC + b"\3\0\0\0x", Text)
+
+
+def test_a_desync_crosses_processes() -> None:
+    error = pickle.loads(pickle.dumps(DesyncDetectedError("7 bytes without a magic word", 7)))
+    assert (str(error), error.skipped) == ("7 bytes without a magic word", 7)
 
 
 def test_a_frame_that_is_no_message(shop: Any) -> None:
