@@ -223,8 +223,11 @@ class Codec(Struct):
         """The version whose codecs serve ``version``; raises UnsupportedVersionError if none do."""
         if version in cls._decoders:
             return version
-        if cls._open_ended and isinstance(version, int) and version > cls.max_version:
-            return cls.max_version
+        if cls._open_ended and isinstance(version, int):
+            if version > cls.max_version:
+                return cls.max_version
+            if cls.max_version == 0 and hasattr(cls, "_version_field"):
+                return 0  # no annotation names a version: one layout, whatever the field says
         raise UnsupportedVersionError(
             cls.__name__,
             version,
@@ -305,12 +308,6 @@ class VersionedCodec(Codec):
                 offset=offset,
             )
         return version
-
-    @classmethod
-    def _known_version(cls, version: int) -> int:
-        if cls._open_ended and isinstance(version, int) and cls.max_version == 0:
-            return 0  # no annotation names a version: one layout, whatever the field says
-        return super()._known_version(version)
 
     @classmethod
     def _decode_inside(cls: type[V], buf: bytes, pos: int) -> tuple[V, int]:

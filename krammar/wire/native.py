@@ -36,13 +36,14 @@ _TAKEN = frozenset({"__eq__", "__hash__", "__repr__", "__doc__", "__annotations_
 
 @dataclass(slots=True)
 class Compiled:
-    """What is compiled of one package. ``used`` are the modules that run compiled, once loaded;
-    ``stale`` those that have only what was compiled from or for something else."""
+    """What is compiled of one package: current ``files`` by module, the extension modules that are
+    ``loaded``, and the modules that have only what was compiled from or for something else."""
 
     name: str
     folder: Path
     files: dict[str, Path] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
+    loaded: dict[str, Any] = field(default_factory=dict)
     warned: bool = False
 
     def warn(self, why: str) -> None:
@@ -132,6 +133,7 @@ class _Loader(SourceFileLoader):
             self._package.stale.add(self._module)
             self._package.warn(f"what is compiled of {self._module} cannot be loaded ({error})")
             return
+        self._package.loaded[self._module] = extension
         adopt(module, extension)
 
 
