@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tap test regen regen-check lint format bench interop torture fuzz clean
+.PHONY: help setup demo demo-tap test regen regen-check lint format bench interop spark-versions torture fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,9 +53,14 @@ format: setup ## Format definitions and Python
 bench: setup ## Measure against other libraries and brokers; writes docs/benchmarks.md
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.broker
+	$(BIN)/python -m tests.bench.spark
+	$(BIN)/python -m tests.bench.journal
 
-interop: setup ## Try the broker with Apache Kafka and its tools and with kafkajs (Maven, Node)
+interop: setup ## Try broker and Spark with Apache Kafka, its tools, Spark's connector and kafkajs (Maven, Node)
 	$(BIN)/python -m pytest tests/interop
+
+spark-versions: setup ## Run Spark's tests with PySpark 4.1 and 4.2
+	$(BIN)/python -m tests.spark.versions
 
 torture: setup ## Kill the broker under load ROUNDS times (default 500) and look for what is lost
 	$(BIN)/python -m tests.broker.torture --rounds $(or $(ROUNDS),500)

@@ -50,10 +50,12 @@ def test_the_wheel_holds_what_runs(wheel: Path) -> None:
         "krammar/compiler/kafka_headers.krm",
         "krammar/templates/python/__init__.py.j2",
         "krammar/templates/python/{module}.py.j2",
+        "krammar/templates/docs/index.html.j2",
         "krammar/templates/python/macros/decode.j2",
         "kafka_wire/__init__.py",
         "kafka_wire/py.typed",
         "kafka_wire/layouts/fetch.py",
+        "journal_wire/__init__.py",
         "wafka_wire/produce.py",
     } <= names
     assert not [name for name in names if name.startswith(("tests/", "generated/", "definitions/"))]

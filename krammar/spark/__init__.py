@@ -16,11 +16,13 @@ __all__ = ["register"]
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 
 
-def register(spark: SparkSession, *, pushdown: bool = True) -> None:
+def register(spark: SparkSession, *, pushdown: bool = False) -> None:
     """Make ``format("krammar")`` known to a session, classic or of Spark Connect.
 
     ``pushdown`` also turns on ``spark.sql.python.filterPushdown.enabled``, which Spark has off by
-    default: without it filters are applied to what was read, with it less is read.
+    default: without it filters are applied to what was read, with it less is read. Spark 4.1 to 4.3
+    then keep the filters of a query with its data frame, for queries without filters too: each
+    query needs a ``load()`` of its own.
     """
     from krammar.spark.datasource import KrammarDataSource
 

@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 from tests.bench import startup
-from tests.bench.broker.report import keep, section_of
 from tests.bench.messages import CASES, LARGE_METADATA
+from tests.bench.page import keep_sections
 from tests.bench.peers import VERSIONS, contenders, memory
 from tests.bench.report import Report
 from tests.bench.timing import Statement, Timing, measure
@@ -69,7 +69,7 @@ def main() -> None:
         print(f"\n{page}")
     else:
         if output.exists():
-            page = keep(page, section_of(output.read_text(encoding="utf-8")))
+            page = keep_sections(page, output.read_text(encoding="utf-8"))
         output.write_text(page, encoding="utf-8")
         print(f"\nwritten to {output}")
     for target in report.targets():

@@ -41,11 +41,10 @@ from krammar.journal import (
     build_uuid,
     framing_by_content_type,
 )
+from tests.bench.page import put_file, section
 from tests.bench.report import cpu_model
 from tests.journal.conftest import generate
 
-BEGIN = "<!-- journal: written by python -m tests.bench.journal -->"
-END = "<!-- journal: end -->"
 _PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
 _DEFINITIONS = """\
@@ -225,7 +224,7 @@ class Bench:
     # The report.
 
     def markdown(self) -> str:
-        return "\n".join([BEGIN, *self._lines(), END]) + "\n"
+        return section("journal", "python -m tests.bench.journal", self._lines())
 
     def _lines(self) -> Iterator[str]:
         yield "## Journals"
@@ -280,20 +279,6 @@ def _table(
     yield from (f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
 
-def keep(text: str, section: str) -> str:
-    """A page with this section, in the place of the last one, else at its end."""
-    before, begin, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END) if begin else ("", "", "")
-    return before.rstrip("\n") + "\n\n" + section + after.lstrip("\n")
-
-
-def section_of(text: str) -> str:
-    """This section of a page, or nothing."""
-    _, begin, rest = text.partition(BEGIN)
-    inside, end, _ = rest.partition(END)
-    return f"{begin}{inside}{end}\n" if begin and end else ""
-
-
 def say(what: str) -> None:
     print(what, file=sys.stderr)
 
@@ -316,13 +301,12 @@ def main() -> None:
             messages=20_000 if options.quick else 200_000,
             rounds=3 if options.quick else 5,
         )
-        section = bench.markdown()
+        text = bench.markdown()
     output = options.output or (None if options.quick else _PAGE)
     if output is None:
-        print(section)
+        print(text)
     else:
-        text = output.read_text(encoding="utf-8") if output.exists() else "# Benchmarks\n"
-        output.write_text(keep(text, section), encoding="utf-8")
+        put_file(output, text)
         print(f"written to {output}")
 
 

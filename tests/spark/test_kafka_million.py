@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 from krammar.broker import Broker
 
 RECORDS = 1_000_000
-PARTITIONS = 2
+PARTITIONS = 1
 EACH = RECORDS // PARTITIONS
-# A task has 50 MB of values to read. What it may add to a worker: two answers of the broker (1 MiB
-# each); what is collected for an Arrow batch (16 MiB), that batch, and Spark's copy of it. A worker
-# that keeps what it has read, as it came or in columns, needs twice as much.
-BUFFERS = 80 << 20
+# A task has 100 MB of values to read. What it may add to a worker: two answers of the broker (8 MiB
+# each), what is made of them and Spark's copy of it, and 32 MiB of freed memory. Of four million records
+# the peak is the same. A worker that keeps what it has read, as it came or in columns, needs 100 MB more.
+BUFFERS = 120 << 20
 # Python with PySpark, PyArrow and the classes of the protocol.
 IMPORTED = 128 << 20
 

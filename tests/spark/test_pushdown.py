@@ -112,6 +112,8 @@ def test_without_it_filters_choose_the_same_rows(spark: SparkSession, folder: Fo
 
 def test_register_turns_it_on(spark: SparkSession, folder: Folder) -> None:
     register(spark)
+    assert spark.conf.get(PUSHDOWN_SETTING) == "false"
+    register(spark, pushdown=True)
     try:
         assert spark.conf.get(PUSHDOWN_SETTING) == "true"
         assert load(spark, folder.path, subscribe="sizes").count() == 4

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from tests.bench.broker import contenders
 from tests.bench.broker.measure import Cell, Latency, cells, fill, throughput
-from tests.bench.broker.report import Report, write
+from tests.bench.broker.report import Report
+from tests.bench.page import put_file
 from tests.interop.processes import Server
 
 _PAGE = Path(__file__).parents[3] / "docs" / "benchmarks.md"
@@ -46,7 +47,7 @@ def main() -> None:
     if output is None:
         print(f"\n{report.markdown()}")
     else:
-        write(output, report.markdown())
+        put_file(output, report.markdown())
         print(f"\nwritten to {output}")
     for target in report.targets():
         print(f"{'met   ' if target.met else 'MISSED'}  {target.promise}: {target.measured}")

@@ -8,17 +8,14 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from statistics import fmean, median, quantiles
 
 from confluent_kafka import libversion
 
 from tests.bench.broker.contenders import KAFKA, OURS
 from tests.bench.broker.measure import Cell, Speed
+from tests.bench.page import section
 from tests.bench.report import Target, cpu_model
-
-BEGIN = "<!-- brokers: written by python -m tests.bench.broker -->"
-END = "<!-- brokers: end -->"
 
 # What half of Kafka's throughput is promised for: 1 kB in batches of 1 MB.
 PROMISED = ("1 kB, no compression, 1",)
@@ -83,7 +80,7 @@ class Report:
                 yield _target(promise, f"{ours / theirs:.2f} of it", figures, ours <= theirs)
 
     def markdown(self) -> str:
-        return "\n".join([BEGIN, *self._lines(), END]) + "\n"
+        return section("brokers", "python -m tests.bench.broker", self._lines())
 
     def _lines(self) -> Iterator[str]:
         yield "## Brokers"
@@ -184,25 +181,6 @@ class Report:
             figures = ("ready ms", "idle MB", "after a million records MB")
             head = ["Broker", *(part for figure in figures for part in (figure, "÷ ours"))]
             yield from _section("Start and memory", note, head, rows)
-
-
-def write(page: Path, section: str) -> None:
-    """Put the section into a page, in the place of the last one, else at its end."""
-    text = page.read_text(encoding="utf-8") if page.exists() else "# Benchmarks\n"
-    page.write_text(keep(text, section), encoding="utf-8")
-
-
-def keep(text: str, section: str) -> str:
-    before, begin, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END) if begin else ("", "", "")
-    return before.rstrip("\n") + "\n\n" + section + after.lstrip("\n")
-
-
-def section_of(text: str) -> str:
-    """The brokers' section of a page, or nothing."""
-    _, begin, rest = text.partition(BEGIN)
-    inside, end, _ = rest.partition(END)
-    return f"{begin}{inside}{end}\n" if begin and end else ""
 
 
 def _rate(runs: Sequence[Speed]) -> float:

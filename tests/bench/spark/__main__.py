@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.bench.broker.contenders import Ours
+from tests.bench.page import put_file
 from tests.bench.spark.jobs import (
     CONFLUENT,
     CONNECTOR,
@@ -32,7 +33,7 @@ from tests.bench.spark.jobs import (
     start_spark,
     topics,
 )
-from tests.bench.spark.report import Report, write
+from tests.bench.spark.report import Report
 from tests.interop.apache import class_path
 from tests.interop.processes import Server, Unavailable
 
@@ -77,7 +78,7 @@ def main() -> None:
     if output is None:
         print(f"\n{report.markdown()}")
     else:
-        write(output, report.markdown())
+        put_file(output, report.markdown())
         print(f"\nwritten to {output}")
     for target in report.targets():
         print(f"{'met   ' if target.met else 'MISSED'}  {target.promise}: {target.measured}")

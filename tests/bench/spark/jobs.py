@@ -135,7 +135,7 @@ def start_spark(folder: Path, jars: str | None) -> SparkSession:
         builder = builder.config("spark.jars", jars.replace(":", ","))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
-    krammar.spark.register(session)
+    krammar.spark.register(session, pushdown=True)
     return session
 
 

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from statistics import median
 
 from confluent_kafka import libversion
 
 from krammar import __version__
+from tests.bench.page import section
 from tests.bench.report import Target, cpu_model
 from tests.bench.spark.jobs import (
     CONFLUENT,
@@ -27,9 +27,6 @@ from tests.bench.spark.jobs import (
     Cost,
     Topic,
 )
-
-BEGIN = "<!-- spark: written by python -m tests.bench.spark -->"
-END = "<!-- spark: end -->"
 
 _TITLES = {
     "count": (
@@ -88,7 +85,7 @@ class Report:
                 yield Target(promise, f"{ratio:.2f} times", ratio >= 10)
 
     def markdown(self) -> str:
-        return "\n".join([BEGIN, *self._lines(), END]) + "\n"
+        return section("spark", "python -m tests.bench.spark", self._lines())
 
     def _lines(self) -> Iterator[str]:
         yield "## Spark"
@@ -227,22 +224,3 @@ def _section(
     if note:
         yield from (note, "")
     yield from (f"| {' | '.join(row)} |" for row in (head, rule, *rows))
-
-
-def write(page: Path, section: str) -> None:
-    """Put the section into a page, in the place of the last one, else at its end."""
-    text = page.read_text(encoding="utf-8") if page.exists() else "# Benchmarks\n"
-    page.write_text(keep(text, section), encoding="utf-8")
-
-
-def keep(text: str, section: str) -> str:
-    before, begin, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END) if begin else ("", "", "")
-    return before.rstrip("\n") + "\n\n" + section + after.lstrip("\n")
-
-
-def section_of(text: str) -> str:
-    """Spark's section of a page, or nothing."""
-    _, begin, rest = text.partition(BEGIN)
-    inside, end, _ = rest.partition(END)
-    return f"{begin}{inside}{end}\n" if begin and end else ""
