@@ -1,0 +1,147 @@
+"""Queries that write to journals, killed wherever they change anything: what readers of committed messages
+see is each row once."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+
+import journal_wire as wire
+
+from krammar.broker import Broker
+from krammar.client import Client
+from krammar.journal import FileJournals, ReadCommittedIter, ReadUncommittedIter, TopicJournals
+from tests.spark.journal_crash_driver import BATCHES, TASKS, values_of
+
+STEPS = {
+    "before publishing",
+    "publishing",
+    "between publishing and intents",
+    "storing intents",
+    "between intents and acknowledgements",
+    "appending acknowledgements",
+    "after the acknowledgements",
+    "before Spark's commit",
+}
+
+
+class Driver:
+    """Runs queries in processes that may be killed."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.journal_crash_driver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, options: dict[str, str], topic: str, at: int = 0) -> str | None:
+        """Run until call number ``at``, and say what was being done then; None if all was done before. With -1 it
+        is run by a process that is not killed, and from which the others are forked."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        order = {"options": options, "topic": topic, "at": at}
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        assert not answer["failed"], answer["step"]
+        return answer["step"] if answer["killed"] else None
+
+    def close(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Driver]:
+    driver = Driver()
+    yield driver
+    driver.close()
+
+
+def committed(journals: FileJournals | TopicJournals, topic: str) -> list[str]:
+    names = [spec.name for spec in journals.list(topic)]
+    found = []
+    for name in names:
+        with ReadCommittedIter(journals.reader(name), wire.Row) as messages:
+            found += [(envelope.message.value or b"").decode() for envelope in messages]
+    return found
+
+
+def written(journals: FileJournals | TopicJournals, topic: str) -> int:
+    """How many messages there are, committed or not, without acknowledgements."""
+    count = 0
+    for spec in journals.list(topic):
+        with ReadUncommittedIter(journals.reader(spec.name), wire.Row) as messages:
+            count += sum(envelope.message.value is not None for envelope in messages)
+    return count
+
+
+ALL = sorted(value for batch in range(BATCHES) for value in values_of(batch))
+
+
+def options_of(folder: Path, **more: str) -> dict[str, str]:
+    (folder / "checkpoint").mkdir(parents=True)
+    return {"delivery": "journal", "checkpointLocation": str(folder / "checkpoint"), **more}
+
+
+def test_files_killed_at_every_call(driver: Driver, tmp_path: Path) -> None:
+    chance = random.Random(6)
+    warm = tmp_path / "warm"
+    driver.run(options_of(warm, path=str(warm / "journals")), "orders", -1)
+    steps = set()
+    wasted = 0
+    at = 0
+    step: str | None = ""
+    while step is not None:
+        at += 1
+        folder = tmp_path / str(at)
+        options = options_of(folder, path=str(folder / "journals"), journalsPerTopic="2")
+        step = driver.run(options, "orders", at)
+        steps.add(step)
+        if step is not None and at % 3 == 0:
+            # And once more, somewhere in the second run.
+            driver.run(options, "orders", chance.randrange(1, 40))
+        if step is not None:
+            assert driver.run(options, "orders") is None
+        with FileJournals(folder / "journals") as journals:
+            assert sorted(committed(journals, "orders")) == ALL, f"killed at call {at}, {step}"
+            wasted += written(journals, "orders") - len(ALL)
+    assert steps == STEPS | {None}
+    # Some of the batches were published more than once, or this has tested nothing.
+    assert wasted > TASKS, f"{at} calls"
+
+
+def test_topics_killed_at_every_request(driver: Driver, tmp_path: Path) -> None:
+    steps = set()
+    wasted = 0
+    with Broker.start() as broker, Client(broker.bootstrap_servers) as client:
+        at = 0
+        client.admin.create_topic("warm", 2)
+        servers = {"kafka.bootstrap.servers": str(broker.bootstrap_servers)}
+        driver.run(options_of(tmp_path / "warm", **servers), "warm", -1)
+        step: str | None = ""
+        while step is not None:
+            at += 1
+            topic = f"orders-{at}"
+            client.admin.create_topic(topic, 2)
+            options = options_of(tmp_path / str(at), **servers)
+            step = driver.run(options, topic, at)
+            steps.add(step)
+            if step is not None:
+                assert driver.run(options, topic) is None
+            with TopicJournals(str(broker.bootstrap_servers)) as journals:
+                assert sorted(committed(journals, topic)) == ALL, f"killed at call {at}, {step}"
+                wasted += written(journals, topic) - len(ALL)
+    assert steps == STEPS | {None}
+    assert wasted > TASKS, f"{at} calls"
