@@ -1,0 +1,31 @@
+"""A pytest plugin: of tests with a message as parameter, those of which the message is compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from krammar.wire import native
+
+
+def pytest_report_header() -> list[str]:
+    return [native.status("kafka_wire"), native.status("wafka_wire")]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
+    """Raises UsageError if nothing is compiled, which no test would say."""
+    kept, left_out = [], []
+    compiled = False
+    for item in items:
+        message = getattr(item, "callspec", None) and item.callspec.params.get("message")
+        cls = getattr(message, "cls", None)
+        if cls is None or hasattr(cls, "_stands_for"):
+            kept.append(item)
+        else:
+            left_out.append(item)
+        compiled = compiled or hasattr(cls, "_stands_for")
+    if not compiled:
+        raise pytest.UsageError("no test is of anything compiled")
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)

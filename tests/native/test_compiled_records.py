@@ -1,0 +1,205 @@
+"""The compiled loops of record batches beside the pure ones: the same records, bytes and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from krammar.native_files import FOLDER, RECORDS
+from krammar.wire import native, record_format
+from krammar.wire.arrow import iter_arrow, to_arrow
+from krammar.wire.errors import WireError
+from krammar.wire.record_format import (
+    Columns,
+    Record,
+    check_records,
+    decode_records,
+    encode_records,
+)
+from krammar.wire.records import Compression, TimestampType, encode_batch, read_batches
+from tests.generated.mutations import mutations
+from tests.native.support import COMPILED, Builds
+
+pytestmark = pytest.mark.xdist_group("native")
+
+INT64_MAX = (1 << 63) - 1
+
+
+@pytest.fixture(scope="module")
+def loops(builds: Builds) -> Any:
+    """The extension module."""
+    (path,) = (builds.folder / "out" / COMPILED / FOLDER).glob(f"{RECORDS}-*")
+    return native._load(RECORDS, path)
+
+
+@pytest.fixture
+def both(loops: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
+    """Does something with the compiled loops and without, and compares what comes of it."""
+
+    def run(what: Callable[[], Any]) -> Any:
+        found = []
+        for compiled in (None, loops):
+            monkeypatch.setattr(record_format, "_compiled", compiled)
+            found.append(_outcome(what))
+        assert found[0] == found[1]
+        return found[1]
+
+    return run
+
+
+def _outcome(what: Callable[[], Any]) -> Any:
+    try:
+        return what()
+    except WireError as error:
+        return type(error), str(error), getattr(error, "path", ""), getattr(error, "offset", None)
+
+
+def lists_of_records() -> Iterator[list[Record]]:
+    rng = Random(5)
+    sizes = (0, 1, 63, 64, 127, 128, 8191, 8192)
+    for count in (1, 2, 70, 200, 9000):
+        for with_headers in (False, True):
+            records = []
+            for n in range(count):
+                key = (
+                    None
+                    if rng.random() < 0.2
+                    else rng.randbytes(rng.choice(sizes[: 6 if count < 99 else 3]))
+                )
+                value = (
+                    None
+                    if rng.random() < 0.2
+                    else rng.randbytes(rng.choice(sizes[: 8 if count < 9 else 4]))
+                )
+                record = Record(-1, rng.choice((0, 5, 1 << 40)) + n // 3, key, value)
+                if with_headers and rng.random() < 0.5:
+                    record.headers = [
+                        (rng.choice(("", "trace", "é")), rng.choice((None, b"", b"x" * 99)))
+                    ] * 2
+                records.append(record)
+            yield records
+
+
+def decoded(data: bytes, count: int, base: int = 7) -> tuple[Any, ...]:
+    columns = Columns()
+    columns.offsets.append(1)
+    columns.timestamps.append(2)
+    columns.keys.append(None)
+    columns.values.append(b"before")
+    end = decode_records(columns, data, 0, count, base, 1000)
+    records = columns.records()
+    assert [type(record) for record in records] == [Record] * (count + 1)
+    return end, [repr(record) for record in records]
+
+
+def test_the_compiled_loops_take_all_that_is_right(loops: Any) -> None:
+    """They raise for none of it, so that none of these tests compares pure Python with itself."""
+    for records in lists_of_records():
+        data, last, latest = loops.encode(records, 0, 0)
+        columns = Columns()
+        lists = columns.offsets, columns.timestamps, columns.keys, columns.values, columns.headers
+        assert loops.decode_lists(data, 0, len(records), 0, 0, *lists) == len(data)
+        assert last == len(records) - 1 and max(columns.timestamps) == latest
+        assert loops.check(data, 0, len(records))[1] == latest
+        ends, *_ = loops.decode_arrow(data, [(0, len(records), 0, 0, False)], True)
+        assert ends == [len(data)]
+
+
+def test_encode(both: Callable[..., Any]) -> None:
+    for records in lists_of_records():
+        data, last, latest = both(partial(encode_records, records, 0, 3))
+        assert len(data) > 6 * len(records) and last == len(records) - 1 and latest >= 0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record(offset=5),
+        Record(offset=4),
+        Record(offset=1 << 40),
+        Record(offset=1 << 70),
+        Record(timestamp=INT64_MAX),
+        Record(timestamp=-INT64_MAX - 1),
+        Record(timestamp=1 << 64),
+        Record(timestamp="x"),  # type: ignore[arg-type]
+        Record(key="x"),  # type: ignore[arg-type]
+        Record(key=bytearray(b"k"), value=memoryview(b"v")),  # type: ignore[arg-type]
+        Record(headers=[("a", b"")] * 200),
+        Record(headers=[("\ud800", b"")]),
+        Record(headers=[("a",)]),  # type: ignore[list-item]
+        Record(headers=[["a", bytearray(b"b")]]),  # type: ignore[list-item]
+        Record(headers=("ab",)),  # type: ignore[arg-type]
+        "x",
+    ],
+    ids=repr,
+)
+def test_encode_what_is_rare_or_wrong(both: Callable[..., Any], record: Any) -> None:
+    for base_offset in (0, 5):
+        for base_timestamp in (0, -5, INT64_MAX):
+            both(
+                partial(encode_records, [Record(base_offset), record], base_offset, base_timestamp)
+            )
+
+
+def test_decode(both: Callable[..., Any]) -> None:
+    for records in lists_of_records():
+        data, _, _ = encode_records(records, 0, 0)
+        assert both(partial(decoded, data, len(records)))[0] == len(data)
+        both(partial(check_records, data, 0, len(records)))
+        both(partial(decoded, data, len(records), INT64_MAX))
+
+
+def test_hostile_records(both: Callable[..., Any]) -> None:
+    seeds = [
+        encode_records(records, 0, 0)[0] for records in lists_of_records() if len(records) < 71
+    ]
+    kinds = set()
+    for data in mutations([seed[:400] for seed in seeds] + seeds[:2], Random(8), 3000):
+        for count in (1, 3, 60):
+            kinds.add(type(both(partial(decoded, data, count))[0]))
+            both(partial(check_records, data, 0, count))
+    assert kinds == {int, type}
+
+
+def arrow(data: bytes, **options: Any) -> Any:
+    batch = to_arrow(data, **options)
+    batch.validate(full=True)
+    return batch.to_pydict()
+
+
+def test_arrow(both: Callable[..., Any]) -> None:
+    """Batches in a row, compressed or not, with headers, nulls, and timestamps of the log."""
+    for records in lists_of_records():
+        for codec in (Compression.NONE, Compression.LZ4):
+            data = encode_batch(records, compression=codec) + encode_batch(
+                records,
+                base_offset=50_000,
+                timestamp_type=TimestampType.LOG_APPEND_TIME,
+                compression=codec,
+            )
+            found = both(partial(arrow, data))
+            seen = [record for batch in read_batches(data) for record in batch]
+            assert found["value"] == [record.value for record in seen]
+            assert found["timestamp"] == [record.timestamp for record in seen]
+            names = [[(h["key"], h["value"]) for h in row] for row in found["headers"]]
+            assert names == [record.headers for record in seen]
+            sizes = both(lambda d=data: [piece.num_rows for piece in iter_arrow(d, rows=150)])
+            assert sum(sizes) == len(seen)
+
+
+def test_hostile_arrow(both: Callable[..., Any]) -> None:
+    records = [
+        Record(-1, n, b"k%d" % n, b"v" * (n % 7), [("h", None)] * (n % 2)) for n in range(200)
+    ]
+    data = encode_batch(records)
+    kinds = set()
+    for spoilt in mutations([data], Random(9), 400):
+        # What is behind the header; a header itself is read by neither loop.
+        whole = data[:61] + spoilt[61:]
+        whole = whole[:8] + (len(whole) - 12).to_bytes(4, "big") + whole[12:]
+        kinds.add(type(both(partial(arrow, whole, validate_crc=False))))
+    assert kinds == {dict, tuple}
