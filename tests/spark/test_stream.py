@@ -238,6 +238,7 @@ def test_at_least_so_many(broker: Broker, topic: str) -> None:
         assert query.batch() is None
         produce(broker, topic, {0: 1})
         assert len(query.batch() or []) == 1
+    options["minOffsetsPerTrigger"] = 5
     with Query(broker, query.checkpoint, **options, maxOffsetsPerTrigger=5) as query:
         assert query.limit == ReadMaxRows(5)
         produce(broker, topic, {0: 4, 1: 4})
