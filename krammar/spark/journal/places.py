@@ -103,6 +103,12 @@ class Place:
                 producer.partition_count(topic)
         return partitions(journals, topic)
 
+    def topics(self) -> list[str]:
+        """The topics of brokers, without internal ones. Raises ClientError."""
+        assert self.settings is not None
+        with Client(self.settings) as client:
+            return sorted(topic.name for topic in client.topics().values() if not topic.internal)
+
     @contextmanager
     def errors(self, doing: str) -> Iterator[None]:
         """Makes what Spark shows of what journals and clients raise."""

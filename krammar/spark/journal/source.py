@@ -1,0 +1,248 @@
+"""``source=journal``: columns, and the reader that Spark sends to its tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from krammar.journal import (
+    Envelope,
+    FileJournals,
+    FrameError,
+    JournalSpec,
+    ReadCommittedIter,
+    ReadUncommittedIter,
+    UnknownJournalError,
+)
+from krammar.journal.journals import Frame, Reader
+from krammar.spark.errors import MalformedRecordError, MissingDataError, OptionError
+from krammar.spark.journal import rows_in
+from krammar.spark.journal.committed import Filter, Part, Scan
+from krammar.spark.journal.places import AnyJournals, Place, number_and_name, partitions, topic_of
+from krammar.spark.journal.splits import boundary
+from krammar.spark.options import Options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+_log = logging.getLogger(__name__)
+
+
+def schema(options: Options) -> StructType:
+    return rows_in.schema_of(options)
+
+
+def reader(options: Options, schema: StructType) -> JournalReader:
+    return JournalReader(options)
+
+
+def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReader:
+    raise OptionError("source", "journals are read in batches, not as a stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Offsets of a journal. Of committed messages, ``part`` says which they are; without it, the task has
+    the ``whole`` journal. In a part of the uncommitted ones, offsets in files may be anywhere in a frame, and
+    ``limit`` is the journal's end."""
+
+    journal: str
+    begin: int
+    end: int
+    whole: bool = True
+    part: Part | None = None
+    limit: int = 0
+
+
+class JournalPartition(InputPartition):
+    """A task, as Spark hands it to an executor."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+
+class JournalReader(DataSourceReader):
+    """Reads journals as they are when the query is planned.
+
+    A journal of committed messages that is read by several tasks is gone through by the driver first.
+    """
+
+    def __init__(self, options: Options) -> None:
+        """Raises OptionError."""
+        self.options = options
+        self.place = Place.of(options)
+        self.committed = (
+            not options.given("kafka.isolation.level")
+            or options["kafka.isolation.level"] == "read_committed"
+        )
+        if options["mode"] == "PERMISSIVE" and options.given("mode"):
+            raise OptionError("mode", "DROPMALFORMED or FAILFAST is needed for source=journal")
+        self.strict = options["mode"] == "FAILFAST"
+        self.cls = rows_in.class_of(options)
+        if self.place.is_files:
+            for name in ("contentType", "maxRecordsPerPartition"):
+                if options.given(name):
+                    raise OptionError(name, "has no meaning for journals in files")
+        elif options.given("splitBytes"):
+            raise OptionError(
+                "splitBytes", "is for journals in files; maxRecordsPerPartition is for topics"
+            )
+
+    # On the driver.
+
+    def partitions(self) -> list[JournalPartition]:
+        """Raises OptionError, MissingDataError, SparkSourceError, and MalformedRecordError."""
+        with self.place.errors("planning"), self.place.open() as journals:
+            ends = {spec.name: journals.offsets(spec.name) for spec in self._select(journals)}
+            total = sum(end - begin for begin, end in ends.values())
+            tasks = [
+                task
+                for journal, (begin, end) in ends.items()
+                if begin < end
+                for task in self._tasks(journals, journal, begin, end, total)
+            ]
+        return [JournalPartition(task) for task in tasks]
+
+    def _select(self, journals: AnyJournals) -> list[JournalSpec]:
+        options = self.options
+        kind = options.check_selection()
+        found: list[JournalSpec] = []
+        if kind == "subscribe":
+            for topic in options["subscribe"]:
+                try:
+                    of_topic = partitions(journals, topic)
+                except UnknownJournalError:
+                    of_topic = []
+                if not of_topic:
+                    raise MissingDataError(f"{self.place.name}: {topic} has none")
+                found += of_topic
+        elif isinstance(journals, FileJournals):
+            if not journals.root.is_dir():
+                raise MissingDataError(f"{journals.root} does not exist")
+            found = journals.list()
+            if kind is not None:
+                pattern = options["subscribePattern"]
+                found = [spec for spec in found if pattern.search(topic_of(spec.name))]
+        elif kind is None:
+            raise OptionError("subscribe", "or subscribePattern is needed, or a path")
+        else:
+            pattern = options["subscribePattern"]
+            for topic in self.place.topics():
+                if pattern.search(topic):
+                    found += journals.list(topic)
+        return sorted(found, key=lambda spec: number_and_name(spec.name))
+
+    def _tasks(
+        self, journals: AnyJournals, journal: str, begin: int, end: int, total: int
+    ) -> Iterator[Task]:
+        options = self.options
+        size = end - begin
+        parts = 1
+        most = options["splitBytes" if self.place.is_files else "maxRecordsPerPartition"]
+        if most is not None:
+            parts = -(-size // most)
+        if options["minPartitions"] is not None:
+            parts = max(parts, min(-(-size * options["minPartitions"] // total), size))
+        if parts == 1:
+            yield Task(journal, begin, end)
+            return
+        marks = [begin + size * number // parts for number in range(parts + 1)]
+        if not self.committed:
+            for first, last in pairwise(marks):
+                yield Task(journal, first, last, whole=False, limit=end)
+            return
+        scan = Scan(begin)
+        marks = marks[1:-1][::-1]
+        for envelope in ReadUncommittedIter(self._open(journals, journal, begin, end), self.cls):
+            if marks and envelope.begin >= marks[-1]:
+                scan.cut(envelope.begin)
+                while marks and envelope.begin >= marks[-1]:
+                    marks.pop()
+            scan.add(envelope.begin, envelope.message.get_uuid())
+        for part in scan.finish(end):
+            yield Task(journal, part.begin, part.end, whole=False, part=part)
+
+    # In a task.
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Raises MalformedRecordError and SparkSourceError."""
+        if not isinstance(partition, JournalPartition):
+            return  # Spark plans one task with None where there are none
+        task = partition.task
+        doing = f"reading offsets {task.begin} to {task.end} of {task.journal}"
+        with self.place.errors(doing), self.place.open() as journals:
+            yield from rows_in.batches(self.options, self._messages(journals, task))
+
+    def _messages(self, journals: AnyJournals, task: Task) -> Iterator[Envelope]:
+        begin, end, part = task.begin, task.end, task.part
+        if part is None and not task.whole and isinstance(journals, FileJournals):
+            begin, end = self._boundaries(journals, task)
+            if begin >= end:
+                return
+        reader = self._open(journals, task.journal, begin, end)
+        if task.whole and self.committed:
+            with ReadCommittedIter(reader, self.cls) as committed:
+                yield from committed
+            return
+        passes = None if part is None else Filter(part).passes
+        with ReadUncommittedIter(reader, self.cls) as envelopes:
+            for envelope in envelopes:
+                if passes is None or passes(envelope.begin, envelope.message.get_uuid()):
+                    yield envelope
+
+    def _boundaries(self, journals: FileJournals, task: Task) -> tuple[int, int]:
+        spec = journals.spec(task.journal)
+        folder = Path(journals.root, task.journal)
+        first, last = (
+            boundary(folder, spec.framing, self.cls, mark, task.limit)
+            for mark in (task.begin, task.end)
+        )
+        return first, last
+
+    def _open(self, journals: AnyJournals, journal: str, begin: int, end: int) -> Reader:
+        reader = journals.reader(journal, begin, end)
+        return _Strict(reader, self.cls) if self.strict else reader
+
+
+class _Strict:
+    """A reader of which every frame is a message. It looks at frames before those who skip them do."""
+
+    def __init__(self, reader: Reader, cls: type[Any]) -> None:
+        self._reader = reader
+        self._cls = cls
+        self.spec = reader.spec
+
+    @property
+    def offset(self) -> int:
+        return self._reader.offset
+
+    @offset.setter
+    def offset(self, value: int) -> None:
+        self._reader.offset = value
+
+    def read(self) -> list[Frame]:
+        """Raises MalformedRecordError."""
+        frames = self._reader.read()
+        unmarshal = self.spec.framing.unmarshal
+        for begin, end, frame in frames:
+            try:
+                unmarshal(frame, self._cls)
+            except FrameError as error:
+                raise MalformedRecordError(
+                    f"{self.spec.name}, offsets {begin} to {end}: {error}"
+                ) from None
+        return frames
+
+    def between(self, begin: int, end: int) -> Reader:
+        return _Strict(self._reader.between(begin, end), self._cls)
+
+    def close(self) -> None:
+        self._reader.close()

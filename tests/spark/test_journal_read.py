@@ -1,0 +1,362 @@
+"""Reading journals, by one task or by many; Spark itself is in test_journal_write.py."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import random
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+
+import journal_wire as wire
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from krammar.broker import Broker
+from krammar.client import Client
+from krammar.journal import (
+    FIXED_CONTENT_TYPE,
+    JSON_CONTENT_TYPE,
+    FileJournals,
+    JournalSpec,
+    ProducerID,
+    ReadCommittedIter,
+    ReadUncommittedIter,
+    TopicJournals,
+    build_uuid,
+    framing_by_content_type,
+)
+from krammar.journal.framing import MAGIC_WORD
+from krammar.spark.datasource import KrammarDataSource
+from krammar.spark.errors import (
+    BrokerError,
+    MalformedRecordError,
+    MissingDataError,
+    OptionError,
+    SparkSourceError,
+)
+from krammar.spark.journal.committed import Filter, Scan
+from krammar.spark.journal.source import JournalReader
+from krammar.spark.journal.splits import boundary
+
+Found = list[tuple[str, int, int]]
+
+
+def reader_of(path: Path | None, **options: object) -> tuple[JournalReader, list[Any]]:
+    """A reader and its tasks, as they get to executors."""
+    given = {name.replace("__", "."): str(value) for name, value in options.items()}
+    if path is not None:
+        given["path"] = str(path)
+    source = KrammarDataSource({"source": "journal", **given})
+    reader = source.reader(source.schema())
+    assert isinstance(reader, JournalReader)
+    tasks = reader.partitions()
+    return pickle.loads(pickle.dumps(reader)), pickle.loads(pickle.dumps(tasks))
+
+
+def rows(path: Path | None, **options: object) -> list[dict[str, Any]]:
+    reader, tasks = reader_of(path, **options)
+    return [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
+
+
+def places(path: Path | None, **options: object) -> Found:
+    return [(row["journal"], row["beginOffset"], row["endOffset"]) for row in rows(path, **options)]
+
+
+def uuid(producer: int, clock: int, flags: int) -> UUID:
+    return build_uuid(ProducerID(producer.to_bytes(6, "big")), clock, flags)
+
+
+def message(producer: int, clock: int, flags: int, value: bytes = b"") -> wire.Row:
+    return wire.Row(uuid=uuid(producer, clock, flags), value=value)
+
+
+def fill(journals: FileJournals | TopicJournals, journal: str, messages: Iterable[Any]) -> None:
+    framing = journals.spec(journal).framing
+    for each in messages:
+        journals.append(journal, framing.marshal(each))
+    journals.flush()
+
+
+# Which messages are committed.
+
+actions = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(1, 9), st.sampled_from([0, 1, 1, 1, 1, 2, 2, 3])),
+    max_size=40,
+)
+
+
+@given(actions, st.sets(st.integers(0, 40)))
+@settings(max_examples=200, deadline=None)
+def test_parts_have_what_the_sequencer_gives(
+    sent: list[tuple[int, int, int]], cuts: set[int]
+) -> None:
+    """Whatever producers write, in whatever order, wherever it is cut."""
+    with tempfile.TemporaryDirectory() as folder, FileJournals(folder) as journals:
+        journals.create("j")
+        fill(journals, "j", [message(*each) for each in sent])
+        expected = sorted(
+            envelope.begin for envelope in ReadCommittedIter(journals.reader("j"), wire.Row)
+        )
+        every = list(ReadUncommittedIter(journals.reader("j"), wire.Row))
+        end = journals.offsets("j")[1]
+    scan = Scan(0)
+    for number, envelope in enumerate(every):
+        if number in cuts and number:
+            scan.cut(envelope.begin)
+        scan.add(envelope.begin, envelope.message.uuid)
+    found = []
+    for part in scan.finish(end):
+        passes = Filter(pickle.loads(pickle.dumps(part))).passes
+        found += [
+            envelope.begin
+            for envelope in every
+            if part.begin <= envelope.begin < part.end
+            and passes(envelope.begin, envelope.message.uuid)
+        ]
+    assert found == expected
+
+
+# Where frames begin.
+
+payloads = st.lists(
+    st.one_of(
+        st.binary(max_size=30),
+        st.sampled_from([MAGIC_WORD, MAGIC_WORD + b"\x00\x00\x00\x00", MAGIC_WORD * 3, b"\n{}\n"]),
+        st.binary(max_size=9).map(lambda data: MAGIC_WORD + len(data).to_bytes(4, "little") + data),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(payloads, st.sampled_from([FIXED_CONTENT_TYPE, JSON_CONTENT_TYPE]), st.integers(20, 200))
+@settings(max_examples=60, deadline=None)
+def test_files_are_split_at_every_byte(
+    values: list[bytes], content_type: str, fragment_bytes: int
+) -> None:
+    """With messages that look like frames; what two tasks read is what one reads."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        FileJournals(folder, fragment_bytes=fragment_bytes) as journals,
+    ):
+        journals.create(JournalSpec("a/0", content_type))
+        for clock, value in enumerate(values, 1):
+            fill(journals, "a/0", [message(1, clock, 0, value)])
+        expected = [
+            (envelope.begin, envelope.end)
+            for envelope in ReadUncommittedIter(journals.reader("a/0"), wire.Row)
+        ]
+        assert len(expected) == len(values)
+        begins = {begin for begin, _ in expected}
+        end = journals.offsets("a/0")[1]
+        framing = framing_by_content_type(content_type)
+        last = 0
+        for target in range(end + 2):
+            found = boundary(Path(folder, "a/0"), framing, wire.Row, target, end)
+            assert found in begins | {end} and found >= min(target, end) and found >= last
+            last = found
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_tasks_have_each_message_once(tmp_path: Path, level: str) -> None:
+    chance = random.Random(3)
+    with FileJournals(tmp_path, fragment_bytes=3000) as journals:
+        for number in range(3):
+            journals.create(f"orders/part-{number}")
+            fill(
+                journals,
+                f"orders/part-{number}",
+                [
+                    message(
+                        chance.randrange(5),
+                        clock,
+                        chance.choice([0, 1, 1, 1, 2]),
+                        b"v" * (clock % 50),
+                    )
+                    for clock in range(1, 200)
+                ],
+            )
+    whole = places(tmp_path, kafka__isolation__level=level)
+    assert len(whole) > 100
+    for split in (90, 1000, 10_000):
+        options = {"kafka__isolation__level": level, "splitBytes": split}
+        assert sorted(places(tmp_path, **options)) == sorted(whole)
+    _, tasks = reader_of(tmp_path, kafka__isolation__level=level, minPartitions=12)
+    assert len(tasks) >= 12
+    assert sorted(places(tmp_path, kafka__isolation__level=level, minPartitions=12)) == sorted(
+        whole
+    )
+
+
+def test_a_boundary_is_not_a_frame_in_a_message(tmp_path: Path) -> None:
+    """A message that is made of whole frames, and ends with one."""
+    inner = framing_by_content_type(FIXED_CONTENT_TYPE).marshal(message(9, 9, 0, b"inner"))
+    with FileJournals(tmp_path) as journals:
+        journals.create("a/0")
+        fill(journals, "a/0", [message(1, n, 0, inner * 20) for n in range(1, 4)])
+        expected = places(tmp_path)
+    assert len(expected) == 3
+    assert places(tmp_path, kafka__isolation__level="read_uncommitted", splitBytes=50) == expected
+
+
+# Columns and options.
+
+
+def test_columns(tmp_path: Path) -> None:
+    with FileJournals(tmp_path) as journals:
+        journals.create("t/0")
+        first = wire.Row(
+            uuid=UUID("1b9d6bcd-bbfd-11ec-8004-010203040506"),
+            key=b"k",
+            value=None,
+            headers=[wire.RowHeader(key="h", value=b"1"), wire.RowHeader(key="n")],
+        )
+        fill(journals, "t/0", [first, wire.Row(value=b"no uuid")])
+    one, two = rows(tmp_path, includeHeaders=True)
+    assert one.pop("timestamp").timestamp() == pytest.approx(1649930000, abs=1e7)
+    assert one == {
+        "uuid": "1b9d6bcd-bbfd-11ec-8004-010203040506",
+        "key": b"k",
+        "value": None,
+        "headers": [{"key": "h", "value": b"1"}, {"key": "n", "value": None}],
+        "journal": "t/0",
+        "beginOffset": 0,
+        "endOffset": two["beginOffset"],
+        "flags": 4,
+    }
+    assert (two["value"], two["headers"], two["timestamp"], two["flags"]) == (
+        b"no uuid",
+        None,
+        None,
+        None,
+    )
+    assert "headers" not in rows(tmp_path)[0]
+
+
+def test_topics_and_patterns_choose_journals(tmp_path: Path) -> None:
+    with FileJournals(tmp_path) as journals:
+        for name in ("a/part-10", "a/part-2", "b/0", "b/c/0"):
+            journals.create(name)
+            fill(journals, name, [message(1, 1, 0)])
+
+    def names(**options: object) -> list[str]:
+        return [row["journal"] for row in rows(tmp_path, **options)]
+
+    assert names() == ["a/part-2", "a/part-10", "b/0", "b/c/0"]
+    assert names(subscribe="b,a") == ["a/part-2", "a/part-10", "b/0"]
+    assert names(subscribePattern="^b/c$|^a$") == ["a/part-2", "a/part-10", "b/c/0"]
+    with pytest.raises(MissingDataError, match="nothing has none"):
+        names(subscribe="nothing")
+    with pytest.raises(MissingDataError, match="does not exist"):
+        rows(tmp_path / "nowhere")
+
+
+def test_damaged_frames_are_skipped_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FileJournals(tmp_path) as journals:
+        journals.create("a/0")
+        framing = journals.spec("a/0").framing
+        good = [framing.marshal(message(1, n, 0, b"%d" % n)) for n in (1, 2, 3)]
+        bad = MAGIC_WORD + b"\x03\x00\x00\x00bad"
+        for data in (good[0], bad, good[1], b"what is this", good[2]):
+            journals.append("a/0", data)
+    for options in ({}, {"splitBytes": 40}, {"kafka__isolation__level": "read_uncommitted"}):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "krammar.journal"):
+            assert [row["value"] for row in rows(tmp_path, **options)] == [b"1", b"2", b"3"]
+        at = len(good[0])
+        assert f"a/0: skipping offsets {at} to {at + len(bad)}" in caplog.text
+    with pytest.raises(MalformedRecordError, match=f"a/0, offsets {at} to {at + len(bad)}"):
+        rows(tmp_path, mode="FAILFAST")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"mode": "PERMISSIVE"}, "option 'mode': DROPMALFORMED or FAILFAST"),
+        ({"decode": "JournalHead"}, "option 'decode'"),
+        ({"decode": "journal_wire.JournalHead"}, "JournalHead is no message: it has no field UUID"),
+        ({"decode": "journal_wire.Row", "includeHeaders": "true"}, "'includeHeaders'"),
+        ({"kafka.bootstrap.servers": "x:1"}, "journals in files need no broker"),
+        ({"contentType": "application/x-ndjson"}, "has no meaning for journals in files"),
+        ({"maxRecordsPerPartition": "5"}, "has no meaning for journals in files"),
+        ({"startingOffsets": "earliest"}, "has no meaning with source=journal"),
+        ({"delivery": "journal"}, "has no meaning with source=journal"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, str], text: str) -> None:
+    with pytest.raises(OptionError) as failure:
+        rows(tmp_path, **options)
+    assert text in str(failure.value)
+
+
+def test_streams_are_not_there_yet(tmp_path: Path) -> None:
+    source = KrammarDataSource({"source": "journal", "path": str(tmp_path)})
+    with pytest.raises(OptionError, match="in batches, not as a stream"):
+        source.streamReader(source.schema())
+
+
+# Topics.
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker.start() as broker, Client(broker.bootstrap_servers) as client:
+        client.admin.create_topic("orders", 2)
+        with TopicJournals(str(broker.bootstrap_servers)) as journals:
+            for number in range(2):
+                fill(
+                    journals,
+                    f"orders/{number}",
+                    [
+                        message(1, 5 * n + 1 + k, (1, 1, 0, 1, 2)[k])
+                        for n in range(20)
+                        for k in range(5)
+                    ],
+                )
+        yield broker
+
+
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_topics(broker: Broker, level: str) -> None:
+    servers = {
+        "kafka__bootstrap__servers": broker.bootstrap_servers,
+        "kafka__isolation__level": level,
+    }
+    whole = places(None, **servers, subscribe="orders")
+    assert len(whole) == {"read_committed": 80, "read_uncommitted": 200}[level]
+    assert {journal for journal, _, _ in whole} == {"orders/0", "orders/1"}
+    for most in (1, 7, 1000):
+        split = places(None, **servers, subscribe="orders", maxRecordsPerPartition=most)
+        assert sorted(split) == sorted(whole)
+    assert places(None, **servers, subscribePattern="^ord") == whole
+
+
+def test_errors_of_brokers(broker: Broker) -> None:
+    servers = {"kafka__bootstrap__servers": broker.bootstrap_servers}
+    with pytest.raises(MissingDataError, match="nothing has none"):
+        rows(None, **servers, subscribe="nothing")
+    with pytest.raises(OptionError, match="subscribe"):
+        rows(None, **servers)
+    with pytest.raises(OptionError, match="splitBytes"):
+        rows(None, **servers, subscribe="orders", splitBytes=5)
+    with pytest.raises(OptionError, match="contentType"):
+        rows(None, **servers, subscribe="orders", contentType="text/plain")
+    with pytest.raises(BrokerError, match=r"127\.0\.0\.1:1"):
+        rows(
+            None,
+            kafka__bootstrap__servers="127.0.0.1:1",
+            subscribe="orders",
+            kafka__default__api__timeout__ms=100,
+        )
+    # Their own records are no messages.
+    assert issubclass(BrokerError, SparkSourceError)
