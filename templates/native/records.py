@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from librt.strings import BytesWriter
-from mypy_extensions import i64
 
 from krammar.wire.primitives import Malformed
 
 if TYPE_CHECKING:
     import krammar_ops as ops
+    from mypy_extensions import i64
 
 INT32_MAX: i64 = 0x7FFFFFFF
 # Records are looked through once for their numbers and where keys and values begin; then these are
