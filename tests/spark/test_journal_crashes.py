@@ -4,7 +4,10 @@ see is each row once."""
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +23,12 @@ from krammar.broker import Broker
 from krammar.client import Client
 from krammar.journal import FileJournals, ReadCommittedIter, ReadUncommittedIter, TopicJournals
 from tests.spark.journal_crash_driver import BATCHES, TASKS, values_of
+from tests.spark.journal_spark_driver import (
+    DRIVER_ACKNOWLEDGING,
+    DRIVER_PUBLISHING,
+    FAULTS,
+    WORKER,
+)
 
 STEPS = {
     "before publishing",
@@ -145,3 +154,48 @@ def test_topics_killed_at_every_request(driver: Driver, tmp_path: Path) -> None:
                 wasted += written(journals, topic) - len(ALL)
     assert steps == STEPS | {None}
     assert wasted > TASKS, f"{at} calls"
+
+
+def test_a_query_of_spark_is_killed(tmp_path: Path) -> None:
+    """A worker while it publishes, which Spark runs again; the driver between intents and acknowledgements of the
+    same batch; and the driver of the next run while workers publish."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Java is not installed")
+    for name in ("in", "faults"):
+        (tmp_path / name).mkdir()
+    expected = []
+    for number in range(3):
+        texts = [f"{number}-{line}" for line in range(8)]
+        expected += texts
+        (tmp_path / "in" / f"{number}.txt").write_text("\n".join(texts))
+        os.utime(tmp_path / "in" / f"{number}.txt", (1_700_000_000 + number,) * 2)
+    environment = {
+        **os.environ,
+        FAULTS: str(tmp_path / "faults"),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    with Broker.start() as broker, Client(broker.bootstrap_servers) as client:
+        client.admin.create_topic("orders", 2)
+        servers = str(broker.bootstrap_servers)
+        command = [sys.executable, "-m", "tests.spark.journal_spark_driver"]
+        command += [str(tmp_path), servers, "orders"]
+
+        def run(*faults: str) -> int:
+            for fault in faults:
+                (tmp_path / "faults" / fault).touch()
+            with open(tmp_path / "output", "wb") as output:
+                done = subprocess.run(command, env=environment, stdout=output, stderr=output)
+            left = [path.name for path in (tmp_path / "faults").glob("*-*")]
+            assert not left, (tmp_path / "output").read_text()[-3000:]
+            return done.returncode
+
+        with TopicJournals(servers) as journals:
+            assert run(WORKER, DRIVER_ACKNOWLEDGING) == -signal.SIGKILL
+            assert committed(journals, "orders") == []
+            assert written(journals, "orders") > 8
+            assert run(DRIVER_PUBLISHING) == -signal.SIGKILL
+            # What the first run has published of the first batch, and no more.
+            assert sorted(committed(journals, "orders")) == expected[:8]
+            assert run() == 0, (tmp_path / "output").read_text()[-3000:]
+            assert sorted(committed(journals, "orders")) == expected
+            assert written(journals, "orders") > len(expected) + 1

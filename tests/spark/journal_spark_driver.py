@@ -1,0 +1,102 @@
+"""A query of Spark's, in a process of its own, in which workers and the driver are killed.
+
+A fault is an empty file in the folder FAULTS; it strikes once, and is gone then.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamWriter
+from pyspark.sql.types import StructType
+
+from krammar.journal import AsyncAppend, Publisher
+from krammar.journal.mapping import Mapping
+from krammar.spark.datasource import KrammarDataSource
+from krammar.spark.journal import delivery
+from krammar.spark.journal.delivery import JournalDelivery, Published
+from krammar.spark.journal.intents import Stored
+from tests.spark import sessions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FAULTS = "KRAMMAR_TEST_FAULTS"
+
+WORKER = "worker-is-publishing"
+DRIVER_PUBLISHING = "driver-is-killed-while-a-worker-publishes"
+DRIVER_ACKNOWLEDGING = "driver-is-killed-between-intents-and-acknowledgements"
+
+
+def strike(fault: str) -> None:
+    folder = Path(os.environ[FAULTS])
+    try:
+        (folder / fault).unlink()
+    except FileNotFoundError:
+        return
+    if fault != WORKER:
+        for pid in (folder / "driver").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class FaultyPublisher(Publisher):
+    def publish_uncommitted(self, mapping: Mapping, message: Any) -> AsyncAppend:
+        append = super().publish_uncommitted(mapping, message)
+        if any(Path(os.environ[FAULTS]).glob("*-*")):
+            append.result()  # so that there is something to be seen twice
+            strike(WORKER)
+            strike(DRIVER_PUBLISHING)
+        return append
+
+
+class FaultyDelivery(JournalDelivery):
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Published:
+        delivery.Publisher = FaultyPublisher  # type: ignore[attr-defined]
+        return super().write(batches)
+
+    def _append(self, stored: Stored) -> None:
+        strike(DRIVER_ACKNOWLEDGING)
+        super()._append(stored)
+
+
+class FaultyDataSource(KrammarDataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "faulty"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        delivery.JournalDelivery = FaultyDelivery  # type: ignore[misc]
+        return super().streamWriter(schema, overwrite)
+
+
+def main(folder: Path, servers: str, topic: str) -> None:
+    spark = sessions.classic({"spark.master": "local[2,3]"})
+    assert spark.sparkContext._jvm is not None
+    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    Path(os.environ[FAULTS], "driver").write_text(f"{jvm} {os.getpid()}")
+    spark.dataSource.register(FaultyDataSource)
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1)
+    query = (
+        lines.load(str(folder / "in"))
+        .repartition(2)
+        .selectExpr("value as key", "value")
+        .writeStream.format("faulty")
+        .options(delivery="journal", topic=topic, checkpointLocation=str(folder / "checkpoint"))
+        .option("kafka.bootstrap.servers", servers)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    # So that Spark's workers import what they would otherwise be sent.
+    from tests.spark import journal_spark_driver
+
+    journal_spark_driver.main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
