@@ -201,6 +201,15 @@ def test_a_partition_that_is_null_follows_the_key(broker: Broker, topic: str) ->
     assert b"4" in places
 
 
+def test_only_rows_of_another_topic_have_partitions(broker: Broker, topic: str) -> None:
+    columns = "topic string, value binary, partition int"
+    make(broker, f"{topic}-other")
+    values = [(topic, b"1", 2), (f"{topic}-other", b"2", None)]
+    writer(columns, broker).write(iter([rows(columns, *values)]))
+    assert [message[:3] for message in messages(broker, topic)] == [(2, None, b"1")]
+    assert [message.value for message in messages(broker, f"{topic}-other")] == [b"2"]
+
+
 def test_keys_are_hashed_alike_with_numpy_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(5)
     keys = [None if n % 9 == 0 else chance.randbytes(n % 40) for n in range(2000)]

@@ -68,9 +68,10 @@ class TypedMessages(RowMessages):
                 plain = plain.add(field)
         super().__init__(plain, topic)
         if not isinstance(kind, StructType):
-            text = "nothing" if kind is None else kind.simpleString()
+            assert kind is not None
             raise SchemaError(
-                f"column 'value' is {text}, but has to be a struct with fields of {self.cls.__name__}"
+                f"column 'value' is {kind.simpleString()}, but has to be a struct with fields of "
+                f"{self.cls.__name__}"
             )
         unknown = sorted(set(kind.names) - set(self.cls._fields))
         if unknown:

@@ -173,10 +173,12 @@ class _Part:
             yield names[number], part
 
     def by_partition(self, topic: str, partition_count: Callable[[str], int]) -> Iterator[Group]:
-        if self.partitions is None and self.keys is None:
+        places = self.partitions
+        if places is not None and places.null_count == len(places):
+            places = None  # only rows of other topics have partitions
+        if places is None and self.keys is None:
             yield self._group(topic, None)
             return
-        places = self.partitions
         if places is not None:
             lowest = pc.min(places).as_py()
             if lowest < 0:
