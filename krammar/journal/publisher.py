@@ -72,6 +72,7 @@ class Publisher:
     def _forget(self) -> None:
         self._pending: dict[str, tuple[Framing, Message]] = {}
         self._appends: list[AsyncAppend] = []
+        self._many = _MANY
         self._first_clock = 0
         self._failure: Exception | None = None
 
@@ -103,8 +104,10 @@ class Publisher:
         if journal not in self._pending:
             self._pending[journal] = framing, message
         self._appends.append(append)
-        if len(self._appends) > _MANY:
+        if len(self._appends) > self._many:
             self._appends = [one for one in self._appends if not one.done or one.error]
+            # Where few are done, all of them are not to be looked at for each that comes.
+            self._many = max(_MANY, 2 * len(self._appends))
         return append
 
     def build_ack_intents(self) -> list[AckIntent]:
