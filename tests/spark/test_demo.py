@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark", reason="PySpark is not installed")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 is not installed")
+pytest.importorskip("matplotlib", reason="matplotlib, for the chart, is not installed")
 
 from confluent_kafka import Consumer, TopicPartition
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 is not installed")
+pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from confluent_kafka import Producer
 from pyspark.errors import StreamingQueryException
@@ -21,6 +22,10 @@ from krammar.broker import Broker
 from krammar.client import Client
 from tests.spark.stream_support import given, produce
 from tests.spark.support import rows
+
+needs_limits = pytest.mark.skipif(
+    find_spec("pyspark.sql.streaming.datasource") is None, reason="sources have limits since 4.2"
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +88,7 @@ class Sink:
         ]
 
 
+@needs_limits
 def test_restarts_and_failures_at_every_batch(
     spark: SparkSession, broker: Broker, client: Client, tmp_path: Path
 ) -> None:
@@ -121,6 +127,7 @@ def test_restarts_and_failures_at_every_batch(
     assert len(produced) == 60
 
 
+@needs_limits
 def test_a_running_query(
     spark: SparkSession, broker: Broker, client: Client, tmp_path: Path
 ) -> None:
@@ -170,6 +177,7 @@ def test_a_running_query(
     assert found[1].headers is None
 
 
+@needs_limits
 def test_available_now_and_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     """Files, an aggregation with state, and a checkpoint that Kafka's connector has written."""
     produce(broker, "now", {0: 25})

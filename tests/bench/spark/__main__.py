@@ -61,7 +61,8 @@ def main() -> None:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="krammar-bench-") as name:
         folder = Path(name)
-        with Ours(folder / "broker") as broker:
+        # Records have times of their own, which retention would find old.
+        with Ours(folder / "broker", properties={"log.retention.ms": "-1"}) as broker:
             spark = start_spark(folder, jars)
             try:
                 bench = Bench(Jobs(spark, broker, folder), broker, report, quick=options.quick)

@@ -35,7 +35,7 @@ BEGAN = 1_750_000_000_000
 
 # Records, by their size in bytes; and in the topic of which the last percent is read.
 COUNTS = {1000: 300_000, 100: 800_000}
-LONG = 800_000
+LONG = 2_000_000
 
 
 @dataclass(frozen=True)
