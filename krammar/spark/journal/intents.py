@@ -84,7 +84,9 @@ class IntentStore:
     def store(self, write: Write, intents: Iterable[AckIntent]) -> Stored:
         """Commit a write, if it is not committed. Returns what is stored of it then, on disk: these intents
         or those that were before."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _sync(self.folder.parent)
         path = self._path(write)
         made = Stored(write, False, list(intents))
         temporary = self._write(path, made)
