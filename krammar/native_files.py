@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from krammar import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FOLDER = "_native"
 # Goes up when compiled modules and krammar.wire.native no longer fit together.
@@ -24,10 +27,10 @@ _STAMP = re.compile(rb"krammar: inputs [0-9a-f]{16} output ([0-9a-f]{16})")
 RECORDS = "@records"
 
 
-def source_digest(path: Path) -> str:
+def source_digest(path: Path | str) -> str:
     """The digest of its text that a generated module's stamp says; empty where there is none."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             found = _STAMP.search(file.read(600))
     except OSError:
         return ""

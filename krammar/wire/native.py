@@ -18,12 +18,10 @@ import sys
 import types
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ExtensionFileLoader, SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location, spec_from_loader
-from pathlib import Path
 from typing import Any
 
 from krammar.native_files import FOLDER, RECORDS, SUFFIX, extension_name, source_digest, stem
@@ -34,24 +32,42 @@ _OWN = frozenset({"__slots__", "__dict__", "__weakref__", "__module__", "__qualn
 _TAKEN = frozenset({"__eq__", "__hash__", "__repr__", "__doc__", "__annotations__"})
 
 
-@dataclass(slots=True)
 class Compiled:
-    """What is compiled of one package: current ``files`` by module, the extension modules that are
-    ``loaded``, and the modules that have only what was compiled from or for something else."""
+    """What is compiled of one package: file names by module, current or not, and the extension modules
+    that are ``loaded``, by module too."""
 
-    name: str
-    folder: Path
-    files: dict[str, Path] = field(default_factory=dict)
-    stale: set[str] = field(default_factory=set)
-    loaded: dict[str, Any] = field(default_factory=dict)
-    warned: bool = False
+    # No dataclass: their module takes 7 ms to import, as long as all else of a package.
+    __slots__ = ("folder", "loaded", "name", "names", "warned")
+
+    def __init__(self, name: str, folder: str, names: dict[str, list[str]]) -> None:
+        self.name = name
+        self.folder = folder
+        self.names = names
+        self.loaded: dict[str, Any] = {}
+        self.warned = False
+
+    def current(self, module: str) -> str | None:
+        """The path of what is compiled of a module, if it was compiled from what is there now."""
+        names = self.names.get(module)
+        if names is None:
+            return None
+        wanted = stem(module, source_digest(self.source(module)))
+        for name in names:
+            if name.startswith(wanted):
+                return os.path.join(self.folder, FOLDER, name)
+        return None
+
+    def source(self, module: str) -> str:
+        """The path of the generated module."""
+        return os.path.join(self.folder, f"{module}.py")
 
     def warn(self, why: str) -> None:
+        """Say, once, that pure Python runs where something is compiled."""
         if not self.warned:
             self.warned = True
             warnings.warn(
                 f"{self.name}: {why}; pure Python runs instead. Run "
-                f"`krammar compile {self.folder.parent}`, or set {PURE}=1",
+                f"`krammar compile {self.folder}`, or set {PURE}=1",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -65,38 +81,28 @@ def is_off() -> bool:
     return os.environ.get(PURE, "") not in ("", "0")
 
 
-def find(folder: Path) -> tuple[dict[str, Path], set[str]]:
-    """The compiled modules in a package's folder that are current, and the names of those that are not."""
-    current: dict[str, Path] = {}
-    stale: set[str] = set()
-    wanted: dict[str, str] = {}
-    for path in sorted((folder / FOLDER).glob(f"*-*-*-*{SUFFIX}")):
-        module = path.name.partition("-")[0]
-        if module == RECORDS:
-            continue
-        if module not in wanted:
-            wanted[module] = stem(module, source_digest(folder / f"{module}.py"))
-        if path.name.startswith(wanted[module]):
-            current[module] = path
-        else:
-            stale.add(module)
-    return current, stale - set(current)
+def activate(name: str, folder: str) -> None:
+    """Let the modules of the package ``name`` load what is compiled for them.
 
-
-def activate(name: str, folder: Path) -> None:
-    """Let the modules of the package ``name`` load what is compiled for them."""
+    Whether it is current is looked at when a module is imported."""
     if is_off():
         return
-    files, stale = find(folder)
-    if not files and not stale:
-        if any((folder / FOLDER).glob("*-*-*-*.so")) or any((folder / FOLDER).glob("*-*-*-*.pyd")):
-            Compiled(name, folder / FOLDER).warn("what is compiled is for another Python")
-        return
-    package = _PACKAGES[name] = Compiled(name, folder / FOLDER, files, stale)
-    if stale:
-        package.warn(f"what is compiled of {', '.join(sorted(stale))} is not current")
-    if files and _FINDER not in sys.meta_path:
-        sys.meta_path.insert(0, _FINDER)
+    names: dict[str, list[str]] = {}
+    others = False
+    for file in os.listdir(os.path.join(folder, FOLDER)):
+        module, dash, _ = file.partition("-")
+        if not dash:
+            continue
+        if file.endswith(SUFFIX):
+            names.setdefault(module, []).append(file)
+        others = others or file.endswith((".so", ".pyd"))
+    package = Compiled(name, folder, names)
+    if names:
+        _PACKAGES[name] = package
+        if _FINDER not in sys.meta_path:
+            sys.meta_path.insert(0, _FINDER)
+    elif others:
+        package.warn("what is compiled is for another Python")
 
 
 class _Finder:
@@ -105,12 +111,15 @@ class _Finder:
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> Any:
         name, _, module = fullname.rpartition(".")
         package = _PACKAGES.get(name)
-        if package is None or module not in package.files:
+        if package is None or module not in package.names:
             return None
-        source = str(package.folder.parent / f"{module}.py")
-        return spec_from_file_location(
-            fullname, source, loader=_Loader(fullname, source, package, module)
-        )
+        compiled = package.current(module)
+        if compiled is None:
+            package.warn(f"what is compiled of {module} is not current")
+            return None
+        source = package.source(module)
+        loader = _Loader(fullname, source, package, module, compiled)
+        return spec_from_file_location(fullname, source, loader=loader)
 
 
 _FINDER = _Finder()
@@ -119,27 +128,29 @@ _FINDER = _Finder()
 class _Loader(SourceFileLoader):
     """Loads a generated module, then puts its compiled classes in the places of the pure ones."""
 
-    def __init__(self, fullname: str, source: str, package: Compiled, module: str) -> None:
+    def __init__(
+        self, fullname: str, source: str, package: Compiled, module: str, compiled: str
+    ) -> None:
         super().__init__(fullname, source)
         self._package = package
         self._module = module
+        self._compiled = compiled
 
     def exec_module(self, module: types.ModuleType) -> None:
         super().exec_module(module)
         try:
-            extension = _load(self._module, self._package.files[self._module])
+            extension = _load(self._module, self._compiled)
         except ImportError as error:
-            del self._package.files[self._module]
-            self._package.stale.add(self._module)
+            del self._package.names[self._module]
             self._package.warn(f"what is compiled of {self._module} cannot be loaded ({error})")
             return
         self._package.loaded[self._module] = extension
         adopt(module, extension)
 
 
-def _load(module: str, path: Path) -> Any:
+def _load(module: str, path: str) -> Any:
     name = extension_name(module.lstrip("@"))
-    spec = spec_from_loader(name, ExtensionFileLoader(name, str(path)))
+    spec = spec_from_loader(name, ExtensionFileLoader(name, path))
     assert spec is not None and spec.loader is not None
     # Never in sys.modules: packages may have modules of the same name.
     before = sys.modules.pop(name, None)
@@ -159,20 +170,25 @@ def records() -> Any:
     if there are none."""
     if is_off():
         return None
-    folders = [package.folder for package in _PACKAGES.values()]
-    if not folders:
+    packages = list(_PACKAGES.values())
+    if not packages:
         try:
             spec = find_spec("kafka_wire")
         except (ImportError, ValueError):
             spec = None
-        if spec is not None:
-            folders = [Path(place) / FOLDER for place in spec.submodule_search_locations or ()]
-    for folder in folders:
-        for path in folder.glob(f"{stem(RECORDS, 'runtime')}*{SUFFIX}"):
-            try:
-                return _load(RECORDS, path)
-            except ImportError as error:
-                Compiled("records", folder).warn(f"what is compiled cannot be loaded ({error})")
+        for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+            found = os.path.join(place, FOLDER)
+            if os.path.isdir(found):
+                names = [name for name in os.listdir(found) if name.endswith(SUFFIX)]
+                packages.append(Compiled("kafka_wire", place, {RECORDS: names}))
+    wanted = stem(RECORDS, "runtime")
+    for package in packages:
+        for name in package.names.get(RECORDS, ()):
+            if name.startswith(wanted):
+                try:
+                    return _load(RECORDS, os.path.join(package.folder, FOLDER, name))
+                except ImportError as error:
+                    package.warn(f"compiled record batches cannot be loaded ({error})")
     return None
 
 
@@ -247,9 +263,11 @@ def status(name: str) -> str:
     if is_off():
         return f"{name}: pure Python, since {PURE} is set"
     package = _PACKAGES.get(name)
-    if package is None or not package.files:
+    modules = [] if package is None else [name for name in package.names if name != RECORDS]
+    current = [name for name in modules if package is not None and package.current(name)]
+    if not current:
         return f"{name}: pure Python"
-    number = len(package.files)
-    return f"{name}: {number} module{'' if number == 1 else 's'} compiled" + (
-        f", {len(package.stale)} not current and so pure" if package.stale else ""
+    stale = len(modules) - len(current)
+    return f"{name}: {len(current)} module{'' if len(current) == 1 else 's'} compiled" + (
+        f", {stale} not current and so pure" if stale else ""
     )

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -62,12 +61,12 @@ class Package:
         self._modules = modules
         # Reading a frame looks up its classes here: asking the import system takes 7 µs each time.
         self._loaded: dict[str, Any] = {}
-        # Folders and not files, since a package may lie in an archive.
+        # A package in an archive has nothing compiled: its path is no folder.
         for folder in getattr(sys.modules.get(name), "__path__", ()):
             if os.path.isdir(os.path.join(folder, "_native")):
                 from krammar.wire.native import activate
 
-                activate(name, Path(folder))
+                activate(name, folder)
 
     def get(self, name: str) -> Any:
         """The package's ``__getattr__``: loads the module that defines ``name``."""

@@ -33,7 +33,7 @@ INT64_MAX = (1 << 63) - 1
 def loops(builds: Builds) -> Any:
     """The extension module."""
     (path,) = (builds.folder / "out" / COMPILED / FOLDER).glob(f"{RECORDS}-*")
-    return native._load(RECORDS, path)
+    return native._load(RECORDS, str(path))
 
 
 @pytest.fixture
