@@ -79,7 +79,7 @@ def main(folder: Path, servers: str, topic: str) -> None:
     spark = sessions.classic({"spark.master": "local[2,3]"})
     assert spark.sparkContext._jvm is not None
     jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    Path(os.environ[FAULTS], "driver").write_text(f"{jvm} {os.getpid()}")
+    Path(os.environ[FAULTS], "driver").write_text(f"{os.getpid()} {jvm}")
     spark.dataSource.register(FaultyDataSource)
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1)
     query = (
