@@ -769,7 +769,9 @@ def _type_word(node: FieldNode) -> Word | None:
 def _is_message_uuid(node: FieldNode) -> bool:
     """Whether the field makes its struct a message of krammar.journal."""
     return (
-        node.name.text == "UUID" and isinstance(node.type, NamedNode) and node.type.word.text == "uuid"
+        node.name.text == "UUID"
+        and isinstance(node.type, NamedNode)
+        and node.type.word.text == "uuid"
     )
 
 
