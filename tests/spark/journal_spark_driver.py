@@ -25,6 +25,7 @@ from tests.spark import sessions
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 FAULTS = "KRAMMAR_TEST_FAULTS"
 
@@ -75,24 +76,29 @@ class FaultyDataSource(KrammarDataSource):
         return super().streamWriter(schema, overwrite)
 
 
-def main(folder: Path, servers: str, topic: str) -> None:
-    spark = sessions.classic({"spark.master": "local[2,3]"})
-    assert spark.sparkContext._jvm is not None
-    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    Path(os.environ[FAULTS], "driver").write_text(f"{os.getpid()} {jvm}")
-    spark.dataSource.register(FaultyDataSource)
+def run(spark: SparkSession, source: str, folder: Path, servers: str, topic: str) -> None:
+    """The query, until all that is there is written."""
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1)
     query = (
         lines.load(str(folder / "in"))
         .repartition(2)
         .selectExpr("value as key", "value")
-        .writeStream.format("faulty")
+        .writeStream.format(source)
         .options(delivery="journal", topic=topic, checkpointLocation=str(folder / "checkpoint"))
         .option("kafka.bootstrap.servers", servers)
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
+
+
+def main(folder: Path, servers: str, topic: str) -> None:
+    spark = sessions.classic({"spark.master": "local[2,3]"})
+    assert spark.sparkContext._jvm is not None
+    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    Path(os.environ[FAULTS], "driver").write_text(f"{os.getpid()} {jvm}")
+    spark.dataSource.register(FaultyDataSource)
+    run(spark, FaultyDataSource.name(), folder, servers, topic)
 
 
 if __name__ == "__main__":

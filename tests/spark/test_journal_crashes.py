@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 import journal_wire as wire
+from pyspark.sql import SparkSession
 
 from krammar.broker import Broker
 from krammar.client import Client
@@ -28,6 +28,7 @@ from tests.spark.journal_spark_driver import (
     DRIVER_PUBLISHING,
     FAULTS,
     WORKER,
+    run,
 )
 
 STEPS = {
@@ -156,11 +157,9 @@ def test_topics_killed_at_every_request(driver: Driver, tmp_path: Path) -> None:
     assert wasted > TASKS, f"{at} calls"
 
 
-def test_a_query_of_spark_is_killed(tmp_path: Path) -> None:
+def test_a_query_of_spark_is_killed(spark: SparkSession, tmp_path: Path) -> None:
     """A worker while it publishes, which Spark runs again; the driver between intents and acknowledgements of the
     same batch; and the driver of the next run while workers publish."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("Java is not installed")
     for name in ("in", "faults"):
         (tmp_path / name).mkdir()
     expected = []
@@ -180,22 +179,24 @@ def test_a_query_of_spark_is_killed(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "tests.spark.journal_spark_driver"]
         command += [str(tmp_path), servers, "orders"]
 
-        def run(*faults: str) -> int:
+        def run_until_killed(*faults: str) -> None:
             for fault in faults:
                 (tmp_path / "faults" / fault).touch()
             with open(tmp_path / "output", "wb") as output:
                 done = subprocess.run(command, env=environment, stdout=output, stderr=output)
             left = [path.name for path in (tmp_path / "faults").glob("*-*")]
-            assert not left, (tmp_path / "output").read_text()[-3000:]
-            return done.returncode
+            assert done.returncode == -signal.SIGKILL and not left, (
+                left,
+                (tmp_path / "output").read_text()[-3000:],
+            )
 
         with TopicJournals(servers) as journals:
-            assert run(WORKER, DRIVER_ACKNOWLEDGING) == -signal.SIGKILL
+            run_until_killed(WORKER, DRIVER_ACKNOWLEDGING)
             assert committed(journals, "orders") == []
             assert written(journals, "orders") > 8
-            assert run(DRIVER_PUBLISHING) == -signal.SIGKILL
+            run_until_killed(DRIVER_PUBLISHING)
             # What the first run has published of the first batch, and no more.
             assert sorted(committed(journals, "orders")) == expected[:8]
-            assert run() == 0, (tmp_path / "output").read_text()[-3000:]
+            run(spark, "krammar", tmp_path, servers, "orders")
             assert sorted(committed(journals, "orders")) == expected
             assert written(journals, "orders") > len(expected) + 1
