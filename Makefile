@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tap test regen regen-check lint format bench interop spark-versions torture fuzz clean
+.PHONY: help setup demo demo-tap test regen regen-check lint format bench interop spark-versions native test-native torture fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,12 +55,20 @@ bench: setup ## Measure against other libraries and brokers; writes docs/benchma
 	$(BIN)/python -m tests.bench.broker
 	$(BIN)/python -m tests.bench.spark
 	$(BIN)/python -m tests.bench.journal
+	$(BIN)/python -m tests.bench.native
 
 interop: setup ## Try broker and Spark with Apache Kafka, its tools, Spark's connector and kafkajs (Maven, Node)
 	$(BIN)/python -m pytest tests/interop
 
 spark-versions: setup ## Run Spark's tests with PySpark 4.1 and 4.2
 	$(BIN)/python -m tests.spark.versions
+
+native: setup ## Compile kafka_wire and wafka_wire in place (C compiler; a quarter of an hour)
+	$(BIN)/krammar compile generated/kafka_wire
+	$(BIN)/krammar compile generated/wafka_wire
+
+test-native: setup ## Run the tests of generated code with compiled packages
+	$(BIN)/python -m tests.native -n auto
 
 torture: setup ## Kill the broker under load ROUNDS times (default 500) and look for what is lost
 	$(BIN)/python -m tests.broker.torture --rounds $(or $(ROUNDS),500)

@@ -1,8 +1,9 @@
 """Measure the compiled build beside the pure one and the peers, in one run, on the same bytes.
 
-    python -m tests.bench.native [--quick] [--only NAME]
+    python -m tests.bench.native [--quick] [--only NAME] [--output FILE]
 
-Prints Markdown. ``krammar compile`` (or ``make native``) comes first; what is not compiled is left out.
+Writes its section of docs/benchmarks.md; with --quick or --only it prints it, unless --output names a
+page. ``krammar compile`` (or ``make native``) comes first; what is not compiled is left out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import importlib
 import os
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from platform import python_version
 from types import ModuleType
 from typing import Any
 
@@ -19,16 +22,26 @@ import kafka_wire
 
 from krammar.wire import native, record_format
 from tests.bench.messages import CASES
+from tests.bench.page import put_file, section
 from tests.bench.peers import Contender, contenders, memory
+from tests.bench.report import cpu_model
 from tests.bench.timing import OURS, Statement, Timing, measure
 
 PURE = "pure"
+_PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+_INTRODUCTION = """\
+## Compiled packages
+
+Written by `python -m tests.bench.native`, behind `make native`. One run over the same bytes; times are medians in µs, in
+brackets how many times as long as compiled krammar takes (medians of the rounds' ratios).
+""".splitlines()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.native", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few rounds, for orientation")
     parser.add_argument("--only", metavar="NAME", default="", help="only what has NAME in its name")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="page that takes the section")
     options = parser.parse_args()
     rounds, slice_ = (9, 0.002) if options.quick else (61, 0.005)
     pure = _pure_package()
@@ -46,14 +59,24 @@ def main() -> None:
             statements = {library.name: getattr(library, verb) for library in libraries}
             lines.append(_row(case.name, measure(statements, rounds=rounds, slice_=slice_)))
         if "200 topics" in case.name:
-            kept = [f"| {library.name} | {memory(library) / 1000:,.0f} |" for library in libraries]
+            kept = [f"- {library.name}: {memory(library) / 1000:,.0f}" for library in libraries]
+    if not tables["decode"]:
+        print("nothing is compiled: run `make native`", file=sys.stderr)
+        return
+    page = [*_INTRODUCTION, f"{cpu_model()}, {os.cpu_count()} cores, CPython {python_version()}."]
     for verb, lines in tables.items():
-        _table(f"{verb}, compiled", lines)
+        page += ["", f"### {verb.capitalize()}, compiled", "", *lines]
     if kept:
-        print("\n| Memory of the decoded large MetadataResponse | kB |\n| --- | ---: |")
-        print("\n".join(kept))
+        page += ["", "### Memory of the decoded large MetadataResponse, in kB", "", *kept]
     if options.only.lower() in "record batches":
-        _table("Record batches", _records(rounds // 4, slice_))
+        page += ["", "### Record batches, compiled", "", *_records(rounds // 4, slice_)]
+    text = section("native", "python -m tests.bench.native", page)
+    output = options.output or (None if options.quick or options.only else _PAGE)
+    if output is None:
+        print(text)
+    else:
+        put_file(output, text)
+        print(f"written to {output}")
 
 
 def _pure_package() -> ModuleType:
@@ -126,19 +149,13 @@ def _records(rounds: int, slice_: float) -> list[str]:
 def _row(name: str, timing: Timing) -> str:
     figures = [f"{OURS} {timing.seconds(OURS) * 1e6:,.2f} µs"]
     figures += [
-        f"{peer} {timing.seconds(peer) * 1e6:,.2f} ({timing.ratio(peer):.2f})"
+        f"{peer} {timing.seconds(peer) * 1e6:,.2f} ({timing.ratio(peer):.2f} times)"
         for peer in timing.rounds
         if peer != OURS
     ]
-    line = f"| {name} | {' | '.join(figures)} |"
+    line = f"- {name}: {', '.join(figures)}"
     print(line, file=sys.stderr)
     return line
-
-
-def _table(title: str, lines: list[str]) -> None:
-    print(f"\n### {title}\n")
-    print("In µs; in brackets how many times as long as compiled.\n")
-    print("\n".join(lines))
 
 
 if __name__ == "__main__":
