@@ -29,10 +29,10 @@ if os.environ.get(sessions.MODE) == "connect":
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker takes all of them, where there are several: one session is enough."""
+    """One worker takes all that use Spark's session, where there are several: one is enough."""
     here = str(Path(__file__).parent)
     for item in items:
-        if str(item.path).startswith(here):
+        if str(item.path).startswith(here) and "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

@@ -37,10 +37,11 @@ def values_of(batch: int) -> list[str]:
 
 
 class Fault:
-    """Kills the process at the n-th call, if there is one."""
+    """Kills the process at the n-th call, if there is one, or where a step begins."""
 
-    def __init__(self, at: int, report: int) -> None:
+    def __init__(self, at: int, report: int, begin: str = "") -> None:
         self.left = at
+        self.begin = begin
         self.report = report
         self.step = "before publishing"
 
@@ -58,7 +59,7 @@ class Fault:
         real = getattr(owner, name)
 
         def call(*args: Any, **more: Any) -> Any:
-            self.step = step
+            self.enter(step)
             result = real(*args, **more)
             self.enter(after)
             return result
@@ -68,6 +69,8 @@ class Fault:
     def enter(self, step: str) -> None:
         """Begin a step; the moment counts as a call."""
         self.step = step
+        if step == self.begin:
+            self.left = 1
         self.count()
 
     def count(self, first: Callable[[], object] = lambda: None) -> None:
@@ -139,7 +142,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             os.close(reading)
-            fault = Fault(order["at"], writing)
+            fault = Fault(order["at"], writing, order["begin"])
             fault.install()
             status = 1
             try:

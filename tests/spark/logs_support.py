@@ -21,6 +21,7 @@ from krammar.broker import Broker
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # librdkafka is told when records were made: ten seconds apart, from this moment on.
+_HOUR_MS = 3_600_000
 FIRST_MS = 1_700_000_000_000
 STEP_MS = 10_000
 
@@ -53,7 +54,8 @@ def fill(path: Path) -> Folder:
     ``ledger`` (transactions, the last one open), and two groups' offsets."""
     folder = Folder(path)
     topics = [f"codec-{codec}" for codec in CODECS] + ["segments", "sizes", "ledger"]
-    with Broker.start(data_dir=path) as broker:
+    limit = {"transaction.max.timeout.ms": str(_HOUR_MS)}
+    with Broker.start(data_dir=path, properties=limit) as broker:
         servers = {"bootstrap.servers": broker.bootstrap_servers}
         admin = AdminClient(servers)
         created = admin.create_topics(
@@ -133,7 +135,14 @@ def _produce_transactions(servers: dict[str, str]) -> Producer:
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
-    last = Producer({**servers, "transactional.id": "ledger-open"})
+    # A broker that serves the folder later does not end it while tests run.
+    last = Producer(
+        {
+            **servers,
+            "transactional.id": "ledger-open",
+            "transaction.timeout.ms": _HOUR_MS,
+        }
+    )
     last.init_transactions(30)
     last.begin_transaction()
     last.produce("ledger", value=b"open", timestamp=FIRST_MS)

@@ -132,6 +132,8 @@ class Bench:
         self._say(f"written {topic.records:,} records {time.perf_counter() - began:6.1f} s")
         expected = topic.records - topic.records * 99 // 100
         self._rounds("last_percent", topic, names, self.jobs.last_percent, expected, 3)
+        self._rounds("long_count", topic, names, self.jobs.count, topic.records, 2)
+        self._rounds("long_stream", topic, names, self.jobs.stream, topic.records, 2)
 
     def write(self) -> None:
         names = [OURS, *self.connector]
