@@ -21,6 +21,7 @@ from typing import Any
 import kafka_wire
 
 from krammar.wire import native, record_format
+from tests.bench import native_uses
 from tests.bench.messages import CASES
 from tests.bench.page import put_file, section
 from tests.bench.peers import Contender, contenders, memory
@@ -70,6 +71,8 @@ def main() -> None:
         page += ["", "### Memory of the decoded large MetadataResponse, in kB", "", *kept]
     if options.only.lower() in "record batches":
         page += ["", "### Record batches, compiled", "", *_records(rounds // 4, slice_)]
+    if not options.only:
+        page += ["", "### Those who use it", "", *native_uses.table()]
     text = section("native", "python -m tests.bench.native", page)
     output = options.output or (None if options.quick or options.only else _PAGE)
     if output is None:
