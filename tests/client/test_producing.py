@@ -139,7 +139,8 @@ def test_columns(broker: Broker, client: Client) -> None:
         of_key.setdefault(record.key, []).append(record.value)
         if record.timestamp == 5:
             sent[record.key, record.value] = record.headers
-    assert places.pop(None) == {0, 1, 2, 3, 4}
+    # Chance may leave out a partition of those.
+    assert {4} < places.pop(None) <= {0, 1, 2, 3, 4}
     assert places == {key: {partition_of_key(key or b"", 5)} for key in places}
     expected: dict[bytes | None, list[bytes | None]] = {}
     for key, value in zip(keys, values, strict=True):
