@@ -13,16 +13,21 @@ with Client("localhost:9092") as client:
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from krammar.client.client import Client
-from krammar.client.delivery import Delivery
 from krammar.client.errors import ClientError, KafkaError
 from krammar.client.fetch import Fetched, Reader
 from krammar.client.metadata import Node, Partition, Topic, TopicPartition
 from krammar.client.offsets import At, OffsetAt
-from krammar.client.produce import Producer
 from krammar.client.settings import Settings
-from krammar.client.transactions import Committed, GroupMember
 from krammar.wire.record_format import Record
+
+if TYPE_CHECKING:
+    from krammar.client.delivery import Delivery
+    from krammar.client.produce import Producer
+    from krammar.client.transactions import Committed, GroupMember
 
 __all__ = [
     "At",
@@ -43,3 +48,17 @@ __all__ = [
     "Topic",
     "TopicPartition",
 ]
+
+_LATER = {
+    "Committed": "transactions",
+    "Delivery": "delivery",
+    "GroupMember": "transactions",
+    "Producer": "produce",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Those who only read need not wait for what writes.
+    if name in _LATER:
+        return getattr(import_module(f"krammar.client.{_LATER[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

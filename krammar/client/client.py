@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from krammar.client.admin import Admin
 from krammar.client.cluster import Cluster
 from krammar.client.fetch import Reader
-from krammar.client.groups import Groups
 from krammar.client.metadata import Node, Topic, TopicPartition
 from krammar.client.offsets import At, OffsetAt, list_offsets
-from krammar.client.produce import Producer
 from krammar.client.settings import Settings
 from krammar.wire.record_format import Record
+
+if TYPE_CHECKING:
+    from krammar.client.admin import Admin
+    from krammar.client.groups import Groups
+    from krammar.client.produce import Producer
 
 # A pair will do where a partition is asked for.
 Partitions = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
@@ -53,8 +56,23 @@ class Client:
                 given["bootstrap.servers"] = servers
             self.settings = Settings.of(given, **more)
         self.cluster = Cluster(self.settings)
-        self.groups = Groups(self.cluster)
-        self.admin = Admin(self.cluster)
+
+    # Loaded when they are used: Spark starts processes that only read, and these take a third of the
+    # time in which the client is imported.
+
+    @cached_property
+    def admin(self) -> Admin:
+        """Topics and their settings: making, changing, describing."""
+        from krammar.client.admin import Admin
+
+        return Admin(self.cluster)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """How far groups have read."""
+        from krammar.client.groups import Groups
+
+        return Groups(self.cluster)
 
     def close(self) -> None:
         """Close all connections. What producers have not sent is lost unless they are closed before."""
@@ -100,6 +118,8 @@ class Client:
 
     def producer(self, settings: Mapping[str, Any] | None = None, /, **more: Any) -> Producer:
         """A producer, with these settings beside the client's; it has connections of its own."""
+        from krammar.client.produce import Producer
+
         return Producer(
             self.settings.with_(settings, **more) if settings or more else self.settings
         )

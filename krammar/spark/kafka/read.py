@@ -27,11 +27,6 @@ from krammar.wire.records import BatchHeader
 _log = logging.getLogger(__name__)
 
 
-# Of max.partition.fetch.bytes, unless it is given: with the 1 MiB that it is for consumers elsewhere, reading
-# takes twice the processor time.
-FETCH_BYTES = 8 << 20
-
-
 def read_task(
     client: Client, task: Task, *, fail_on_data_loss: bool, with_headers: bool = True
 ) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -15,11 +15,9 @@ from krammar.client.metadata import NO_ID
 from krammar.spark.errors import BrokerError, OptionError
 from krammar.spark.kafka.loss import lost, settled
 from krammar.spark.kafka.plan import Task, plan, select
-from krammar.spark.kafka.read import FETCH_BYTES, read_task
 from krammar.spark.options import CLIENT_PREFIX, Options
 from krammar.spark.pushdown import FilteringReader
 from krammar.spark.schema import arrow_schema
-from krammar.spark.typed.rows import rows_of, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +25,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+# Planning and streams are in processes of their own, which read nothing: what needs Arrow is imported
+# where tasks read.
+
+# Of max.partition.fetch.bytes, unless it is given: with the 1 MiB that it is for consumers elsewhere, reading
+# takes twice the processor time.
+FETCH_BYTES = 8 << 20
+
+
 def schema(options: Options) -> StructType:
+    from krammar.spark.typed.rows import schema_of
+
     return schema_of(options)
 
 
@@ -70,6 +78,9 @@ class TaskReader:
         """Raises DataLossError and BrokerError."""
         if not isinstance(partition, KafkaPartition):
             return  # Spark plans one task with None where there are none
+        from krammar.spark.kafka.read import read_task
+        from krammar.spark.typed.rows import rows_of
+
         task, settings = partition.task, self.settings
         if self.options.given("kafkaConsumer.pollTimeoutMs"):
             settings = settings.with_(
