@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from krammar.cli_interrupts import Interrupts
 from krammar.cli_text import examples, quantity
 
 if TYPE_CHECKING:
@@ -36,15 +37,16 @@ _INTERRUPTED = 130  # as shells have it for a command that Ctrl-C has ended
 @contextmanager
 def _errors() -> Iterator[None]:
     """Turn errors into one line each, and Ctrl-C into a quiet end."""
-    from krammar.client.errors import ClientError, SettingsError
-    from krammar.wire.errors import WireError
-
     try:
-        yield
-    except SettingsError as error:
-        raise click.UsageError(_line(error)) from error
-    except (ClientError, WireError) as error:
-        raise click.ClickException(_line(error)) from error
+        from krammar.client.errors import ClientError, SettingsError
+        from krammar.wire.errors import WireError
+
+        try:
+            yield
+        except SettingsError as error:
+            raise click.UsageError(_line(error)) from error
+        except (ClientError, WireError) as error:
+            raise click.ClickException(_line(error)) from error
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
 
@@ -467,7 +469,8 @@ def produce(
 
     What was sent is counted on standard error at the end; what was not is named there, with exit code
     1. With a transactional.id (-X) all is one transaction, which is aborted if anything goes wrong.
-    Ctrl-C ends the reading; what was read before is sent.
+    Ctrl-C ends the reading; what was read before is sent, and the exit code is 130. Another Ctrl-C does not
+    wait for that.
     """
     if key is not None and key_delimiter is not None:
         raise click.UsageError("give -k or -K, not both")
@@ -478,14 +481,14 @@ def produce(
     fixed_key = None if key is None else os.fsencode(key)
     all_headers = [_header(text) for text in headers]
 
-    with _errors():
+    with _errors(), Interrupts() as interrupts:
         from krammar.client.produce import Producer
 
         producer = Producer(connection.settings({"compression.type": compression}))
-        sending = _Sending(producer, topic, partition, all_headers)
+        sending = _Sending(producer, topic, partition, all_headers, interrupts)
         try:
             with sending.transaction():
-                for name, data in _inputs(files, lines, between, sending.flush):
+                for name, data in _inputs(files, lines, between, sending.flush, interrupts):
                     record_key, value = fixed_key, data
                     if before_value is not None:
                         head, found, tail = data.partition(before_value)
@@ -503,9 +506,9 @@ def produce(
                     if sending.stopped:
                         break
         finally:
-            with suppress(click.ClickException), _errors():
-                producer.close(0)  # all is done, or given up
-    sending.report()
+            # Nothing but connections is left: all is done, or given up.
+            producer.cluster.close()
+        sending.report()
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
@@ -516,29 +519,43 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 def _inputs(
-    files: Sequence[Path], lines: bool, delimiter: bytes, pause: Callable[[], None]
+    files: Sequence[Path],
+    lines: bool,
+    delimiter: bytes,
+    pause: Callable[[], None],
+    interrupts: Interrupts,
 ) -> Iterator[tuple[str, bytes]]:
-    """Records with a name for each; ``pause`` is called before input is waited for. Raises OSError."""
+    """Records with a name for each; ``pause`` is called before input is waited for.
+
+    Raises OSError, and KeyboardInterrupt for a Ctrl-C when all records that were read have been given.
+    """
     if not files:
-        for number, data in enumerate(_split(sys.stdin.buffer, delimiter, pause), 1):
+        for number, data in enumerate(_split(sys.stdin.buffer, delimiter, pause, interrupts), 1):
             yield f"line {number}", data
     for path in files:
+        # A named pipe may be waited for.
+        with interrupts.breakable():
+            if lines:
+                stream = path.open("rb")
+            else:
+                data = path.read_bytes()
         if not lines:
-            yield str(path), path.read_bytes()
+            yield str(path), data
             continue
-        with path.open("rb") as stream:
-            for number, data in enumerate(_split(stream, delimiter, pause), 1):
+        with stream:
+            for number, data in enumerate(_split(stream, delimiter, pause, interrupts), 1):
                 yield f"{path}: line {number}", data
 
 
-def _split(stream: BinaryIO, delimiter: bytes, pause: Callable[[], None]) -> Iterator[bytes]:
+def _split(
+    stream: BinaryIO, delimiter: bytes, pause: Callable[[], None], interrupts: Interrupts
+) -> Iterator[bytes]:
     """The parts between delimiters; one at the very end has nothing behind it."""
-    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     rest = b""
     while True:
         if not _has_input(stream):
             pause()
-        chunk = read(_CHUNK)
+        chunk = interrupts.read(stream, _CHUNK)
         if not chunk:
             break
         *parts, rest = (rest + chunk).split(delimiter)
@@ -569,6 +586,7 @@ class _Sending:
         topic: str,
         partition: int | None,
         headers: Sequence[tuple[str, bytes | None]],
+        interrupts: Interrupts,
     ) -> None:
         from krammar.client import errors
 
@@ -582,7 +600,7 @@ class _Sending:
         self._given = 0
         self._sent = 0
         self._failed = 0
-        self._interrupted = False
+        self._interrupts = interrupts
         self._aborted = False
         self.stopped = False
 
@@ -623,22 +641,31 @@ class _Sending:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Around all records: what Ctrl-C cuts short is sent to its end; a transaction, if there is to be
-        one, is committed if nothing is missing."""
+        one, is committed if nothing is missing. Another Ctrl-C ends the command, after what is known.
+        """
         transactional = self._producer.settings.transactional_id is not None
         if transactional:
-            self._producer.init_transactions()
-            self._producer.begin()
+            with self._interrupts.breakable():
+                self._producer.init_transactions()
+                self._producer.begin()
         try:
-            yield
+            try:
+                yield
+            except KeyboardInterrupt:
+                if self._interrupts.count > 1:
+                    raise
+            except OSError as error:  # of the input
+                self.stopped = True
+                self._failures.append(str(error))
+            self.flush()
+            if transactional:
+                self._end_transaction()
         except KeyboardInterrupt:
-            self._interrupted = True
-        except OSError as error:  # of the input
-            self.stopped = True
-            self._failures.append(str(error))
-        self.flush()
-        if not transactional:
-            return
-        self._aborted = self._interrupted or self._failed > 0 or self.stopped
+            self._report_unknown(transactional)
+            raise
+
+    def _end_transaction(self) -> None:
+        self._aborted = self._interrupts.count > 0 or self._failed > 0 or self.stopped
         try:
             if self._aborted:
                 self._producer.abort()
@@ -649,11 +676,8 @@ class _Sending:
 
     def report(self) -> None:
         """Say what was sent and what was not; exits with 1 if anything was not."""
-        for failure in self._failures:
-            click.echo(f"not sent: {failure}", err=True)
+        self._report_failures()
         missing = self._given - self._sent
-        if self._failed > _FAILURES_SHOWN:
-            click.echo(f"not sent: {self._failed - _FAILURES_SHOWN} more", err=True)
         sent = f"{quantity(self._sent, 'record')} sent to {self._topic}"
         if missing:
             sent += f", {missing} not"
@@ -664,8 +688,26 @@ class _Sending:
         click.echo(sent, err=True)
         if self._failures or missing:
             sys.exit(1)
-        if self._interrupted:
+        if self._interrupts.count:
             sys.exit(_INTERRUPTED)
+
+    def _report_unknown(self, transactional: bool) -> None:
+        """The same where the producer was broken off."""
+        self._report_failures()
+        sent = f"{quantity(self._sent, 'record')} sent to {self._topic}"
+        if self._failed:
+            sent += f", {self._failed} not"
+        if unknown := self._given - self._sent - self._failed:
+            sent += f"; {unknown} may have been sent or not"
+        if transactional:
+            sent += "; it is not known whether the transaction has ended"
+        click.echo(sent, err=True)
+
+    def _report_failures(self) -> None:
+        for failure in self._failures:
+            click.echo(f"not sent: {failure}", err=True)
+        if self._failed > _FAILURES_SHOWN:
+            click.echo(f"not sent: {self._failed - _FAILURES_SHOWN} more", err=True)
 
 
 # Consuming.
@@ -749,25 +791,28 @@ def consume(
     """Print the records of TOPIC, and go on with new ones until Ctrl-C, unless told when to stop.
 
     Records that --decode cannot read are shown as bytes with the error; exit code 1 says that there
-    were some.
+    were some. After Ctrl-C the exit code is 0, but 130 where -c, -e or an end (e@MS) was not reached.
     """
     begin, stop_ms = _places(offsets)
     show = _shower(format_, json_, delimiter, key_delimiter, null)
     decoder = None if decode is None else _decoder(decode, topic)
+    endless = count is None and not exit_ and stop_ms is None
     out = sys.stdout.buffer
     undecodable = 0
     try:
-        with (
-            _errors(),
-            suppress(KeyboardInterrupt),  # the usual end
-            _client(connection, {"isolation.level": isolation}) as client,
-        ):
-            reader = _reader(client, topic, partitions, begin, stop_ms, exit_)
-            for at, shown in _shown(reader, decoder, count, out.flush):
-                undecodable += any(
-                    isinstance(part, _Undecodable) for part in (shown.key, shown.value)
-                )
-                out.write(show(at, shown))
+        with _errors(), Interrupts() as interrupts:
+            try:
+                with _client(connection, {"isolation.level": isolation}) as client:
+                    with interrupts.breakable():
+                        reader = _reader(client, topic, partitions, begin, stop_ms, exit_)
+                    for at, shown in _shown(reader, decoder, count, out.flush, interrupts):
+                        undecodable += any(
+                            isinstance(part, _Undecodable) for part in (shown.key, shown.value)
+                        )
+                        out.write(show(at, shown))
+            except KeyboardInterrupt:
+                if interrupts.count > 1 or not endless:
+                    raise
             out.flush()
     finally:
         if decoder is not None and decoder.left_out:
@@ -887,12 +932,23 @@ class _Shown:
 
 
 def _shown(
-    reader: Reader, decoder: _Decoder | None, count: int | None, flush: Callable[[], None]
+    reader: Reader,
+    decoder: _Decoder | None,
+    count: int | None,
+    flush: Callable[[], None],
+    interrupts: Interrupts,
 ) -> Iterator[tuple[TopicPartition, _Shown]]:
-    """Records one by one, ``count`` at most; ``flush`` is called before more of them are waited for."""
+    """Records one by one, ``count`` at most; ``flush`` is called before more of them are waited for.
+    Raises KeyboardInterrupt for a Ctrl-C, while none of them is being printed."""
     left = -1 if count is None else count
-    for fetched in reader:
+    came = iter(reader)
+    while True:
+        with interrupts.breakable():
+            fetched = next(came, None)
+        if fetched is None:
+            return
         for record in fetched:
+            interrupts.check()
             if decoder is None:
                 parts: tuple[_Part, _Part] | None = (record.key, record.value)
             else:

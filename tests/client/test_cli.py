@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -541,8 +544,8 @@ def test_a_class_of_a_given_version(broker: Broker, topic: str) -> None:
 # Ends from outside.
 
 
-def start(broker: Broker, verb: str, *arguments: str) -> subprocess.Popen[bytes]:
-    code = f"from krammar.cli_client import {verb}; {verb}()"
+def start(broker: Broker, verb: str, *arguments: str, before: str = "") -> subprocess.Popen[bytes]:
+    code = f"{before}from krammar.cli_client import {verb}; {verb}()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *arguments, "-b", broker.bootstrap_servers],
         stdin=subprocess.PIPE,
@@ -551,14 +554,15 @@ def start(broker: Broker, verb: str, *arguments: str) -> subprocess.Popen[bytes]
     )
 
 
-def test_ctrl_c_ends_consume(broker: Broker, topic: str) -> None:
+@pytest.mark.parametrize(("more", "code"), [([], 0), (["-c", "2"], 130)])
+def test_ctrl_c_ends_consume(broker: Broker, topic: str, more: list[str], code: int) -> None:
     numbers(broker, topic, 1)
-    with start(broker, "consume", topic) as process:
+    with start(broker, "consume", topic, *more) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"0\n"
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=60) == (b"", b"")
-        assert process.returncode == 0
+        assert process.returncode == code
 
 
 def test_a_broken_pipe_ends_consume(broker: Broker, topic: str) -> None:
@@ -574,9 +578,7 @@ def test_a_broken_pipe_ends_consume(broker: Broker, topic: str) -> None:
 
 def test_lines_are_sent_while_input_is_waited_for(broker: Broker, topic: str) -> None:
     """And Ctrl-C ends produce with what was sent so far."""
-    # With an answer to come, Ctrl-C could meet it half read.
-    settings = ("-X", "acks=0", "-X", "enable.idempotence=false")
-    with start(broker, "produce", *settings, topic) as process:
+    with start(broker, "produce", topic) as process:
         assert process.stdin is not None
         process.stdin.write(b"one\n")
         process.stdin.flush()
@@ -585,3 +587,122 @@ def test_lines_are_sent_while_input_is_waited_for(broker: Broker, topic: str) ->
         assert process.wait(60) == 130
         assert process.stderr is not None
         assert process.stderr.read() == f"1 record sent to {topic}\n".encode()
+
+
+def test_ctrl_c_while_a_named_pipe_is_waited_for(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with start(broker, "produce", topic, str(pipe)) as process:
+        with pipe.open("wb"):  # as soon as it is read from
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == f"0 records sent to {topic}\n".encode()
+
+
+def test_produce_where_ctrl_c_is_ignored(broker: Broker, topic: str) -> None:
+    ignore = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    with start(broker, "produce", topic, "-p", "0", before=ignore) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        assert len(sent(broker, topic, 1)) == 1
+        process.send_signal(signal.SIGINT)
+        output = process.communicate(b"two\n", timeout=60)
+        assert output == (b"", f"2 records sent to {topic}\n".encode())
+        assert process.returncode == 0
+
+
+# Runs produce again and again, each time with Ctrl-C some calls of the client's functions later, until it ends
+# before that.
+_STRIKES = """
+import io, json, os, signal, sys
+from contextlib import redirect_stderr
+import krammar.client, krammar.client.produce
+from krammar.cli_client import produce
+
+client = os.path.dirname(krammar.client.__file__)
+file, times, step, *arguments = sys.argv[1:]
+
+def run(number):
+    left = number * int(step) + 1
+
+    def profile(frame, event, _):
+        nonlocal left
+        if event == "call" and frame.f_code.co_filename.startswith(client):
+            left -= 1
+            if not left:
+                sys.setprofile(None)
+                for _ in range(int(times)):
+                    os.kill(os.getpid(), signal.SIGINT)
+
+    with open(file, "w") as lines:
+        lines.writelines(f"{number} {line}\\n" for line in range(3))
+    with redirect_stderr(io.StringIO()) as said:
+        sys.setprofile(profile)
+        try:
+            produce(["-l", *arguments, file])
+        except SystemExit as end:
+            code = end.code
+        finally:
+            sys.setprofile(None)
+    print(json.dumps([code, said.getvalue()]))
+    return left <= 0
+
+number = 0
+while run(number):
+    number += 1
+"""
+
+
+def strikes(
+    broker: Broker, topic: str, times: int, step: int, folder: Path, *more: str
+) -> tuple[list[tuple[int, str]], Counter[int]]:
+    """What each run has said, and how many records there are of each."""
+    given = [str(folder / "lines"), str(times), str(step), topic, "-p", "0", *more]
+    done = subprocess.run(
+        [sys.executable, "-c", _STRIKES, *given, "-b", broker.bootstrap_servers],
+        stdout=subprocess.PIPE,
+        timeout=120,
+        check=True,
+    )
+    runs = [(code, text) for code, text in map(json.loads, done.stdout.splitlines())]
+    committed = run(broker, "consume", topic, "-e", "--isolation", "read_committed").stdout
+    return runs, Counter(int(line.split()[0]) for line in committed.splitlines())
+
+
+def test_ctrl_c_anywhere_is_told_truly(broker: Broker, topic: str, tmp_path: Path) -> None:
+    runs, found = strikes(broker, topic, 1, 5, tmp_path)
+    assert runs.pop() == (0, f"3 records sent to {topic}\n")
+    told = {0: f"0 records sent to {topic}\n", 3: f"3 records sent to {topic}\n"}
+    assert {found[number] for number in range(len(runs))} == {0, 3}
+    for number, (code, text) in enumerate(runs):
+        assert code == 130
+        if text or found[number]:  # it may not have begun
+            assert text == told[found[number]]
+
+
+def test_ctrl_c_anywhere_in_a_transaction(broker: Broker, topic: str, tmp_path: Path) -> None:
+    runs, found = strikes(broker, topic, 1, 11, tmp_path, "-X", f"transactional.id={topic}")
+    sent_all = f"3 records sent to {topic}"
+    assert runs.pop() == (0, f"{sent_all}\n")
+    aborted = f"{sent_all}; the transaction was aborted, so none of them will be seen\n"
+    assert {text for _, text in runs} >= {"", aborted, f"{sent_all}\n"}
+    for number, (code, text) in enumerate(runs):
+        assert code == 130
+        assert found[number] == (3 if text == f"{sent_all}\n" else 0), text
+
+
+def test_a_second_ctrl_c_ends_produce_at_once(broker: Broker, topic: str, tmp_path: Path) -> None:
+    runs, found = strikes(broker, topic, 2, 7, tmp_path)
+    assert runs.pop() == (0, f"3 records sent to {topic}\n")
+    form = re.compile(rf"(\d) records? sent to {topic}(?:; (\d) may have been sent or not)?\n")
+    for number, (code, text) in enumerate(runs):
+        assert code == 130
+        if text:  # the second may strike the report itself
+            told = form.fullmatch(text)
+            assert told is not None, text
+            assert int(told[1]) <= found[number] <= int(told[1]) + int(told[2] or 0)
+    assert f"0 records sent to {topic}; 3 may have been sent or not\n" in {text for _, text in runs}
