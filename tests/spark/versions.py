@@ -21,7 +21,7 @@ from tests.spark.sessions import MODE
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("4.1.*", "4.2.*")
 # Of the development group: what the tests import beside krammar and PySpark.
-NEEDED = ("confluent-kafka", "pytest", "pytest-xdist")
+NEEDED = ("confluent-kafka", "hypothesis", "pytest", "pytest-xdist")
 FOR_CONNECT = ("pandas",)
 # Of an earlier run.
 NOT_NEEDED = ("grpcio", "numpy", "pandas")
