@@ -505,10 +505,12 @@ def produce(
                     )
                     if sending.stopped:
                         break
+            sending.report()
         finally:
             # Nothing but connections is left: all is done, or given up.
             producer.cluster.close()
-        sending.report()
+        if interrupts.count:
+            sys.exit(_INTERRUPTED)
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
@@ -688,8 +690,6 @@ class _Sending:
         click.echo(sent, err=True)
         if self._failures or missing:
             sys.exit(1)
-        if self._interrupts.count:
-            sys.exit(_INTERRUPTED)
 
     def _report_unknown(self, transactional: bool) -> None:
         """The same where the producer was broken off."""
