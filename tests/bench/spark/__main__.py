@@ -119,7 +119,7 @@ class Bench:
                 self.report.errors.append(f"parquet, {topic.title}: {found} rows")
 
     def stream(self) -> None:
-        names = [OURS, *self.connector]
+        names = [OURS, *self.connector, CONFLUENT]
         for index, topic in enumerate(self.topics):
             warm = not index
             self._rounds("stream", topic, names, self.jobs.stream, topic.records, 3, warm)
@@ -132,6 +132,7 @@ class Bench:
         self._say(f"written {topic.records:,} records {time.perf_counter() - began:6.1f} s")
         expected = topic.records - topic.records * 99 // 100
         self._rounds("last_percent", topic, names, self.jobs.last_percent, expected, 3)
+        names.append(CONFLUENT)
         self._rounds("long_count", topic, names, self.jobs.count, topic.records, 2)
         self._rounds("long_stream", topic, names, self.jobs.stream, topic.records, 2)
 

@@ -7,7 +7,7 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,14 @@ from tests.bench.broker.measure import WAIT, client
 from tests.interop.processes import Server
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 OURS = "krammar"
 CONNECTOR = "connector"
 CONFLUENT = "confluent-kafka"
 LOGS = "krammar, log folders"
+
+_FORMATS = {OURS: "krammar", CONNECTOR: "kafka", CONFLUENT: "confluent"}
 
 PARTITIONS = 4
 # Of the first record, in milliseconds since 1970; each record is a millisecond after the one before.
@@ -110,6 +111,7 @@ def start_spark(folder: Path, jars: str | None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     import krammar.spark
+    from tests.bench.spark.confluent_source import ConfluentSource
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Workers load bytecode, as those of an installed package do, and the functions of this module.
@@ -136,6 +138,7 @@ def start_spark(folder: Path, jars: str | None) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     krammar.spark.register(session, pushdown=True)
+    session.dataSource.register(ConfluentSource)
     return session
 
 
@@ -184,8 +187,6 @@ class Jobs:
         return int(status.split()[1])
 
     def load(self, contender: str, topic: Topic) -> DataFrame:
-        if contender == CONFLUENT:
-            return self._confluent(topic)
         if contender == LOGS:
             reader = self.spark.read.format("krammar").option("source", "logs")
             return reader.option("subscribe", topic.name).load(str(self.broker.folder))
@@ -193,7 +194,7 @@ class Jobs:
 
     def _kafka(self, reader: Any, contender: str, topic: Topic) -> Any:
         return (
-            reader.format("krammar" if contender == OURS else "kafka")
+            reader.format(_FORMATS[contender])
             .option("kafka.bootstrap.servers", self.broker.bootstrap)
             .option("subscribe", topic.name)
             .option("startingOffsets", "earliest")
@@ -239,7 +240,7 @@ class Jobs:
         admin = AdminClient(client(self.broker))
         admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(WAIT)
         frame = self.spark.read.parquet(str(self.folder / "source"))
-        writer = frame.write.format("krammar" if contender == OURS else "kafka").mode("append")
+        writer = frame.write.format(_FORMATS[contender]).mode("append")
         writer = writer.option("kafka.bootstrap.servers", self.broker.bootstrap)
         writer.option("topic", name).save()
         with Client(self.broker.bootstrap) as counting:
@@ -250,81 +251,6 @@ class Jobs:
     def prepare_write(self, topic: Topic) -> None:
         frame = self.load(OURS, topic).select("key", "value")
         frame.write.mode("overwrite").parquet(str(self.folder / "source"))
-
-    def _confluent(self, topic: Topic) -> DataFrame:
-        """A task for each partition, which consumes it with librdkafka and makes Arrow batches with the
-        connector's columns but the headers."""
-        consume = _Consume(self.broker.bootstrap, topic.name)
-        columns = (
-            "key binary, value binary, topic string, partition int, offset long,"
-            " timestamp timestamp, timestampType int"
-        )
-        return self.spark.range(0, PARTITIONS, 1, PARTITIONS).mapInArrow(consume, columns)
-
-
-class _Consume:
-    """The function of ``mapInArrow``: it gets numbers of partitions and gives their records."""
-
-    def __init__(self, servers: str, topic: str) -> None:
-        self.servers = servers
-        self.topic = topic
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for partition in batch.column(0).to_pylist():
-                yield from self._partition(partition)
-
-    def _partition(self, partition: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        from confluent_kafka import Consumer, TopicPartition
-
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.servers,
-                "group.id": "bench",
-                "enable.auto.commit": False,
-                "fetch.message.max.bytes": 8 << 20,
-                "queued.max.messages.kbytes": 65536,
-                # By default it pauses for a second once it has 100,000 records in its queue.
-                "fetch.queue.backoff.ms": 1,
-                "log_level": 2,
-            }
-        )
-        at = TopicPartition(self.topic, partition)
-        position, end = consumer.get_watermark_offsets(at, WAIT)
-        at.offset = position
-        consumer.assign([at])
-        moment = pa.timestamp("us", tz="UTC")
-        try:
-            while position < end:
-                messages = consumer.consume(min(4000, end - position), WAIT)
-                count = len(messages)
-                if not count or messages[-1].error() is not None:
-                    raise RuntimeError(f"{self.topic}-{partition}: stopped at {position} of {end}")
-                times = [message.timestamp() for message in messages]
-                arrays = [
-                    pa.array([message.key() for message in messages], pa.binary()),
-                    pa.array([message.value() for message in messages], pa.binary()),
-                    pa.repeat(pa.scalar(self.topic), count),
-                    pa.repeat(pa.scalar(partition, pa.int32()), count),
-                    pa.array([message.offset() for message in messages], pa.int64()),
-                    pa.array([when * 1000 for _, when in times], pa.int64()).cast(moment),
-                    # librdkafka counts from 1.
-                    pa.array([kind - 1 for kind, _ in times], pa.int32()),
-                ]
-                names = [
-                    "key",
-                    "value",
-                    "topic",
-                    "partition",
-                    "offset",
-                    "timestamp",
-                    "timestampType",
-                ]
-                yield pa.record_batch(arrays, names=names)
-                position = messages[-1].offset() + 1
-        finally:
-            consumer.close()
 
 
 def processor_time(root: int, but: int) -> float:
