@@ -22,8 +22,9 @@ from krammar.journal import (
     UnknownJournalError,
     framing_by_content_type,
 )
+from krammar.spark.brokers import brokers_text, settings_of
 from krammar.spark.errors import BrokerError, OptionError, SparkSourceError
-from krammar.spark.kafka.source import settings_of
+from krammar.spark.kafka.plan import is_chosen
 from krammar.spark.options import Options
 from krammar.spark.paths import local_path
 
@@ -72,8 +73,7 @@ class Place:
         """For messages."""
         if self.settings is None:
             return f"journals in {self.root}"
-        servers = ",".join(f"{host}:{port}" for host, port in self.settings.bootstrap_servers)
-        return f"brokers {servers}"
+        return brokers_text(self.settings)
 
     def open(self) -> AnyJournals:
         """To be closed. Files are written so that they survive a power cut, as intents do."""
@@ -103,11 +103,11 @@ class Place:
                 producer.partition_count(topic)
         return partitions(journals, topic)
 
-    def topics(self) -> list[str]:
-        """The topics of brokers, without internal ones. Raises ClientError."""
+    def topics(self, options: Options) -> list[str]:
+        """The topics of brokers that a pattern chooses. Raises ClientError."""
         assert self.settings is not None
         with Client(self.settings) as client:
-            return sorted(topic.name for topic in client.topics().values() if not topic.internal)
+            return sorted(t.name for t in client.topics().values() if is_chosen(options, t))
 
     @contextmanager
     def errors(self, doing: str) -> Iterator[None]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from krammar.spark.journal.committed import Filter, Part, Scan
 from krammar.spark.journal.places import AnyJournals, Place, number_and_name, partitions, topic_of
 from krammar.spark.journal.splits import boundary
 from krammar.spark.options import Options
+from krammar.spark.ranges import split
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,14 +102,20 @@ class JournalReader(DataSourceReader):
 
     def partitions(self) -> list[JournalPartition]:
         """Raises OptionError, MissingDataError, SparkSourceError, and MalformedRecordError."""
+        options = self.options
         with self.place.errors("planning"), self.place.open() as journals:
             ends = {spec.name: journals.offsets(spec.name) for spec in self._select(journals)}
-            total = sum(end - begin for begin, end in ends.values())
-            tasks = [
-                task
+            whole = [
+                Task(journal, begin, end, limit=end)
                 for journal, (begin, end) in ends.items()
                 if begin < end
-                for task in self._tasks(journals, journal, begin, end, total)
+            ]
+            most = options["splitBytes" if self.place.is_files else "maxRecordsPerPartition"]
+            parts = split(whole, options["minPartitions"], most)
+            tasks = [
+                task
+                for _, of_journal in groupby(parts, attrgetter("journal"))
+                for task in self._tasks(journals, list(of_journal))
             ]
         return [JournalPartition(task) for task in tasks]
 
@@ -134,41 +142,30 @@ class JournalReader(DataSourceReader):
         elif kind is None:
             raise OptionError("subscribe", "or subscribePattern is needed, or a path")
         else:
-            pattern = options["subscribePattern"]
-            for topic in self.place.topics():
-                if pattern.search(topic):
-                    found += journals.list(topic)
+            for topic in self.place.topics(options):
+                found += journals.list(topic)
         return sorted(found, key=lambda spec: number_and_name(spec.name))
 
-    def _tasks(
-        self, journals: AnyJournals, journal: str, begin: int, end: int, total: int
-    ) -> Iterator[Task]:
-        options = self.options
-        size = end - begin
-        parts = 1
-        most = options["splitBytes" if self.place.is_files else "maxRecordsPerPartition"]
-        if most is not None:
-            parts = -(-size // most)
-        if options["minPartitions"] is not None:
-            parts = max(parts, min(-(-size * options["minPartitions"] // total), size))
-        if parts == 1:
-            yield Task(journal, begin, end)
+    def _tasks(self, journals: AnyJournals, parts: list[Task]) -> Iterator[Task]:
+        """The tasks of a journal that is cut into these parts."""
+        if len(parts) == 1:
+            yield from parts
             return
-        marks = [begin + size * number // parts for number in range(parts + 1)]
         if not self.committed:
-            for first, last in pairwise(marks):
-                yield Task(journal, first, last, whole=False, limit=end)
+            for part in parts:
+                yield replace(part, whole=False)
             return
+        journal, begin, end = parts[0].journal, parts[0].begin, parts[-1].end
+        marks = [part.begin for part in parts[:0:-1]]
         scan = Scan(begin)
-        marks = marks[1:-1][::-1]
         for envelope in ReadUncommittedIter(self._open(journals, journal, begin, end), self.cls):
             if marks and envelope.begin >= marks[-1]:
                 scan.cut(envelope.begin)
                 while marks and envelope.begin >= marks[-1]:
                     marks.pop()
             scan.add(envelope.begin, envelope.message.get_uuid())
-        for part in scan.finish(end):
-            yield Task(journal, part.begin, part.end, whole=False, part=part)
+        for found in scan.finish(end):
+            yield Task(journal, found.begin, found.end, whole=False, part=found)
 
     # In a task.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from krammar.client import At, Client, OffsetAt, Topic, TopicPartition
@@ -24,6 +23,7 @@ from krammar.spark.offsets import (
 )
 from krammar.spark.options import Options, Use
 from krammar.spark.pushdown import Wanted
+from krammar.spark.ranges import split as split  # for streams too
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,39 +175,3 @@ class Ends:
                 continue
             lost(f"{at}: offset {offset} is asked for, but there are {earliest} to {latest}", fail)
         return max(first, earliest), min(last, latest)
-
-
-def split(tasks: list[Task], at_least: int | None, at_most: int | None) -> Iterator[Task]:
-    """Tasks with ``at_most`` offsets each, and then about as many as ``at_least`` if there are so many
-    offsets. These are the parts that Spark's own Kafka connector makes.
-
-    Each task is cut into its share of ``at_least``, rounded. What is too small to be cut is set aside
-    first, so that the others share what is left.
-    """
-    if at_most is not None:
-        tasks = [part for task in tasks for part in _cut(task, -(-task.count // at_most))]
-    if at_least is None or len(tasks) >= at_least:
-        return iter(tasks)
-    total = sum(task.count for task in tasks)
-    small = {task for task in tasks if _share(task.count, total, at_least) == 1}
-    left = max(at_least - len(small), 1)
-    total -= sum(task.count for task in small)
-    return (
-        part
-        for task in tasks
-        for part in _cut(task, 1 if task in small else _share(task.count, total, left))
-    )
-
-
-def _share(count: int, total: int, parts: int) -> int:
-    """Of all parts, for ``count`` of ``total``: at least one."""
-    return max((2 * count * parts + total) // (2 * total), 1)
-
-
-def _cut(task: Task, parts: int) -> Iterable[Task]:
-    """Parts that differ by one offset at most, the smaller ones first; empty ones are left out."""
-    size, larger = divmod(task.count, parts)
-    marks = [task.begin + size * n + max(0, n - parts + larger) for n in range(parts + 1)]
-    for begin, end in pairwise(marks):
-        if begin < end:
-            yield replace(task, begin=begin, end=end)

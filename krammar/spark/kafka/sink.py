@@ -17,9 +17,9 @@ from pyspark.sql.datasource import (
 
 from krammar.client import Client, ClientError, Settings
 from krammar.client.produce import Producer
-from krammar.spark.errors import BrokerError, OptionError, SparkSourceError
+from krammar.spark.brokers import broker_errors, settings_of
+from krammar.spark.errors import OptionError, SparkSourceError
 from krammar.spark.kafka.rows_out import OutColumns, groups
-from krammar.spark.kafka.source import settings_of
 from krammar.spark.options import Options, Use
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ class AtLeastOnce:
         if "batch.size" not in options.client:
             settings = settings.with_(batch_size=_BATCH_SIZE)
         self.settings: Settings = settings
-        self.servers = ",".join(f"{host}:{port}" for host, port in settings.bootstrap_servers)
         self.columns = columns
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
@@ -88,11 +87,10 @@ class AtLeastOnce:
         with Client(self.settings) as client, _seldom_collected():
             producer = client.producer()
             try:
-                for batch in batches:
-                    self._send(producer, batch, written)
-                producer.close()
-            except ClientError as error:
-                raise BrokerError(f"writing, brokers {self.servers}: {error}") from error
+                with broker_errors(self.settings, "writing"):
+                    for batch in batches:
+                        self._send(producer, batch, written)
+                    producer.close()
             finally:
                 # After an error nothing is waited for: the task has failed.
                 with suppress(ClientError):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pyspark.sql.datasource import InputPartition
 
-from krammar.client import Client, ClientError, Settings
-from krammar.client.errors import SettingsError, UnknownTopicOrPartition
+from krammar.client import Client
+from krammar.client.errors import UnknownTopicOrPartition
 from krammar.client.metadata import NO_ID
-from krammar.spark.errors import BrokerError, OptionError
+from krammar.spark.brokers import broker_errors, settings_of
 from krammar.spark.kafka.loss import lost, settled
 from krammar.spark.kafka.plan import Task, plan, select
-from krammar.spark.options import CLIENT_PREFIX, Options
+from krammar.spark.options import Options
 from krammar.spark.pushdown import FilteringReader
 from krammar.spark.schema import arrow_schema
 
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 # Planning and streams are in processes of their own, which read nothing: what needs Arrow is imported
 # where tasks read.
-
-# Of max.partition.fetch.bytes, unless it is given: with the 1 MiB that it is for consumers elsewhere, reading
-# takes twice the processor time.
-FETCH_BYTES = 8 << 20
 
 
 def schema(options: Options) -> StructType:
@@ -47,15 +43,6 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
     from krammar.spark.kafka.stream import reader_of  # which imports this module
 
     return reader_of(options, schema)
-
-
-def settings_of(options: Options) -> Settings:
-    """The client's settings, of ``kafka.*``. Raises OptionError."""
-    try:
-        return Settings.of({"max.partition.fetch.bytes": FETCH_BYTES, **options.client})
-    except SettingsError as error:
-        message = str(error).removeprefix(f"{error.name}: ")
-        raise OptionError(CLIENT_PREFIX + error.name, message) from None
 
 
 class KafkaPartition(InputPartition):
@@ -102,14 +89,9 @@ class TaskReader:
                 if built.num_rows:
                     yield built
 
-    @contextmanager
-    def broker_errors(self, doing: str) -> Iterator[None]:
+    def broker_errors(self, doing: str) -> AbstractContextManager[None]:
         """Makes a BrokerError of what the client raises."""
-        try:
-            yield
-        except ClientError as error:
-            servers = self.options.client["bootstrap.servers"]
-            raise BrokerError(f"{doing}, brokers {servers}: {error}") from error
+        return broker_errors(self.settings, doing)
 
 
 class KafkaReader(TaskReader, FilteringReader):
