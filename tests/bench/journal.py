@@ -10,14 +10,11 @@ collection on.
 from __future__ import annotations
 
 import argparse
-import datetime
 import importlib
-import os
-import platform
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from pathlib import Path
 from statistics import median
@@ -41,8 +38,7 @@ from krammar.journal import (
     build_uuid,
     framing_by_content_type,
 )
-from tests.bench.page import put_file, section
-from tests.bench.report import cpu_model
+from tests.bench.page import machine, markdown_table, put_file, section, subsection
 from tests.journal.conftest import generate
 
 _PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
@@ -233,50 +229,39 @@ class Bench:
         yield f"is the median of {self.rounds} rounds, by the processor's time, with garbage collection on. Figures"
         yield "are thousands of messages a second."
         yield ""
-        yield f"{datetime.date.today()}, {platform.python_implementation()} {platform.python_version()},"
-        yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores."
-        yield from _table(
+        yield from machine()
+        yield from subsection(
             "Framings",
             "A generated message with version, UUID, a string, an int64 and bytes. *Marshal* makes a frame of it,\n"
             "*unpack* finds the frames' ends, *read* makes messages of the frames too.",
-            ("Framing", "marshal", "unpack", "read"),
-            list(self.framings()),
+            markdown_table(("Framing", "marshal", "unpack", "read"), self.framings()),
         )
-        yield from _table(
+        yield from subsection(
             "Sequencing, by the number of producers",
             f"{self.messages:,} messages in transactions of {_TRANSACTION} and their acknowledgements, interleaved at\n"
             "random; the ring buffer has room for all. They are queued, and those that are committed dequeued.\n"
             f"Outside of transactions: {_thousands(self.outside())}.",
-            ("Producers", "committed", "messages"),
-            list(self.producers()),
+            markdown_table(("Producers", "committed", "messages"), self.producers()),
         )
-        yield from _table(
+        yield from subsection(
             "Sequencing, by the size of the ring buffer",
             f"The same with 100 producers, which have about {100 * _TRANSACTION // 2} messages open at any time and about\n"
             f"{100 * _TRANSACTION:,} between the beginning of a transaction and its end. Messages that have left the buffer are\n"
             "read again, from memory; how many for each message is in the second column.",
-            ("Buffer", "read again", "messages"),
-            list(self.buffers()),
+            markdown_table(("Buffer", "read again", "messages"), self.buffers()),
         )
-        yield from _table(
+        yield from subsection(
             "Journals in files",
             "*Publish* is in transactions of 1,000, *publish and wait* message by message, without fsync.\n"
             "*Uncommitted* and *committed* are the two iterators, over what the first has written.",
-            ("Framing", "publish", "publish and wait", "uncommitted", "committed"),
-            list(self.files()),
+            markdown_table(
+                ("Framing", "publish", "publish and wait", "uncommitted", "committed"), self.files()
+            ),
         )
 
 
 def _thousands(rate: float) -> str:
     return f"{rate / 1000:,.0f}"
-
-
-def _table(
-    title: str, note: str, head: Sequence[str], rows: Sequence[Sequence[str]]
-) -> Iterator[str]:
-    rule = ["---", *("---:" for _ in head[1:])]
-    yield from ("", f"### {title}", "", note, "")
-    yield from (f"| {' | '.join(row)} |" for row in (head, rule, *rows))
 
 
 def say(what: str) -> None:

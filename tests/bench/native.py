@@ -23,9 +23,8 @@ import kafka_wire
 from krammar.wire import native, record_format
 from tests.bench import native_uses
 from tests.bench.messages import CASES
-from tests.bench.page import put_file, section
+from tests.bench.page import cpu_model, put_file, section
 from tests.bench.peers import Contender, contenders, memory
-from tests.bench.report import cpu_model
 from tests.bench.timing import OURS, Statement, Timing, measure
 
 PURE = "pure"

@@ -1,9 +1,14 @@
-"""docs/benchmarks.md: sections that are measured apart, each between marks that name its command."""
+"""docs/benchmarks.md: sections that are measured apart, each between marks that name its command, and
+what they are made of."""
 
 from __future__ import annotations
 
+import datetime
+import os
+import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 _SECTION = re.compile(r"<!-- (\w+): written by .*? -->\n.*?<!-- \1: end -->\n", re.DOTALL)
@@ -35,3 +40,57 @@ def put_file(path: Path, new: str) -> None:
     """The same in a file, which is made where there is none."""
     page = path.read_text(encoding="utf-8") if path.exists() else "# Benchmarks\n"
     path.write_text(put(page, new), encoding="utf-8")
+
+
+# What sections are made of: lines.
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something the project promises, and whether this run keeps it."""
+
+    promise: str
+    measured: str
+    met: bool
+
+
+def subsection(title: str, note: str, lines: Iterable[str]) -> Iterator[str]:
+    """A title, a note if there is something to note, and the lines."""
+    yield from ("", f"### {title}", "")
+    if note:
+        yield from (note, "")
+    yield from lines
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> list[str]:
+    """Columns behind the first ``left`` hold numbers and are flush right."""
+    rule = ["---" if column < left else "---:" for column in range(len(head))]
+    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
+
+
+def target_table(name: str, targets: Iterable[Target]) -> list[str]:
+    """What was promised, under ``name``, and measured."""
+    rows = [(t.promise, t.measured, "met" if t.met else "**missed**") for t in targets]
+    return markdown_table((name, "Measured", ""), rows, left=3)
+
+
+def failures(errors: Sequence[str]) -> Iterator[str]:
+    """A subsection of what did not run, if there is something."""
+    if errors:
+        yield from subsection("What did not run", "", (f"- {error}" for error in errors))
+
+
+def machine() -> Iterator[str]:
+    """Where and when."""
+    yield f"{datetime.date.today()}, {platform.python_implementation()} {platform.python_version()},"
+    yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores."
+
+
+def cpu_model() -> str:
+    """The name the processor has for itself."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
-import os
-import platform
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from tests.bench.page import Target, machine, markdown_table, target_table
 from tests.bench.startup import Run
 from tests.bench.timing import OURS, Timing
-
-
-@dataclass(frozen=True)
-class Target:
-    """Something the project promises, and whether this run keeps it."""
-
-    promise: str
-    measured: str
-    met: bool
 
 
 @dataclass
@@ -103,8 +91,7 @@ class Report:
         yield "messages and records are timed by the processor's time, with garbage collection on."
         yield "A ratio is a peer's time divided by ours: above 1, krammar is faster."
         yield ""
-        yield f"{datetime.date.today()}, {platform.python_implementation()} {platform.python_version()},"
-        yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores."
+        yield from machine()
         yield ", ".join(f"{name} {version}" for name, version in self.versions.items()) + "."
         yield "kio's decoder is written in Rust and aiokafka's record batches in Cython; all else is Python."
         if self.quick:
@@ -119,13 +106,7 @@ class Report:
 
     def _target_rows(self) -> list[str]:
         targets = self.targets()
-        if not targets:
-            return []
-        return _table(
-            ("Target", "Measured", ""),
-            [(t.promise, t.measured, "met" if t.met else "**missed**") for t in targets],
-            left=3,
-        )
+        return target_table("Target", targets) if targets else []
 
     def _message_rows(self, timings: dict[str, Timing]) -> list[str]:
         if not timings:
@@ -140,18 +121,9 @@ class Report:
             )
             for name, timing in timings.items()
         ]
-        return _table(
-            (
-                "Message",
-                "bytes",
-                "krammar µs",
-                "kafka-python µs",
-                "kio µs",
-                "kafka-python ÷ ours",
-                "kio ÷ ours",
-            ),
-            rows,
-        )
+        times = (f"{library} µs" for library in (OURS, "kafka-python", "kio"))
+        head = ("Message", "bytes", *times, "kafka-python ÷ ours", "kio ÷ ours")
+        return markdown_table(head, rows)
 
     def _record_rows(self) -> list[str]:
         if not self.records:
@@ -166,13 +138,13 @@ class Report:
             for name, t in self.records.items()
         ]
         head = ("Batch", "krammar µs", *(f"{n} µs" for n in peers), *(f"{n} ÷ ours" for n in peers))
-        return _table(head, rows)
+        return markdown_table(head, rows)
 
     def _memory_rows(self) -> list[str]:
         if not self.memory:
             return []
         rows = [(name, f"{size / 1000:,.0f}") for name, size in self.memory.items()]
-        return _table(("Library", "kB (tracemalloc)"), rows)
+        return markdown_table(("Library", "kB (tracemalloc)"), rows)
 
     def _startup_rows(self) -> list[str]:
         rows: list[tuple[str, ...]] = []
@@ -188,17 +160,7 @@ class Report:
                 (f"then `kafka_wire.{name}`, the first message used", _duration(seconds))
                 for name, seconds in classes.items()
             ]
-        return _table(("", "Median"), rows) if rows else []
-
-
-def cpu_model() -> str:
-    """The name the processor has for itself."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+        return markdown_table(("", "Median"), rows) if rows else []
 
 
 def _at_least(promise: str, ratio: float, limit: float) -> Target:
@@ -229,12 +191,6 @@ def _section(title: str, rows: list[str]) -> Iterator[str]:
         yield f"## {title}"
         yield ""
         yield from rows
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Columns behind the first ``left`` hold numbers and are flush right."""
-    rule = ["---" if column < left else "---:" for column in range(len(head))]
-    return [f"| {' | '.join(cells)} |" for cells in (head, rule, *rows)]
 
 
 def _flat(parts: Iterable[str | Iterable[str]]) -> Iterator[str]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import os
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -14,8 +11,15 @@ from confluent_kafka import libversion
 
 from tests.bench.broker.contenders import KAFKA, OURS
 from tests.bench.broker.measure import Cell, Speed
-from tests.bench.page import section
-from tests.bench.report import Target, cpu_model
+from tests.bench.page import (
+    Target,
+    failures,
+    machine,
+    markdown_table,
+    section,
+    subsection,
+    target_table,
+)
 
 # What half of Kafka's throughput is promised for: 1 kB in batches of 1 MB.
 PROMISED = ("1 kB, no compression, 1",)
@@ -94,8 +98,7 @@ class Report:
         yield "acknowledges, and Tansu keeps everything in memory. CPU is the broker's own processor time."
         yield "Ratios of throughput above 1 say that krammar is faster, of times and memory that it needs less."
         yield ""
-        yield f"{datetime.date.today()}, {platform.python_implementation()} {platform.python_version()},"
-        yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores."
+        yield from machine()
         yield ", ".join(f"{name} {number}" for name, number in self.versions.items()) + ";"
         client = f"confluent-kafka {version('confluent-kafka')} with librdkafka {libversion()[0]}"
         yield f"the client is {client}."
@@ -108,17 +111,12 @@ class Report:
         yield from self._speed_table("Consume", "one consumer, all partitions", self.consume)
         yield from self._latency_table()
         yield from self._process_table()
-        if self.errors:
-            yield ""
-            yield "### What did not run"
-            yield ""
-            yield from (f"- {error}" for error in self.errors)
+        yield from failures(self.errors)
 
     def _target_table(self) -> Iterator[str]:
         targets = self.targets()
         if targets:
-            rows = [(t.promise, t.measured, "met" if t.met else "**missed**") for t in targets]
-            yield from _section("Aims", "", ("Aim", "Measured", ""), rows, left=3)
+            yield from subsection("Aims", "", target_table("Aim", targets))
 
     def _speed_table(
         self, title: str, note: str, table: dict[str, dict[str, list[Speed]]]
@@ -143,7 +141,7 @@ class Report:
             *(f"{name} CPU ms/MB" for name in names),
         )
         if rows:
-            yield from _section(title, note, head, rows)
+            yield from subsection(title, note, markdown_table(head, rows))
 
     def _latency_table(self) -> Iterator[str]:
         if self.latency:
@@ -161,7 +159,7 @@ class Report:
             ]
             note = "One record of 100 B in flight, acks=all, from produce to its acknowledgement."
             head = ("Broker", "median µs", "÷ ours", "99th percentile µs", "÷ ours", "records")
-            yield from _section("Latency", note, head, rows)
+            yield from subsection("Latency", note, markdown_table(head, rows))
 
     def _process_table(self) -> Iterator[str]:
         if self.ready:
@@ -180,7 +178,7 @@ class Report:
             )
             figures = ("ready ms", "idle MB", "after a million records MB")
             head = ["Broker", *(part for figure in figures for part in (figure, "÷ ours"))]
-            yield from _section("Start and memory", note, head, rows)
+            yield from subsection("Start and memory", note, markdown_table(head, rows))
 
 
 def _rate(runs: Sequence[Speed]) -> float:
@@ -213,13 +211,3 @@ def _megabytes(rate: float, size: int) -> str:
 def _processor(runs: Sequence[Speed], size: int) -> str:
     """Milliseconds a megabyte. The mean: the clock of processor time ticks in hundredths of a second."""
     return f"{fmean(run.processor for run in runs) * 1e9 / size:.1f}" if runs else ""
-
-
-def _section(
-    title: str, note: str, head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
-) -> Iterator[str]:
-    rule = ["---" if column < left else "---:" for column in range(len(head))]
-    yield from ("", f"### {title}", "")
-    if note:
-        yield from (note, "")
-    yield from (f"| {' | '.join(row)} |" for row in (head, rule, *rows))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import os
-import platform
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +11,15 @@ from statistics import median
 from confluent_kafka import libversion
 
 from krammar import __version__
-from tests.bench.page import section
-from tests.bench.report import Target, cpu_model
+from tests.bench.page import (
+    Target,
+    failures,
+    machine,
+    markdown_table,
+    section,
+    subsection,
+    target_table,
+)
 from tests.bench.spark.jobs import (
     CONFLUENT,
     CONNECTOR,
@@ -117,8 +121,7 @@ class Report:
         yield "are medians, ratios the median of the rounds' ratios: above 1, krammar is faster. CPU is processor time of"
         yield "the JVM and Python's workers together."
         yield ""
-        yield f"{datetime.date.today()}, {platform.python_implementation()} {platform.python_version()},"
-        yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores."
+        yield from machine()
         yield (
             f"krammar {__version__}, PySpark {version('pyspark')}, pyarrow {version('pyarrow')},"
             f" {self._connector()}"
@@ -130,17 +133,12 @@ class Report:
             yield "**A quick run: few rounds, a tenth of the records, figures for orientation only.**"
         targets = self.targets()
         if targets:
-            rows = [(t.promise, t.measured, "met" if t.met else "**missed**") for t in targets]
-            yield from _section("Aims", "", ("Aim", "Measured", ""), rows, left=3)
+            yield from subsection("Aims", "", target_table("Aim", targets))
         for part, (title, note) in _TITLES.items():
             if part in self.costs:
                 table = self._percent_table if part == "last_percent" else self._table
                 yield from table(title, note, self.costs[part])
-        if self.errors:
-            yield ""
-            yield "### What did not run"
-            yield ""
-            yield from (f"- {error}" for error in self.errors)
+        yield from failures(self.errors)
 
     def _connector(self) -> str:
         found = re.search(r"spark-sql-kafka-0-10_2\.13-([^/:]+)\.jar", self.jars)
@@ -184,7 +182,7 @@ class Report:
                     ),
                 )
             )
-        yield from _section(title, note, head, rows)
+        yield from subsection(title, note, markdown_table(head, rows))
 
     def _percent_table(
         self, title: str, note: str, costs: dict[Topic, dict[str, list[Cost]]]
@@ -208,7 +206,7 @@ class Report:
                     *("" if found is None else f"{found / 1e6:,.1f}" for found in size),
                 )
             )
-        yield from _section(title, note, head, rows)
+        yield from subsection(title, note, markdown_table(head, rows))
 
 
 def _names(costs: dict[Topic, dict[str, list[Cost]]]) -> list[str]:
@@ -232,13 +230,3 @@ def _figure(amount: float, seconds: float | None, style: str) -> str:
 
 def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}"
-
-
-def _section(
-    title: str, note: str, head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
-) -> Iterator[str]:
-    rule = ["---" if column < left else "---:" for column in range(len(head))]
-    yield from ("", f"### {title}", "")
-    if note:
-        yield from (note, "")
-    yield from (f"| {' | '.join(row)} |" for row in (head, rule, *rows))
