@@ -70,18 +70,19 @@ class Gate:
         self.let_through(1 << 30)
 
 
-def through(port: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """For ``mapInArrow``: the same rows, after the gate at ``port`` has let the task pass."""
+def through(
+    port: int, ahead: int = 0
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """For ``mapInArrow``: the same rows, after the gate at ``port`` has let the task pass; so many batches
+    go ahead of that."""
 
     # Inside, for what Spark's workers run is sent to them, and this package is not theirs.
     def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        passed = False
-        for batch in batches:
-            if not passed:
+        for number, batch in enumerate(batches):
+            if number == ahead:
                 with socket.create_connection(("127.0.0.1", port), 60) as connection:
                     connection.settimeout(180)
                     connection.recv(1)
-                passed = True
             yield batch
 
     return passing
