@@ -23,7 +23,7 @@ from krammar.spark.offsets import (
 )
 from krammar.spark.options import Options, Use
 from krammar.spark.pushdown import Wanted
-from krammar.spark.ranges import split as split  # for streams too
+from krammar.spark.ranges import split
 
 
 @dataclass(frozen=True, slots=True)
