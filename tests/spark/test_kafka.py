@@ -21,9 +21,10 @@ from krammar.client import Client, Reader
 from krammar.spark import PUSHDOWN_SETTING
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, DataLossError, OptionError, SparkSourceError
-from krammar.spark.kafka.plan import Task, split
+from krammar.spark.kafka.plan import Task
 from krammar.spark.kafka.source import KafkaReader, schema
 from krammar.spark.options import Options
+from krammar.spark.ranges import split
 from tests.spark.logs_support import CODECS, FIRST_MS, STEP_MS, Folder, Row
 from tests.spark.support import fails, moment, rows
 from tests.spark.test_pushdown import at
