@@ -49,9 +49,9 @@ _TITLES = {
     ),
     "long_count": (
         "Count of a long topic",
-        f"{LONG:,} records, so that what a query costs to start counts for little. Here Java's consumer is ahead: it hands\n"
-        "Spark its bytes in the same process; ours go from the socket to Python, into Arrow columns, through a socket to the JVM,\n"
-        "and out of Arrow there.",
+        f"{LONG:,} records, so that what a query costs to start counts for little. The connector takes half the processor\n"
+        "time: it hands Spark its bytes in the same process; ours go from the socket to Python, into Arrow columns,\n"
+        "through a socket to the JVM, and out of Arrow there.",
     ),
     "long_stream": ("A stream over a long topic", f"The same {LONG:,} records."),
     "last_percent": (
