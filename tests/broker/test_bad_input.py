@@ -108,6 +108,14 @@ class Target(BrokerProcess):
         with RawClient(self.port) as client:
             assert client.call(ApiVersionsRequest(), 0).error_code == 0
 
+    def settled_files(self) -> int:
+        """The number of its open files without connections whose clients have just gone: the broker
+        sees that they are closed before the last of these calls."""
+        with RawClient(self.port) as client:
+            for _ in range(20):
+                client.call(ApiVersionsRequest(), 0)
+            return self.files - 1  # this connection
+
     def files_come_down_to(self, number: int) -> bool:
         """Whether so few are open once it has seen that its clients are gone."""
         with RawClient(self.port) as client:
@@ -311,7 +319,7 @@ def test_frames_that_bad_ones_are_made_of(scene: Scene) -> None:
 def test_bad_frames(scene: Scene) -> None:
     target = scene.target
     before = len(target.tracebacks())
-    files = target.files
+    files = target.settled_files()
     hammer = Hammer(target.port)
     frames = bad_frames(10 * FRAMES, scene.topic_id)
     with honest_client(target) as service:
@@ -352,7 +360,7 @@ def test_impossible_lengths(target: Target, size: int) -> None:
 
 def test_long_frames_that_never_come(target: Target) -> None:
     target.answers()
-    before, files = target.resident, target.files
+    before, files = target.resident, target.settled_files()
     opened = [connect(target.port) for _ in range(100)]
     for plain in opened:
         plain.sendall(struct.pack(">i", 100 * MEGABYTE) + bytes(1000))
@@ -369,7 +377,7 @@ API_VERSIONS = ClientConnection(kafka_wire).send_request(ApiVersionsRequest(), 0
 
 
 def test_half_frames(target: Target) -> None:
-    files = target.files
+    files = target.settled_files()
     frame = API_VERSIONS
     with honest_client(target):
         for size in range(len(frame)):
@@ -408,7 +416,7 @@ def _exactly(plain: socket.socket, size: int) -> bytes:
 
 def test_idle_connections(target: Target) -> None:
     target.answers()
-    before, files = target.resident, target.files
+    before, files = target.resident, target.settled_files()
     opened = [connect(target.port) for _ in range(1000)]
     with honest_client(target):
         target.answers()
@@ -426,7 +434,7 @@ def test_idle_connections(target: Target) -> None:
 def test_readers_that_do_not_read(target: Target) -> None:
     """Answers that nobody takes are not piled up: what is asked further is not read."""
     target.answers()
-    before, files = target.resident, target.files
+    before, files = target.resident, target.settled_files()
     frames = API_VERSIONS * 2000
     opened = [connect(target.port) for _ in range(5)]
     for plain in opened:
@@ -445,7 +453,7 @@ def test_readers_that_do_not_read(target: Target) -> None:
 def test_bad_tokens(target: Target) -> None:
     """Logins with messages that are none, in SaslAuthenticate and as bare tokens."""
     rng = Random(0)
-    before, files = len(target.tracebacks()), target.files
+    before, files = len(target.tracebacks()), target.settled_files()
     tokens = [b"\0alice\0wrong", b"n,,n=alice,r=nonce", b"n,a=alice,n=alice,r=nonce,x=y", b""]
     logins = 0
     with honest_client(target):
@@ -476,7 +484,7 @@ def test_bad_tokens(target: Target) -> None:
 
 def test_bad_frames_before_the_login(scene: Scene) -> None:
     target = scene.target
-    before, files = len(target.tracebacks()), target.files
+    before, files = len(target.tracebacks()), target.settled_files()
     hammer = Hammer(target.sasl_port)
     with honest_client(target):
         hammer.run(bad_frames(20_000, scene.topic_id, seed=1), 1000)
