@@ -206,6 +206,13 @@ def copying(
             yield query, gate
         finally:
             query.stop()
+            # Its tasks are still there for a moment, and would write on if the gate opened now.
+            cluster.until(lambda: running_tasks(spark) == 0)
+
+
+def running_tasks(spark: SparkSession) -> int:
+    found = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    return sum(executor.numRunningTasks() for executor in found)
 
 
 def ends(cluster: Cluster, topic: str) -> dict[int, int]:
