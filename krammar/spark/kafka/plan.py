@@ -10,7 +10,7 @@ from krammar.client import At, Client, OffsetAt, Topic, TopicPartition
 from krammar.client.errors import UnknownTopicOrPartition
 from krammar.client.metadata import NO_ID
 from krammar.spark.errors import MissingDataError, OptionError
-from krammar.spark.kafka.loss import lost
+from krammar.spark.loss import lost
 from krammar.spark.offsets import (
     EARLIEST,
     AtTimestamp,

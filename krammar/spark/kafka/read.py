@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import groupby
@@ -18,13 +17,11 @@ from krammar.client.errors import (
     UnknownTopicOrPartition,
 )
 from krammar.spark.batches import clip, to_arrow
-from krammar.spark.errors import DataLossError
 from krammar.spark.kafka.plan import Task
+from krammar.spark.loss import lost
 from krammar.spark.memory import kept_memory
 from krammar.wire.errors import DecodeError
 from krammar.wire.records import BatchHeader
-
-_log = logging.getLogger(__name__)
 
 
 def read_task(
@@ -48,28 +45,22 @@ def read_task(
                         yield kind, kept
 
 
-def _lost(text: str, fail: bool) -> None:
-    if fail:
-        raise DataLossError(f"{text}; failOnDataLoss=false leaves out what is lost") from None
-    _log.warning("left out: %s", text)
-
-
 def _fetch(reader: Reader, task: Task, fail: bool) -> Iterator[Fetched]:
     at = TopicPartition(task.topic, task.partition)
     while not reader.finished:
         try:
             yield from reader
         except OffsetOutOfRange as error:
-            _lost(str(error), fail)
+            lost(str(error), fail)
             # Only what was deleted has something behind it that is still there.
             if error.offset < error.log_start_offset < task.end:
                 reader.seek(at, error.log_start_offset)
         except CorruptBatchError as error:
-            _lost(str(error), fail)
+            lost(str(error), fail)
             if error.next_offset is not None:
                 reader.seek(at, error.next_offset)
         except (TruncatedError, UnknownTopicId, UnknownTopicOrPartition) as error:
-            _lost(f"{task.name}, from offset {reader.positions()[at]}: {error}", fail)
+            lost(f"{task.name}, from offset {reader.positions()[at]}: {error}", fail)
 
 
 def _decode(
@@ -83,13 +74,13 @@ def _decode(
         try:
             yield from arrow(headers)
         except DecodeError as error:
-            _lost(f"{task.name}, from offset {headers[0].base_offset}: {error}", fail)
+            lost(f"{task.name}, from offset {headers[0].base_offset}: {error}", fail)
         return
     for header in headers:
         try:
             # Nothing is given on before all of it is known to be right.
             decoded = list(arrow([header]))
         except DecodeError as error:
-            _lost(f"{task.name}, offset {header.base_offset}: {error}", fail)
+            lost(f"{task.name}, offset {header.base_offset}: {error}", fail)
             continue
         yield from decoded

@@ -13,8 +13,9 @@ from krammar.client import Client
 from krammar.client.errors import UnknownTopicOrPartition
 from krammar.client.metadata import NO_ID
 from krammar.spark.brokers import broker_errors, settings_of
-from krammar.spark.kafka.loss import lost, settled
 from krammar.spark.kafka.plan import Task, plan, select
+from krammar.spark.kafka.settled import settled
+from krammar.spark.loss import lost
 from krammar.spark.options import Options
 from krammar.spark.pushdown import FilteringReader
 from krammar.spark.schema import arrow_schema

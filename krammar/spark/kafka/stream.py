@@ -25,9 +25,10 @@ from krammar.client import At, Client, Topic, TopicPartition
 from krammar.client.errors import UnknownTopicOrPartition
 from krammar.client.metadata import NO_ID
 from krammar.spark.errors import MissingDataError, OptionError
-from krammar.spark.kafka.loss import lost, settled
 from krammar.spark.kafka.plan import Ends, Task, is_chosen, matching, named_topics
+from krammar.spark.kafka.settled import settled
 from krammar.spark.kafka.source import KafkaPartition, TaskReader
+from krammar.spark.loss import lost
 from krammar.spark.offsets import check_partitions, of_json, to_json
 from krammar.spark.options import Options, Use
 from krammar.spark.ranges import split

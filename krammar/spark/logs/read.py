@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from krammar.spark.batches import clip, to_arrow
-from krammar.spark.errors import DataLossError
 from krammar.spark.logs.plan import Task
 from krammar.spark.logs.segment import BrokenLogError, Segment, header_at, offset_bounds
 from krammar.spark.logs.transactions import is_aborted
+from krammar.spark.loss import lost
 from krammar.spark.memory import kept_memory
 from krammar.wire.batch_crc import check_crc
 from krammar.wire.errors import DecodeError
@@ -20,8 +19,6 @@ from krammar.wire.records import BatchHeader, read_headers
 
 # Bytes of a file that are in memory at a time, unless one batch is larger.
 CHUNK = 4 << 20
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ def read_task(
     try:
         segment = Segment(task.folder, task.base, task.size)
     except OSError as error:
-        _lost(f"{task.topic}-{task.partition}: {error}", fail_on_data_loss)
+        lost(f"{task.topic}-{task.partition}: {error}", fail_on_data_loss)
         return
     with segment, kept_memory():
         for stretch in _Walk(segment, task, fail_on_data_loss, min_timestamp).stretches():
@@ -53,12 +50,6 @@ def read_task(
                 kept = clip(batch, task.first, task.last)
                 if kept.num_rows:
                     yield stretch.timestamp_type, kept
-
-
-def _lost(text: str, fail: bool) -> None:
-    if fail:
-        raise DataLossError(f"{text}; failOnDataLoss=false leaves out what is broken") from None
-    _log.warning("left out: %s", text)
 
 
 class _Walk:
@@ -93,13 +84,13 @@ class _Walk:
             try:
                 header = header_at(bytes(data[at : at + 64]), 0, position)
             except BrokenLogError as error:
-                _lost(f"{self.segment.path}: {error}", self.fail)
+                lost(f"{self.segment.path}: {error}", self.fail)
                 return headers, None
             if header is None and at and len(data) - at < 64 and start + len(data) < task.size:
                 return headers, position
             if header is None or position + header.size_in_bytes > task.size:
                 if not task.is_newest:
-                    _lost(f"{self.segment.path} is cut off at byte {position}", self.fail)
+                    lost(f"{self.segment.path} is cut off at byte {position}", self.fail)
                 return headers, None
             low, high = offset_bounds(header)
             if low is not None and low >= task.last:
@@ -141,7 +132,7 @@ def _decode(segment: Segment, stretch: Stretch, fail: bool) -> Iterator[pa.Recor
         try:
             yield from _to_arrow(stretch.data)
         except DecodeError as error:
-            _lost(f"{segment.path}, from byte {stretch.position}: {error}", fail)
+            lost(f"{segment.path}, from byte {stretch.position}: {error}", fail)
         return
     try:
         # Nothing is given on before all of it is known to be right.
@@ -166,6 +157,6 @@ def _decode_one_by_one(segment: Segment, stretch: Stretch) -> Iterator[pa.Record
         try:
             decoded = list(_to_arrow(batch))
         except DecodeError as error:
-            _lost(f"{segment.path}, byte {stretch.position + header.position}: {error}", False)
+            lost(f"{segment.path}, byte {stretch.position + header.position}: {error}", False)
             continue
         yield from decoded
