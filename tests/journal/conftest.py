@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 from krammar.cli import main
 from krammar.journal import FileJournals
+from tests.journal.stores import close_all
 
 DEFINITIONS = """\
 // An order. It has its version in it.
@@ -62,3 +64,14 @@ def shop(shop_folder: Path) -> Iterator[Any]:
 def journals(tmp_path: Path) -> Iterator[FileJournals]:
     with FileJournals(tmp_path / "journals") as journals:
         yield journals
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Closes what a test opened with ``opened``, and fails one that leaves other journals open: their
+    threads and files would be there for all tests to come."""
+    before = set(threading.enumerate())
+    yield
+    close_all()
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if thread.name == "krammar-journal"]

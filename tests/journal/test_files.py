@@ -17,6 +17,7 @@ from krammar.journal import (
     UnknownJournalError,
 )
 from krammar.journal import files as module
+from tests.journal.stores import opened
 
 
 def frame(text: bytes) -> bytes:
@@ -42,7 +43,7 @@ def read(
 @pytest.fixture
 def small(tmp_path: Path) -> FileJournals:
     """Journals whose fragments have 30 bytes or a frame more."""
-    journals = FileJournals(tmp_path, fragment_bytes=30)
+    journals = opened(tmp_path, fragment_bytes=30)
     journals.create("x")
     return journals
 
@@ -55,11 +56,11 @@ def fragments(folder: Path) -> dict[int, int]:
 
 
 def test_journals_are_made_once(tmp_path: Path) -> None:
-    journals = FileJournals(tmp_path)
+    journals = opened(tmp_path)
     spec = JournalSpec("a/b", "application/x-ndjson", {"topic": "orders"})
     assert journals.create(spec) == spec
     assert journals.create(JournalSpec("a/b", "application/x-ndjson")) == spec
-    assert FileJournals(tmp_path).spec("a/b") == spec
+    assert opened(tmp_path).spec("a/b") == spec
     with pytest.raises(ValueError, match="a/b exists with the content type 'application/x-ndjson'"):
         journals.create("a/b")
     assert journals.create("a/c", topic="bills").labels == {"topic": "bills"}
@@ -67,7 +68,7 @@ def test_journals_are_made_once(tmp_path: Path) -> None:
 
 
 def test_lists(tmp_path: Path) -> None:
-    journals = FileJournals(tmp_path)
+    journals = opened(tmp_path)
     assert journals.list() == []
     for name in ("b/1", "b/0", "a", "b/1/deep"):
         journals.create(name)
@@ -84,7 +85,7 @@ def test_lists(tmp_path: Path) -> None:
 
 
 def test_journals_that_are_not_there(tmp_path: Path) -> None:
-    journals = FileJournals(tmp_path)
+    journals = opened(tmp_path)
     for use in (journals.spec, journals.reader, journals.offsets):
         with pytest.raises(UnknownJournalError, match="there is no journal x in"):
             use("x")
@@ -174,7 +175,7 @@ def test_appends_that_nobody_waits_for(small: FileJournals) -> None:
 
 
 def test_a_full_buffer_is_written(tmp_path: Path) -> None:
-    journals = FileJournals(tmp_path, buffer_bytes=20, linger_ms=1e9)
+    journals = opened(tmp_path, buffer_bytes=20, linger_ms=1e9)
     journals.create("x")
     first = journals.append("x", frame(b"1"))
     assert not first.done
@@ -190,7 +191,7 @@ def test_closing_writes_what_waits(tmp_path: Path) -> None:
         journals.create("x")
         append = journals.append("x", frame(b"1"))
     assert append.done
-    assert read(FileJournals(tmp_path)) == [b"1"]
+    assert read(opened(tmp_path)) == [b"1"]
     with pytest.raises(AppendError, match="the journals were closed"):
         journals.append("x", b"")
 
@@ -236,7 +237,7 @@ def test_all_fragments_are_gone(small: FileJournals, tmp_path: Path, caplog: Any
     (tmp_path / "x" / f"{0:020}.fragment").unlink()
     assert small.offsets("x") == (10, 10)
     assert read(small) == []
-    journals = FileJournals(tmp_path)
+    journals = opened(tmp_path)
     assert journals.append("x", frame(b"34")).result().begin == 10
     assert "x: offsets 0 to 10 are lost: its last fragment ends before" in caplog.text
     assert read(journals) == [b"34"]
@@ -251,7 +252,7 @@ def test_a_tail_that_a_power_cut_took(small: FileJournals, tmp_path: Path, caplo
     assert reader.read() == []
     assert "x: 3 bytes at the end, from offset 10 on, are no whole frame" in caplog.text
     # Offsets that may have been read are not given to others.
-    assert FileJournals(tmp_path).append("x", frame(b"34")).result().begin == 20
+    assert opened(tmp_path).append("x", frame(b"34")).result().begin == 20
     assert fragments(tmp_path / "x") == {0: 13, 20: 10}
     reader = small.reader("x")
     assert [f[:2] for _ in range(4) for f in reader.read()] == [(0, 10), (10, 13), (20, 30)]
@@ -274,7 +275,7 @@ def test_any_offset_to_begin_at(small: FileJournals, chunk: int) -> None:
 
 
 def test_any_offset_in_lines(tmp_path: Path) -> None:
-    journals = FileJournals(tmp_path)
+    journals = opened(tmp_path)
     journals.create(JournalSpec("x", "application/x-ndjson"))
     lines = [b"%d\n" % n for n in (1, 22, 333, 4)]
     for line in lines:
@@ -302,9 +303,9 @@ def test_a_torn_head_is_the_one_before(small: FileJournals, tmp_path: Path) -> N
         damaged = bytearray(whole)
         damaged[at] ^= 0x55
         path.write_bytes(damaged)
-        assert FileJournals(tmp_path).offsets("x") == (0, 20)
+        assert opened(tmp_path).offsets("x") == (0, 20)
         path.write_bytes(whole[:at])
-        assert FileJournals(tmp_path).offsets("x") == (0, 20)
+        assert opened(tmp_path).offsets("x") == (0, 20)
     path.write_bytes(whole)
     assert small.offsets("x") == (0, 30)
 
@@ -325,14 +326,14 @@ def test_a_head_that_is_no_more(small: FileJournals, tmp_path: Path) -> None:
 
 
 def test_a_spec_that_is_none(tmp_path: Path) -> None:
-    FileJournals(tmp_path).create("x")
+    opened(tmp_path).create("x")
     (tmp_path / "x" / "spec").write_bytes(b"\0\0\0")
     with pytest.raises(CorruptJournalError, match=r"spec: JournalSpec"):
-        FileJournals(tmp_path).spec("x")
+        opened(tmp_path).spec("x")
 
 
 def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journals = FileJournals(tmp_path, linger_ms=1e6)
+    journals = opened(tmp_path, linger_ms=1e6)
     journals.create("x")
     journals.append("x", frame(b"1")).result()
     real = os.pwrite
@@ -354,7 +355,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_disk_that_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journals = FileJournals(tmp_path, fsync=True)
+    journals = opened(tmp_path, fsync=True)
     journals.create("x")
     journals.append("x", frame(b"1")).result()
     real, calls = os.fsync, []
@@ -372,7 +373,7 @@ def test_a_disk_that_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_interrupted_append_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journals = FileJournals(tmp_path, linger_ms=1e6)
+    journals = opened(tmp_path, linger_ms=1e6)
     journals.create("x")
 
     def interrupted(*_: object) -> int:
@@ -392,7 +393,7 @@ def test_an_interrupted_append_is_done(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_threads_and_objects_append_to_one_journal(tmp_path: Path) -> None:
-    stores = [FileJournals(tmp_path, fragment_bytes=500) for _ in range(2)]
+    stores = [opened(tmp_path, fragment_bytes=500) for _ in range(2)]
     stores[0].create("x")
 
     def work(store: FileJournals, name: bytes) -> None:
@@ -412,7 +413,7 @@ def test_threads_and_objects_append_to_one_journal(tmp_path: Path) -> None:
         thread.join()
     for store in stores:
         store.close()
-    texts = read(FileJournals(tmp_path))
+    texts = read(opened(tmp_path))
     assert len(texts) == 400
     for name in (b"0a", b"0b", b"1a", b"1b"):
         mine = [text for text in texts if text.startswith(name)]
@@ -420,7 +421,7 @@ def test_threads_and_objects_append_to_one_journal(tmp_path: Path) -> None:
 
 
 def test_a_fork_leaves_what_waits_to_its_parent(tmp_path: Path) -> None:
-    journals = FileJournals(tmp_path, linger_ms=1e6)
+    journals = opened(tmp_path, linger_ms=1e6)
     journals.create("x")
     journals.append("x", frame(b"written")).result()
     waiting = journals.append("x", frame(b"parent"))
@@ -440,7 +441,7 @@ def test_a_fork_leaves_what_waits_to_its_parent(tmp_path: Path) -> None:
 
 
 def test_two_make_a_journal_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = FileJournals(tmp_path), FileJournals(tmp_path)
+    first, second = opened(tmp_path), opened(tmp_path)
     real = os.link
 
     def late(source: Any, target: Any) -> None:

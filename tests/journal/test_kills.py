@@ -72,18 +72,19 @@ def test_killed_at_every_byte(
     total = 2 * len(NEW) + (22 if fragment_bytes > 100 else 44)
     for limit in range(total + 1):
         root = tmp_path / f"{limit}"
-        journals = FileJournals(root, linger_ms=1e6)
-        journals.create("x")
-        for _ in range(before):
+        with FileJournals(root, linger_ms=1e6) as journals:
+            journals.create("x")
+            for _ in range(before):
+                journals.append("x", OLD).result()
+            # The last byte of all makes it an append, of both frames or of none.
+            assert killed(append_until(root, limit, fragment_bytes)) == (limit < total)
+            expected = [OLD] * before + ([NEW] * 2 if limit == total else [])
+            assert texts(journals) == expected
+            # Others go on, those that have the journal open and those that come.
             journals.append("x", OLD).result()
-        # The last byte of all makes it an append, of both frames or of none.
-        assert killed(append_until(root, limit, fragment_bytes)) == (limit < total)
-        expected = [OLD] * before + ([NEW] * 2 if limit == total else [])
-        assert texts(journals) == expected
-        # Others go on, those that have the journal open and those that come.
-        journals.append("x", OLD).result()
-        FileJournals(root, fragment_bytes=fragment_bytes).append("x", OLD).result()
-        assert texts(journals) == [*expected, OLD, OLD]
+            with FileJournals(root, fragment_bytes=fragment_bytes) as others:
+                others.append("x", OLD).result()
+            assert texts(journals) == [*expected, OLD, OLD]
     assert caplog.text == ""
 
 
@@ -113,10 +114,10 @@ def test_killed_while_a_journal_is_made(tmp_path: Path) -> None:
             FileJournals(root).create("x")
 
         dead = killed(act)
-        journals = FileJournals(root)
-        journals.create("x")
-        journals.append("x", OLD).result()
-        assert texts(journals) == [OLD]
+        with FileJournals(root) as journals:
+            journals.create("x")
+            journals.append("x", OLD).result()
+            assert texts(journals) == [OLD]
         at += 1
     assert at > 8
 
