@@ -68,7 +68,7 @@ native: setup ## Compile kafka_wire and wafka_wire in place (C compiler; a quart
 	$(BIN)/krammar compile generated/wafka_wire
 
 test-native: setup ## Run the tests of generated code with compiled packages
-	$(BIN)/python -m tests.native -n auto
+	$(BIN)/python -m tests.native
 
 torture: setup ## Kill the broker under load ROUNDS times (default 500) and look for what is lost
 	$(BIN)/python -m tests.broker.torture --rounds $(or $(ROUNDS),500)

@@ -4,7 +4,8 @@
 
 Compiles a part of kafka_wire, in which each form of the language and each benchmarked message is, and
 all of wafka_wire, in a copy below build/, and runs the tests of the classes that are compiled, and
-of krammar.wire, there. What is compiled already and still current is not compiled again.
+of krammar.wire, there; with arguments what they say: ``tests`` for all there are. What is compiled
+already and still current is not compiled again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ COMPILED = {
     "consumer_protocol,consumer_offsets,control_records,update_raft_voter",
     "wafka_wire": "",
 }
+DEFAULT = ["-n", "auto", "--dist", "loadgroup", "tests/generated", "tests/wire"]
 
 
 def main() -> int:
@@ -39,7 +41,7 @@ def main() -> int:
         subprocess.run([*command, "--definitions", str(ROOT / "definitions")], cwd=ROOT, check=True)
     tests = [sys.executable, "-m", "pytest", "-p", "tests.native.selection"]
     found = subprocess.run(
-        [*tests, *(sys.argv[1:] or ["tests/generated", "tests/wire"])],
+        [*tests, *(sys.argv[1:] or DEFAULT)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{COPY}{os.pathsep}{ROOT}"},
         check=False,
