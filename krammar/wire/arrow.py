@@ -253,12 +253,12 @@ class _Pieces:
         )
         batch.position = header.position
         self.columns_size += header.size_in_bytes
-        for expanded in batch.fill(self.columns, self.rows, self.left):
-            self.columns_size += expanded
-            if self.together:
-                self.left -= expanded
-            if len(self.columns) >= self.rows or self.columns_size >= self.size:
-                yield from self._flush_columns()
+        expanded = batch.messages(self.columns, self.left)
+        self.columns_size += expanded
+        if self.together:
+            self.left -= expanded
+        if len(self.columns) >= self.rows or self.columns_size >= self.size:
+            yield from self._flush_columns()
 
     def _decode_waiting(self) -> Iterator[pa.RecordBatch]:
         waiting, expanded = self.waiting, self.expanded

@@ -140,27 +140,51 @@ class Columns:
         return len(self.values)
 
     def records(self) -> list[Record]:
-        native = compiled()
-        if native is not None:
-            columns = self.offsets, self.timestamps, self.keys, self.values, self.headers
-            made: list[Record] = native.make_records(Record, *columns)
-            return made
         headers = map(self.headers.get, range(len(self))) if self.headers else repeat(None)
         return list(map(Record, self.offsets, self.timestamps, self.keys, self.values, headers))
-
-    def cut(self, count: int) -> None:
-        """Drop all behind the first ``count``."""
-        for column in (self.offsets, self.timestamps, self.keys, self.values):
-            del column[count:]
-        for index in [index for index in self.headers if index >= count]:
-            del self.headers[index]
 
     def clear(self) -> None:
         for column in (self.offsets, self.timestamps, self.keys, self.values, self.headers):
             column.clear()
 
 
-# Decoding. The first byte of a varint is looked up: the number if it is the whole of one that is
+# Decoding.
+
+
+def read_records(
+    buf: bytes,
+    pos: int,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    appended_at: int | None = None,
+    first: int = 0,
+    origin: int | None = 0,
+) -> tuple[list[Record], int]:
+    """The ``count`` records at ``pos``, and the position behind them.
+
+    ``appended_at`` is the timestamp of all of them, None if they have their own; ``first`` and
+    ``origin`` as ``decode_records`` has them. Raises DecodeError.
+    """
+    native = compiled()
+    if native is not None:
+        own = appended_at is None
+        timestamp = base_timestamp if own else appended_at
+        try:
+            read: tuple[list[Record], int] = native.decode_records(
+                Record, buf, pos, count, base_offset, timestamp, own
+            )
+            return read
+        except FAILURES:
+            pass
+    columns = Columns()
+    end = decode_records(columns, buf, pos, count, base_offset, base_timestamp, first, origin)
+    if appended_at is not None:
+        columns.timestamps = [appended_at] * count
+    return columns.records(), end
+
+
+# The first byte of a varint is looked up: the number if it is the whole of one that is
 # not negative or -1 (null), -2 if more bytes of a positive number follow, -3 for all else.
 FIRST_BYTES = [
     -1 if byte == 1 else -3 if byte & 1 else -2 if byte > 127 else byte >> 1 for byte in range(256)
@@ -188,20 +212,10 @@ def decode_records(
     in its message, None if it is not a part of it (but was compressed); both are for errors.
     Raises DecodeError; ``columns`` is not to be used then.
     """
-    start = pos
-    native = compiled()
-    if native is not None:
-        before = len(columns)
-        lists = columns.offsets, columns.timestamps, columns.keys, columns.values, columns.headers
-        try:
-            end: int = native.decode_lists(buf, pos, count, base_offset, base_timestamp, *lists)
-            return end
-        except FAILURES:
-            columns.cut(before)
     try:
         return _decode_records(columns, buf, pos, count, base_offset, base_timestamp)
     except FAILURES:
-        raise _decode_fault(buf, start, count, first, origin) from None
+        raise _decode_fault(buf, pos, count, first, origin) from None
 
 
 def _decode_records(
@@ -759,7 +773,9 @@ def encode_records(
     native = compiled()
     if native is not None:
         try:
-            made: tuple[bytes, int, int] = native.encode(records, base_offset, base_timestamp)
+            made: tuple[bytes, int, int] = native.encode(
+                Record, records, base_offset, base_timestamp
+            )
             return made
         except FAILURES:
             pass

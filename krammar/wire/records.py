@@ -38,8 +38,8 @@ from krammar.wire.record_format import (
     MIN_RECORD_SIZE,
     Columns,
     Record,
-    decode_records,
     encode_records,
+    read_records,
 )
 
 if TYPE_CHECKING:
@@ -207,17 +207,13 @@ class RecordBatch(BatchHeader):
         Raises DecodeError for whatever they are not, CorruptRecordError among it if the messages
         inside a compressed one of v0 or v1 have a wrong CRC.
         """
-        columns = Columns()
-        for _ in self.fill(columns, self.records_count):
-            pass
-        return columns.records()
+        pieces = list(self._pieces(self.records_count))
+        return pieces[0] if pieces else []
 
     def __iter__(self) -> Iterator[Record]:
         """The records one by one; they are decoded by the thousand, so that memory stays small."""
-        columns = Columns()
-        for _ in self.fill(columns, _STEP):
-            yield from columns.records()
-            columns.clear()
+        for records in self._pieces(_STEP):
+            yield from records
 
     def control_records(self) -> list[ControlRecord]:
         """The records of a control batch. Raises DecodeError."""
@@ -232,66 +228,70 @@ class RecordBatch(BatchHeader):
                 ) from None
         return control
 
-    def fill(
-        self, columns: Columns, step: int, max_uncompressed: int | None = None
-    ) -> Iterator[int]:
-        """Append the records to ``columns``, pausing behind each ``step`` of them, so that ``columns``
-        can be emptied. Yields how many bytes were decompressed since the last pause."""
-        if max_uncompressed is None:
-            max_uncompressed = self._max_uncompressed
+    def messages(self, columns: Columns, max_uncompressed: int) -> int:
+        """Append the records of v0 or v1 to ``columns``; returns how many bytes were decompressed.
+        Raises DecodeError; ``columns`` is not to be used then."""
         try:
-            if self.magic > 1:
-                yield from self._fill(columns, step, max_uncompressed)
-            else:
-                yield decode_message(
-                    columns,
-                    self._body,
-                    self.base_offset,
-                    origin=self.position + _BEFORE_MAGIC,
-                    validate_crc=self._validate_crc,
-                    max_uncompressed=max_uncompressed,
-                )
+            return decode_message(
+                columns,
+                self._body,
+                self.base_offset,
+                origin=self.position + _BEFORE_MAGIC,
+                validate_crc=self._validate_crc,
+                max_uncompressed=max_uncompressed,
+            )
         except DecodeError as error:
-            error.args = (f"batch at offset {self.position}: {error}",)
-            raise
+            raise self._placed(error) from None
 
-    def _fill(self, columns: Columns, step: int, max_uncompressed: int) -> Iterator[int]:
+    def _placed(self, error: DecodeError) -> DecodeError:
+        error.args = (f"batch at offset {self.position}: {error}",)
+        return error
+
+    def _pieces(self, step: int) -> Iterator[list[Record]]:
+        """The records, ``step`` at a time; those of v0 or v1 at once."""
+        if self.magic > 1:
+            try:
+                yield from self._read(step)
+            except DecodeError as error:
+                raise self._placed(error) from None
+        else:
+            columns = Columns()
+            self.messages(columns, self._max_uncompressed)
+            yield columns.records()
+
+    def _read(self, step: int) -> Iterator[list[Record]]:
         count = self.records_count
         buf = self._body
         pos = _AFTER_CRC.size
         origin: int | None = self.position + _BEFORE_CRC.size
-        expanded = 0
         codec = self.attributes & _CODEC
         # Where compaction left no record of a batch, its header remains, and nothing to expand.
         if codec and len(buf) > pos:
-            buf = decompress(memoryview(buf)[pos:], codec, max_uncompressed=max_uncompressed)
+            compressed = memoryview(buf)[pos:]
+            buf = decompress(compressed, codec, max_uncompressed=self._max_uncompressed)
             pos = 0
             origin = None
-            expanded = len(buf)
         if not 0 <= count <= (len(buf) - pos) // MIN_RECORD_SIZE:
             raise DecodeError(
                 f"{count} records in {len(buf) - pos} bytes",
                 path="records_count",
                 offset=self.position + _HEADER.size - 4,
             )
+        appended_at = self.max_timestamp if self.attributes & _LOG_APPEND_TIME else None
+        bases = self.base_offset, self.base_timestamp, appended_at
         for first in range(0, count, max(step, 1)):
-            start = len(columns)
             n = min(step, count - first)
-            pos = decode_records(
-                columns, buf, pos, n, self.base_offset, self.base_timestamp, first, origin
-            )
-            if self.attributes & _LOG_APPEND_TIME:
-                columns.timestamps[start:] = [self.max_timestamp] * n
+            records, pos = read_records(buf, pos, n, *bases, first, origin)
             if first + n < count:
-                yield expanded
-                expanded = 0
+                yield records
         if pos != len(buf):
             raise DecodeError(
                 f"{len(buf) - pos} bytes behind the last record",
                 path=f"records[{count}]",
                 offset=-1 if origin is None else pos + origin,
             )
-        yield expanded
+        if count:
+            yield records
 
 
 def read_headers(data: Data | None, *, allow_partial: bool = True) -> Iterator[BatchHeader]:

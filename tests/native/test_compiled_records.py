@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,11 +16,10 @@ from krammar.wire import native, record_format
 from krammar.wire.arrow import iter_arrow, to_arrow
 from krammar.wire.errors import WireError
 from krammar.wire.record_format import (
-    Columns,
     Record,
     check_records,
-    decode_records,
     encode_records,
+    read_records,
 )
 from krammar.wire.records import Compression, TimestampType, encode_batch, read_batches
 from tests.generated.mutations import mutations
@@ -80,31 +80,26 @@ def lists_of_records() -> Iterator[list[Record]]:
                 if with_headers and rng.random() < 0.5:
                     record.headers = [
                         (rng.choice(("", "trace", "é")), rng.choice((None, b"", b"x" * 99)))
-                    ] * 2
+                    ] * rng.choice((1, 2, 9))
                 records.append(record)
             yield records
 
 
-def decoded(data: bytes, count: int, base: int = 7) -> tuple[Any, ...]:
-    columns = Columns()
-    columns.offsets.append(1)
-    columns.timestamps.append(2)
-    columns.keys.append(None)
-    columns.values.append(b"before")
-    end = decode_records(columns, data, 0, count, base, 1000)
-    records = columns.records()
-    assert [type(record) for record in records] == [Record] * (count + 1)
+def decoded(
+    data: bytes, count: int, base: int = 7, appended_at: int | None = None
+) -> tuple[Any, ...]:
+    records, end = read_records(data, 0, count, base, 1000, appended_at)
+    assert [type(record) for record in records] == [Record] * count
     return end, [repr(record) for record in records]
 
 
 def test_the_compiled_loops_take_all_that_is_right(loops: Any) -> None:
     """They raise for none of it, so that none of these tests compares pure Python with itself."""
     for records in lists_of_records():
-        data, last, latest = loops.encode(records, 0, 0)
-        columns = Columns()
-        lists = columns.offsets, columns.timestamps, columns.keys, columns.values, columns.headers
-        assert loops.decode_lists(data, 0, len(records), 0, 0, *lists) == len(data)
-        assert last == len(records) - 1 and max(columns.timestamps) == latest
+        data, last, latest = loops.encode(Record, records, 0, 0)
+        read, end = loops.decode_records(Record, data, 0, len(records), 0, 0, True)
+        assert end == len(data) and not any(map(gc.is_tracked, read))
+        assert last == len(records) - 1 and max(record.timestamp for record in read) == latest
         assert loops.check(data, 0, len(records))[1] == latest
         ends, *_ = loops.decode_arrow(data, [(0, len(records), 0, 0, False)], True)
         assert ends == [len(data)]
@@ -152,6 +147,7 @@ def test_decode(both: Callable[..., Any]) -> None:
         data, _, _ = encode_records(records, 0, 0)
         assert both(partial(decoded, data, len(records)))[0] == len(data)
         both(partial(check_records, data, 0, len(records)))
+        both(partial(decoded, data, len(records), appended_at=5))
         both(partial(decoded, data, len(records), INT64_MAX))
 
 
