@@ -376,6 +376,9 @@ class Member(threading.Thread):
 
     def run(self) -> None:
         with consumer(self.group.broker, "t") as source:
+            # A leader that learns of the partitions after it has joined joins again, and if a poll is
+            # over before it has, it waits for ever (kafka-python 3.0.12).
+            assert source.partitions_for_topic("t") is not None
             while not self.stop.is_set():
                 polled = source.poll(200)
                 with self.group.changed:
