@@ -268,8 +268,8 @@ def test_epochs(setting: Setting) -> None:
     log = setting.crash(log)
     log = setting.reopen(log)
     assert (setting.path / "leader-epoch-checkpoint").read_text() == "0\n2\n5 3\n9 5\n"
-    log.begin_epoch(11)
-    assert log.epoch_end_offset(11) == (11, 6)
+    log.append(batch(b"x"), leader_epoch=11)
+    assert log.epoch_end_offset(11) == (11, 7)
 
 
 def test_segments_end_by_size_age_index_and_distance(setting: Setting) -> None:

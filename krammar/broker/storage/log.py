@@ -400,10 +400,6 @@ class PartitionLog(LogReader):
         """-1 if the log knows none."""
         return self._epochs.latest
 
-    def begin_epoch(self, leader_epoch: int) -> None:
-        """A leader takes over: what is appended from now on is of its epoch."""
-        self._epochs.begin(leader_epoch, self.end_offset)
-
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
         """The epoch at or before ``leader_epoch`` and the offset behind its last batch; (-1, -1) if the
         log knows nothing of it."""
