@@ -28,10 +28,12 @@ from tests.bench.spark.jobs import (
     OURS,
     Jobs,
     Topic,
+    end_spark,
     fill,
     long_topic,
     start_spark,
     topics,
+    without_zips,
 )
 from tests.bench.spark.report import Report
 from tests.interop.apache import class_path
@@ -39,6 +41,7 @@ from tests.interop.processes import Server, Unavailable
 
 _PAGE = Path(__file__).parents[3] / "docs" / "benchmarks.md"
 _PARTS = ("count", "parquet", "stream", "last_percent", "write")
+_UNZIPPED = "unzipped_stream"
 
 
 def main() -> None:
@@ -71,6 +74,10 @@ def main() -> None:
                 for part in _PARTS:
                     if options.only in (None, part):
                         getattr(bench, part)()
+                if options.only in (None, _UNZIPPED):
+                    end_spark(spark)
+                    spark = bench.jobs.spark = start_spark(folder, jars, without_zips(folder))
+                    bench.stream(_UNZIPPED)
             finally:
                 spark.stop()
     print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr)
@@ -118,11 +125,11 @@ class Bench:
             if found != topic.records:
                 self.report.errors.append(f"parquet, {topic.title}: {found} rows")
 
-    def stream(self) -> None:
+    def stream(self, part: str = "stream") -> None:
         names = [OURS, *self.connector, CONFLUENT]
         for index, topic in enumerate(self.topics):
             warm = not index
-            self._rounds("stream", topic, names, self.jobs.stream, topic.records, 3, warm)
+            self._rounds(part, topic, names, self.jobs.stream, topic.records, 3, warm)
 
     def last_percent(self) -> None:
         names = [OURS, *self.connector]
@@ -166,7 +173,7 @@ class Bench:
                             f"{cost.clock:6.2f} s, processors {cost.spark:6.2f} s in Spark"
                             f" {cost.broker:5.2f} s in the broker"
                         )
-                        self._say(f"{part:13}{topic.title:24} {name:22} {said}")
+                        self._say(f"{part:17}{topic.title:24} {name:22} {said}")
 
     @contextmanager
     def _guard(self, name: str, what: str, alive: list[str]) -> Iterator[None]:
@@ -191,7 +198,7 @@ def _options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="few rounds, for orientation")
-    parser.add_argument("--only", choices=_PARTS, help="measure one part")
+    parser.add_argument("--only", choices=[*_PARTS, _UNZIPPED], help="measure one part")
     parser.add_argument("--output", type=Path, metavar="FILE", help="page that takes the section")
     return parser.parse_args()
 

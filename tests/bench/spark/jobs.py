@@ -106,13 +106,40 @@ def fill(broker: Server, topic: Topic) -> None:
         raise RuntimeError(f"{topic.title}: not all of it was written")
 
 
-def start_spark(folder: Path, jars: str | None) -> SparkSession:
-    """A session on two processors that finds krammar and, with ``jars``, the connector."""
+def without_zips(folder: Path) -> Path:
+    """A SPARK_HOME without the zips that Python's workers would import PySpark from."""
+    import pyspark
+
+    home = folder / "spark-home"
+    home.mkdir()
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(Path(pyspark.__path__[0], name))
+    return home
+
+
+def end_spark(session: SparkSession) -> None:
+    """Stop it with its JVM, so that the next one has a JVM of its own."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    session.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(WAIT)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+def start_spark(folder: Path, jars: str | None, home: Path | None = None) -> SparkSession:
+    """A session on two processors that finds krammar and, with ``jars``, the connector. ``home`` is its
+    SPARK_HOME, if not PySpark's own."""
     from pyspark.sql import SparkSession
 
     import krammar.spark
     from tests.bench.spark.confluent_source import ConfluentSource
 
+    if home is not None:
+        os.environ["SPARK_HOME"] = str(home)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Workers load bytecode, as those of an installed package do, and the functions of this module.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
