@@ -400,7 +400,7 @@ def encode(
     for record in records:
         if type(record) is not record_class:
             raise Malformed
-        # A record takes 0.10 µs by its slots, 0.33 by attributes.
+        # By attributes it takes 1.6 times as long.
         offset: i64 = ops.get_slot(record, at_offset)
         if offset == -1:
             last += 1
