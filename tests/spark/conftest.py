@@ -29,10 +29,12 @@ if os.environ.get(sessions.MODE) == "connect":
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker takes all that use Spark's session, where there are several: one is enough."""
-    here = str(Path(__file__).parent)
+    """One worker takes all modules that use Spark's session, where there are several: one session is
+    enough, and what a module shares is there once."""
+    here = Path(__file__).parent
+    users = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
     for item in items:
-        if str(item.path).startswith(here) and "spark" in getattr(item, "fixturenames", ()):
+        if item.path.parent == here and item.path in users:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

@@ -32,6 +32,9 @@ from krammar.spark.kafka.sink import AtLeastOnce, Count, KafkaStreamWriter, Kafk
 from krammar.spark.schema import arrow_schema
 from tests.spark.support import fails
 
+# Schemas are parsed by Spark.
+pytestmark = pytest.mark.usefixtures("spark")
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PATIENCE = 60
 HEADERS = "array<struct<key: string, value: binary>>"
