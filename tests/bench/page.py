@@ -74,6 +74,12 @@ def target_table(name: str, targets: Iterable[Target]) -> list[str]:
     return markdown_table((name, "Measured", ""), rows, left=3)
 
 
+def aims(targets: Sequence[Target]) -> Iterator[str]:
+    """A subsection of what is aimed at, if something of it was measured."""
+    if targets:
+        yield from subsection("Aims", "", target_table("Aim", targets))
+
+
 def failures(errors: Sequence[str]) -> Iterator[str]:
     """A subsection of what did not run, if there is something."""
     if errors:

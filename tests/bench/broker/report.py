@@ -13,12 +13,12 @@ from tests.bench.broker.contenders import KAFKA, OURS
 from tests.bench.broker.measure import Cell, Speed
 from tests.bench.page import (
     Target,
+    aims,
     failures,
     machine,
     markdown_table,
     section,
     subsection,
-    target_table,
 )
 
 # What half of Kafka's throughput is promised for: 1 kB in batches of 1 MB.
@@ -106,17 +106,12 @@ class Report:
         if self.quick:
             yield ""
             yield "**A quick run: few rounds, figures for orientation only.**"
-        yield from self._target_table()
+        yield from aims(self.targets())
         yield from self._speed_table("Produce", "acks=all, batches of up to 1 MB", self.produce)
         yield from self._speed_table("Consume", "one consumer, all partitions", self.consume)
         yield from self._latency_table()
         yield from self._process_table()
         yield from failures(self.errors)
-
-    def _target_table(self) -> Iterator[str]:
-        targets = self.targets()
-        if targets:
-            yield from subsection("Aims", "", target_table("Aim", targets))
 
     def _speed_table(
         self, title: str, note: str, table: dict[str, dict[str, list[Speed]]]

@@ -13,12 +13,12 @@ from confluent_kafka import libversion
 from krammar import __version__
 from tests.bench.page import (
     Target,
+    aims,
     failures,
     machine,
     markdown_table,
     section,
     subsection,
-    target_table,
 )
 from tests.bench.spark.jobs import (
     CONFLUENT,
@@ -137,9 +137,7 @@ class Report:
         if self.quick:
             yield ""
             yield "**A quick run: few rounds, a tenth of the records, figures for orientation only.**"
-        targets = self.targets()
-        if targets:
-            yield from subsection("Aims", "", target_table("Aim", targets))
+        yield from aims(self.targets())
         for part, (title, note) in _TITLES.items():
             if part in self.costs:
                 table = self._percent_table if part == "last_percent" else self._table
