@@ -259,6 +259,17 @@ def decode_arrow(
     return ends, keys.finish(buf), values.finish(buf), offsets, timestamps, found
 
 
+def slots(record_class: Any) -> tuple[i64, i64, i64, i64, i64]:
+    """Where a record has its offset, timestamp, key, value and headers."""
+    return (
+        ops.slot(record_class, "offset"),
+        ops.slot(record_class, "timestamp"),
+        ops.slot(record_class, "key"),
+        ops.slot(record_class, "value"),
+        ops.slot(record_class, "_headers"),
+    )
+
+
 def decode_records(
     record_class: Any,
     buf: bytes,
@@ -272,11 +283,7 @@ def decode_records(
     theirs are all ``base_timestamp``."""
     if pos < 0 or count < 0 or count > len(buf) - pos:
         raise Malformed
-    at_offset = ops.slot(record_class, "offset")
-    at_timestamp = ops.slot(record_class, "timestamp")
-    at_key = ops.slot(record_class, "key")
-    at_value = ops.slot(record_class, "value")
-    at_headers = ops.slot(record_class, "_headers")
+    at_offset, at_timestamp, at_key, at_value, at_headers = slots(record_class)
     records = ops.new_tracked_list(count)
     # One object for what is often the same in many records in a row: timestamps, and names of headers,
     # for which the name at the same place of the record before is tried first.
@@ -388,11 +395,7 @@ def encode(
     record_class: Any, records: list[Any], base_offset: i64, base_timestamp: i64
 ) -> tuple[bytes, int, int]:
     """The bytes of records, the last one's distance from ``base_offset`` and the latest timestamp."""
-    at_offset = ops.slot(record_class, "offset")
-    at_timestamp = ops.slot(record_class, "timestamp")
-    at_key = ops.slot(record_class, "key")
-    at_value = ops.slot(record_class, "value")
-    at_headers = ops.slot(record_class, "_headers")
+    at_offset, at_timestamp, at_key, at_value, at_headers = slots(record_class)
     w = BytesWriter()
     hw = BytesWriter()
     last: i64 = -1
