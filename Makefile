@@ -6,76 +6,112 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-tap test regen regen-check lint format bench interop spark-versions native test-native torture fuzz clean
+.PHONY: help setup demo demo-faults demo-tap test test-sweeps test-all coverage test-pythons test-newest regen regen-check lint format bench interop spark-versions native test-native test-wheel torture attack fuzz site structure clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(STAMP) ## Make .venv with everything that development needs
+setup: $(STAMP) ## Create .venv with everything that development needs
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "krammar needs Python 3.11 or newer; set PYTHON=/path/to/it"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
 	@touch $(STAMP)
 
 demo: setup ## Generate everything, then stream a day of orders through broker, clients and Spark
 	$(BIN)/krammar gen definitions/ -o generated/
 	$(BIN)/python -m examples.pipeline
 
+demo-faults: setup ## Run the demo in a random storm of faults (SEED=…): every order is counted once
+	$(BIN)/krammar gen definitions/ -o generated/
+	$(BIN)/python -m examples.pipeline --storm $(SEED)
+
 demo-tap: setup ## Generate everything, then tap real clients: every frame decoded and re-encoded
 	$(BIN)/krammar gen definitions/ -o generated/
 	$(BIN)/python examples/tap_demo.py
 
 test: setup ## Run the tests
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m tests.run -n auto --dist loadgroup
 
-regen: setup ## Generate generated/ anew from definitions/
+test-sweeps: setup ## Run the long searches that `make test` leaves out
+	$(BIN)/python -m tests.run -n auto --dist loadgroup -m sweep
+
+test-all: test test-sweeps ## Run all tests
+
+coverage: setup ## Measure which lines and branches of krammar all tests run (TESTS=tests/cli: only some)
+	$(BIN)/python -m tests.covered -n auto --dist loadgroup -m "" $(TESTS)
+
+test-pythons: setup ## Run the tests on every CPython from 3.11 to 3.14 found (pyenv, PATH)
+	$(BIN)/python -m tests.pythons
+
+test-newest: setup ## Run the tests without Spark on the newest CPython found, if newer than that of .venv (as CI does)
+	$(BIN)/python -m tests.pythons --newest
+
+regen: setup ## Write generated/ from definitions/ and templates/
 	$(BIN)/krammar gen definitions/ -o generated/
 
-regen-check: setup ## Fail if generated/ is not what definitions/ say
+regen-check: setup ## Fail if generated/ is not current
 	$(BIN)/krammar gen definitions/ -o generated/ --check
 
-lint: setup ## Check definitions, formatting, style and types
+lint: setup ## Check definitions, formatting, style, types and imports
 	$(BIN)/krammar check definitions/ --strict
 	$(BIN)/krammar fmt definitions/ --check
-	$(BIN)/black --check --quiet krammar pyspark_krammar tests examples
-	$(BIN)/ruff check krammar pyspark_krammar tests examples
+	$(BIN)/black --check --quiet krammar pyspark_krammar tests examples tools
+	$(BIN)/ruff check krammar pyspark_krammar tests examples tools
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/architecture.py circles
 
 format: setup ## Format definitions and Python
 	$(BIN)/krammar fmt definitions/
-	$(BIN)/black --quiet krammar pyspark_krammar tests examples
-	$(BIN)/ruff check --fix --quiet krammar pyspark_krammar tests examples
+	$(BIN)/black --quiet krammar pyspark_krammar tests examples tools
+	$(BIN)/ruff check --fix --quiet krammar pyspark_krammar tests examples tools
 
-bench: setup ## Measure against other libraries and brokers; writes docs/benchmarks.md
-	$(BIN)/python -m tests.bench
+bench: native ## Measure against other libraries and brokers; writes docs/benchmarks.md
+	KRAMMAR_PURE_PYTHON=1 $(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench.fetch_cost
 	$(BIN)/python -m tests.bench.broker
 	$(BIN)/python -m tests.bench.spark
+	$(BIN)/python -m tests.bench.spark.short
 	$(BIN)/python -m tests.bench.journal
 	$(BIN)/python -m tests.bench.native
 
-interop: setup ## Try broker and Spark with Apache Kafka, its tools, Spark's connector and kafkajs (Maven, Node)
+interop: setup ## Test broker and Spark with Apache Kafka, its tools, Spark's connector and kafkajs (Maven, Node)
 	$(BIN)/python -m pytest tests/interop
 
 spark-versions: setup ## Run Spark's tests with PySpark 4.1 and 4.2
 	$(BIN)/python -m tests.spark.versions
 
-native: setup ## Compile kafka_wire and wafka_wire in place (C compiler; a quarter of an hour)
-	$(BIN)/krammar compile generated/kafka_wire
-	$(BIN)/krammar compile generated/wafka_wire
+native: setup ## Compile in place the messages that wheels contain compiled (C compiler; a minute or two)
+	$(BIN)/krammar compile generated/kafka_wire --only "$$($(BIN)/python tests/installed_wheel.py --names)"
 
 test-native: setup ## Run the tests of generated code with compiled packages
 	$(BIN)/python -m tests.native
 
-torture: setup ## Kill the broker under load ROUNDS times (default 500) and look for what is lost
+test-wheel: setup ## Build the wheel of a release, install it into an empty environment, and run tests with it
+	$(BIN)/python -m pip install --quiet --group wheel
+	$(BIN)/python -m tests.wheel
+
+torture: setup ## Kill the broker under load ROUNDS times (default 500) and look for lost and duplicate records
 	$(BIN)/python -m tests.broker.torture --rounds $(or $(ROUNDS),500)
+
+attack: setup ## Send the broker its most expensive requests, and print their costs
+	$(BIN)/python -m tests.broker.attacks
 
 fuzz: setup ## Fuzz decoding with atheris for SECONDS (default 300)
 	$(BIN)/python -m pip install --quiet 'atheris>=3.0'
 	$(BIN)/python -m tests.fuzz.fuzz_decode --seconds $(or $(SECONDS),300)
 
+site: setup ## Build the documentation site in build/site; broken links are errors
+	$(BIN)/python -m pip install --quiet --group docs
+	$(BIN)/krammar docs definitions/ -o docs/protocol
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+structure: setup ## Print circles of imports, and the files that four operations pass
+	$(BIN)/python tools/architecture.py
+
 clean: ## Remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) docs/protocol .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis dist build

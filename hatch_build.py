@@ -1,8 +1,9 @@
-"""Wheels with compiled packages: ``KRAMMAR_NATIVE=1 python -m build --wheel``.
+"""Wheels with compiled packages: ``KRAMMAR_NATIVE=1 python -m build``.
 
-Without that setting nothing here happens, and the wheel is a pure one. Names in place of the 1, separated by
-commas, compile only these messages of kafka_wire. The wheel is for the Python and the platform that built
-it, and needs librt beside what the pure one needs.
+Without that setting nothing here happens, and the wheel is a pure one: editable installs and installs from the
+source distribution need no C compiler. ``KRAMMAR_NATIVE`` is ``1`` for the messages that pyproject.toml names for
+this hook, ``all`` for whole packages, or names of messages of kafka_wire, separated by commas. The loops of record
+batches are always compiled. Such a wheel is for the Python and the platform that built it, and needs librt to run.
 """
 
 from __future__ import annotations
@@ -11,20 +12,13 @@ import os
 import shutil
 import sys
 import tempfile
+from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SETTING = os.environ.get("KRAMMAR_NATIVE", "")
-NEEDED = [
-    "mypy[mypyc]>=2.4",
-    "librt>=0.16",
-    "setuptools",
-    "black>=25.1",
-    "jinja2>=3.1",
-    "lark>=1.2",
-]
 
 
 class NativeHook(BuildHookInterface):  # type: ignore[misc,type-arg]
@@ -32,8 +26,9 @@ class NativeHook(BuildHookInterface):  # type: ignore[misc,type-arg]
     _folder: str | None = None
 
     def dependencies(self) -> list[str]:
-        """What the build itself needs."""
-        return NEEDED if self._asked else []
+        """Return what the build itself needs: the packages of ``krammar[native]``."""
+        # hatchling has put the packages of krammar[compiler] in the place of that extra.
+        return self.metadata.core.optional_dependencies["native"] if self._asked else []
 
     @property
     def _asked(self) -> bool:
@@ -42,33 +37,46 @@ class NativeHook(BuildHookInterface):  # type: ignore[misc,type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if not self._asked or version == "editable":
             return
-        root = Path(self.root)
-        sys.path.insert(0, str(root))
-        from krammar.compiler.native_package import Package
-        from krammar.native_files import FOLDER, SUFFIX
-
         self._folder = tempfile.mkdtemp(prefix="krammar-wheel-")
-        for name in ("kafka_wire", "wafka_wire"):
-            # A copy: what is compiled for a wheel shall not begin to run in the sources.
-            copy = Path(self._folder) / name
-            shutil.copytree(
-                root / "generated" / name,
-                copy,
-                ignore=shutil.ignore_patterns(FOLDER, "__pycache__"),
-            )
-            package = Package.open(copy, root / "definitions")
-            only = [] if SETTING == "1" or name == "wafka_wire" else SETTING.split(",")
-            outcome = package.compile(
-                package.select(only), jobs=os.cpu_count() or 1, progress=print
-            )
-            if outcome.failed:
-                raise RuntimeError("\n".join(f"{m}: {said}" for m, said in outcome.failed.items()))
-            for path in (copy / FOLDER).glob(f"*{SUFFIX}"):
-                build_data["force_include"][str(path)] = f"{name}/{FOLDER}/{path.name}"
-        build_data["dependencies"].append("librt>=0.16")
+        if SETTING == "all":
+            built = [*self._compile("kafka_wire", []), *self._compile("wafka_wire", [])]
+        else:
+            names = self.config["native"] if SETTING == "1" else SETTING.split(",")
+            built = self._compile("kafka_wire", names)
+        for path in built:
+            build_data["force_include"][str(path)] = str(path.relative_to(self._folder))
+        # Extension modules refuse a librt that is older than the one they were compiled with.
+        build_data["dependencies"].append(f"librt>={version_of('librt')}")
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact: str) -> None:
         if self._folder is not None:
             shutil.rmtree(self._folder)
+
+    def _compile(self, name: str, only: list[str]) -> list[Path]:
+        """Compile a copy of a package, so that the sources stay pure; returns the extension modules.
+
+        Raises:
+            RuntimeError: a module was not compiled; the message is the compiler's output.
+        """
+        root = Path(self.root)
+        # The compiler runs in processes of its own, in which mypy too looks for krammar.
+        for variable in ("PYTHONPATH", "MYPYPATH"):
+            # Older releases of pip put the packages that a build needs on PYTHONPATH.
+            paths = [str(root), os.environ.get(variable, "")]
+            os.environ[variable] = os.pathsep.join(filter(None, paths))
+        if str(root) not in sys.path:
+            sys.path.insert(0, str(root))
+        from krammar.compiler.backends.native.package import Package
+        from krammar.util.native_files import FOLDER, SUFFIX
+
+        assert self._folder is not None
+        copy = Path(self._folder) / name
+        ignored = shutil.ignore_patterns(FOLDER, "__pycache__")
+        shutil.copytree(root / "generated" / name, copy, ignore=ignored)
+        package = Package.open(copy, root / "definitions")
+        outcome = package.compile(package.select(only), jobs=os.cpu_count() or 1, progress=print)
+        if outcome.failed:
+            raise RuntimeError("\n".join(f"{m}: {said}" for m, said in outcome.failed.items()))
+        return sorted((copy / FOLDER).glob(f"*{SUFFIX}"))

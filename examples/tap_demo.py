@@ -1,11 +1,11 @@
-"""Real clients, real bytes: confluent-kafka talks to librdkafka's mock cluster through ``krammar tap``.
+"""Runs confluent-kafka against librdkafka's mock cluster through ``krammar tap``.
 
     python examples/tap_demo.py
 
-A producer writes in every codec, idempotently and in transactions; consumers read in a classic
-group, in one of the newer protocol (KIP-848), and as a share group (KIP-932); an admin client lists
-and moves offsets. The tap decodes every frame in both directions, encodes it again, and compares the
-bytes. The exit code is 1 if one of them did not come out the same, or a client got past the tap.
+A producer writes in every codec, idempotently and in transactions. Consumers read in a classic group, in a group of the
+newer protocol (KIP-848), and in a share group (KIP-932). An admin client lists and moves offsets. The tap decodes
+every frame in both directions, encodes it again, and compares the bytes. The exit code is 1 if the bytes of a frame
+differ, or if a client has bypassed the tap.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ TOPIC = "orders"
 EACH = 200
 LINES = 14
 
-# librdkafka's own log, which would mix with the demo's; connections that end with the demo are news to
-# it only.
+# Discards librdkafka's log, which would mix with the demo's output.
 QUIET = logging.getLogger("demo.librdkafka")
 QUIET.addHandler(logging.NullHandler())
 QUIET.propagate = False
@@ -53,7 +52,7 @@ def client(kind: Any, bootstrap: str, **options: object) -> Any:
 
 @contextmanager
 def mock_cluster() -> Iterator[str]:
-    """Three brokers, which live inside a librdkafka instance; the address of one of them."""
+    """Start three brokers inside of a librdkafka instance; yield the address of one of them."""
     owner = client(Producer, "ignored:1", test_mock_num_brokers=3)
     brokers = owner.list_topics(timeout=10).brokers.values()
     say(f"librdkafka's mock brokers: {', '.join(f'{b.host}:{b.port}' for b in brokers)}")
@@ -61,7 +60,7 @@ def mock_cluster() -> Iterator[str]:
 
 
 class RunningTap:
-    """``krammar tap`` as a process of its own, as a user would run it."""
+    """``krammar tap`` in a separate process, as a user would run it."""
 
     def __init__(self, upstream: str, folder: Path) -> None:
         self.listing = folder / "listing.txt"
@@ -79,10 +78,11 @@ class RunningTap:
         say(f"krammar tap {first.strip()}")
 
     def stop(self) -> tuple[int, set[str], str]:
-        """End it; its exit code, the addresses it listened on, and all that it listed."""
+        """Stop the tap; return its exit code, its listening addresses, and its output."""
         self.process.terminate()
-        _, said = self.process.communicate(timeout=30)
-        ports = {line.split()[2] for line in said.splitlines() if line.startswith("listening on")}
+        _, messages = self.process.communicate(timeout=30)
+        lines = messages.splitlines()
+        ports = {line.split()[2] for line in lines if line.startswith("listening on")}
         return self.process.returncode, {self.bootstrap, *ports}, self.listing.read_text()
 
 
@@ -148,9 +148,9 @@ def share(bootstrap: str) -> None:
     try:
         from confluent_kafka import ShareConsumer
     except ImportError:
-        say("no share group: this confluent-kafka has none")
+        say("skipped share groups: this version of confluent-kafka does not support them")
         return
-    # A share group begins at the end, so records are written until it has got there.
+    # A share group begins at the end of the log, so write records until it receives one.
     producer = client(Producer, bootstrap, linger_ms=0)
     consumer = client(ShareConsumer, bootstrap, group_id="demo-share")
     consumer.subscribe([TOPIC])
@@ -184,7 +184,7 @@ def administer(bootstrap: str) -> None:
 
 
 def seen_brokers(bootstrap: str) -> set[str]:
-    """The addresses that a client is told to connect to."""
+    """Return the brokers' addresses in the metadata of a client."""
     metadata = client(AdminClient, bootstrap).list_topics(timeout=10)
     return {f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()}
 
@@ -200,30 +200,30 @@ def main() -> int:
             consume(tap.bootstrap, "consumer")
             share(tap.bootstrap)
             administer(tap.bootstrap)
-            told = seen_brokers(tap.bootstrap)
+            named = seen_brokers(tap.bootstrap)
         finally:
             code, ports, listing = tap.stop()
     lines, table = split(listing)
-    print(f"\nHow it began, the first {LINES} of {len(lines):,} lines:\n")
+    print(f"\nThe first {LINES} of {len(lines):,} lines:\n")
     for line in lines[:LINES]:
         print(line if len(line) <= 150 else line[:147] + "...")
     print(f"\n{table}\n")
     if " surplus " in listing:
         print(
-            "The bytes behind messages are the mock brokers' own: they end Metadata version 13 with one\n"
-            "byte too many, and miscount the array in which they refuse ApiVersions version 3."
+            "The bytes after messages are errors of the mock brokers: their Metadata version 13 has one byte\n"
+            "too many, and their refusal of ApiVersions version 3 has an array with a wrong count."
         )
-    if escaped := told - ports:
-        print(f"a client was told of brokers behind the tap: {', '.join(sorted(escaped))}")
+    if escaped := named - ports:
+        print(f"a client received addresses that bypass the tap: {', '.join(sorted(escaped))}")
         return 1
     if code:
-        print("not every frame was decoded and encoded again to the same bytes:\n")
+        print("these frames were not decoded and re-encoded to the same bytes:\n")
         print("\n".join(line for line in lines if is_bad(line)))
     return code
 
 
 def split(listing: str) -> tuple[list[str], str]:
-    """The lines of the conversation, and the table below."""
+    """Return the lines of frames, and the table below them."""
     lines = listing.splitlines()
     begin = next((i for i, line in enumerate(lines) if line.startswith("api ")), len(lines))
     return lines[:begin], "\n".join(lines[begin:])

@@ -1,6 +1,6 @@
-"""A pytest plugin: the fixture ``kafka_broker``, a Kafka-compatible broker in the test process.
+"""A pytest plugin with the fixture ``kafka_broker``, a Kafka-compatible broker in the test process.
 
-It is installed with krammar (entry point ``pytest11``) and loads nothing until the fixture is used:
+pytest finds it by the entry point ``pytest11``. It imports the broker when a test uses the fixture:
 
 ```python
 def test_orders(kafka_broker):
@@ -10,8 +10,8 @@ def test_orders(kafka_broker):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,19 +21,38 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kafka_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """A ``krammar.broker.Broker`` on a free port of loopback, empty, gone when the test is over.
+    """An empty ``krammar.broker.Broker`` on a free port of the loopback address, for one test.
 
-    ``@pytest.mark.kafka_broker({"num.partitions": "3"})`` gives it settings, by Kafka's names.
+    ``@pytest.mark.kafka_broker(num_partitions=3)``, or ``({"num.partitions": 3})``, passes settings with
+    their names in Kafka. An unknown name fails the test.
     """
     from krammar.broker import Broker
+    from krammar.broker.config import ConfigError
 
     marker = request.node.get_closest_marker("kafka_broker")
-    properties = marker.args[0] if marker is not None and marker.args else None
-    with Broker.start(properties=properties) as broker:
+    properties = {} if marker is None else _properties(*marker.args, **marker.kwargs)
+    try:
+        broker = Broker.start(properties=properties)
+    except ConfigError as error:
+        pytest.fail(f"@pytest.mark.kafka_broker: {error}", pytrace=False)
+    with broker:
         yield broker
+
+
+def _properties(*given: Any, **settings: Any) -> dict[str, Any]:
+    if len(given) > 1 or not all(isinstance(each, Mapping) for each in given):
+        pytest.fail(
+            "@pytest.mark.kafka_broker accepts one mapping of settings, such as "
+            '{"num.partitions": 3}, and keywords with underscores for dots, such as num_partitions=3; '
+            f"not {', '.join(map(repr, given))}",
+            pytrace=False,
+        )
+    return {**(given[0] if given else {}), **settings}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "kafka_broker(properties): settings of the fixture kafka_broker's broker"
+        "markers",
+        "kafka_broker(properties, **settings): settings for the broker of the fixture kafka_broker, with "
+        "their names in Kafka (num_partitions=3 is num.partitions)",
     )

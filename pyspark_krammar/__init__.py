@@ -1,5 +1,7 @@
-"""How Spark finds krammar's data source: it imports every top-level package whose name begins with
-``pyspark_`` and registers its ``DefaultSource``."""
+"""Registers krammar's data source in Spark.
+
+Spark imports every top-level package whose name begins with ``pyspark_``, and registers its ``DefaultSource``.
+"""
 
 from __future__ import annotations
 

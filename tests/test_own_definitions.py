@@ -1,7 +1,7 @@
-"""A protocol of one's own, by the steps that the README gives.
+"""A protocol of your own, by the steps of docs/definitions.md.
 
-The first tests run the README's own blocks, word for word, in an empty folder. The others go on with
-the package that comes of them.
+The first tests run the page's own blocks, word for word, in an empty folder. The others go on with
+the package that results from them.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ from krammar.wire.errors import (
     UnsupportedVersionError,
 )
 
-README = Path(__file__).parent.parent / "README.md"
-TITLE = "## Definitions of your own"
+PAGE = Path(__file__).parents[1] / "docs" / "definitions.md"
 
 
 class Blocks(NamedTuple):
-    """The fenced blocks of the README's section, in order."""
+    """The fenced blocks of the page before its grammar, in order."""
 
     definitions: str
     generate: str
     use: str
-    findings: str
+    diagnostics: str
     inspect: str
 
 
 @pytest.fixture(scope="module")
 def blocks() -> Blocks:
-    section = README.read_text("utf-8").partition(f"{TITLE}\n")[2].partition("\n## ")[0]
+    section = PAGE.read_text("utf-8").partition("\n## The grammar\n")[0]
     return Blocks(*re.findall(r"^```\w*\n(.*?)^```$", section, re.DOTALL | re.MULTILINE))
 
 
@@ -84,16 +83,16 @@ def wire(project: Path) -> Iterator[Any]:
             del sys.modules[name]
 
 
-# -- what the README says ------------------------------------------------------------------------
+# -- what the page shows -------------------------------------------------------------------------
 
 
-def test_the_readmes_code_runs(project: Path, blocks: Blocks) -> None:
+def test_the_code_runs(project: Path, blocks: Blocks) -> None:
     (project / "use.py").write_text(blocks.use)
 
     run("python use.py", project)
 
 
-def test_the_readmes_definitions_are_clean(project: Path, blocks: Blocks) -> None:
+def test_the_definitions_are_clean(project: Path, blocks: Blocks) -> None:
     assert run("krammar check protocol/ --strict", project) == (
         "1 file, 3 definitions: no errors\n"
     )
@@ -101,25 +100,25 @@ def test_the_readmes_definitions_are_clean(project: Path, blocks: Blocks) -> Non
     run(f"{blocks.generate.strip()} --check", project)
 
 
-def test_the_readmes_findings_are_what_is_shown(tmp_path: Path, blocks: Blocks) -> None:
-    """Its lines, broken as the findings quote them, give these findings."""
+def test_the_diagnostics_are_what_is_shown(tmp_path: Path, blocks: Blocks) -> None:
+    """Its lines, broken as the diagnostics quote them, give these diagnostics."""
     lines = blocks.definitions.split("\n")
-    for number, line in re.findall(r"^(\d+) \| (.*)$", blocks.findings, re.MULTILINE):
+    for number, line in re.findall(r"^(\d+) \| (.*)$", blocks.diagnostics, re.MULTILINE):
         assert lines[int(number) - 1].split(":")[0] == line.split(":")[0]
         lines[int(number) - 1] = line
     (tmp_path / "protocol").mkdir()
     (tmp_path / "protocol" / "sensors.krm").write_text("\n".join(lines))
 
-    assert run("krammar check protocol/", tmp_path, code=1) == blocks.findings
+    assert run("krammar check protocol/", tmp_path, code=1) == blocks.diagnostics
 
 
-def test_the_readmes_inspection_is_what_is_shown(project: Path, blocks: Blocks) -> None:
+def test_the_inspection_is_what_is_shown(project: Path, blocks: Blocks) -> None:
     command, shown = blocks.inspect.removeprefix("$ ").split("\n", 1)
 
     assert run(command, project) == shown
 
 
-# -- the package that comes of it ----------------------------------------------------------------
+# -- the package ---------------------------------------------------------------------------------
 
 
 def test_only_the_protocols_own_files_are_written(project: Path) -> None:
@@ -235,7 +234,7 @@ def test_errors_say_where(wire: Any) -> None:
 
 def test_documentation_and_json(wire: Any) -> None:
     assert "Sends a batch of readings to the gateway." in wire.ReportRequest.__doc__
-    assert "Free text of the installer." in wire.ReportRequest.__doc__
+    assert "A comment of the installer." in wire.ReportRequest.__doc__
     assert wire.Health.__doc__ == "How a sensor is doing."
     value = report(wire)
     assert wire.ReportRequest.from_dict(value.to_dict()) == value

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import venv
 import zipfile
 from pathlib import Path
 
+import kafka_wire
 import pytest
+
+from krammar.util.native_files import SUFFIX
+from krammar.wire.message import Struct
+from tests.installed_wheel import names
 
 ROOT = Path(__file__).parent.parent
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, **settings: str) -> str:
     environment = {
         name: value
         for name, value in os.environ.items()
         if name not in ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONHOME")
+        and not name.startswith("KRAMMAR_")
     }
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env=environment,
+        env={**environment, **settings},
         capture_output=True,
         text=True,
         timeout=600,
@@ -43,11 +52,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_what_runs(wheel: Path) -> None:
-    names = set(zipfile.ZipFile(wheel).namelist())
+    files = set(zipfile.ZipFile(wheel).namelist())
     assert {
         "krammar/py.typed",
-        "krammar/compiler/grammar.lark",
-        "krammar/compiler/kafka_headers.krm",
+        "krammar/compiler/front/grammar.lark",
+        "krammar/compiler/front/kafka_headers.krm",
         "krammar/templates/python/__init__.py.j2",
         "krammar/templates/python/{module}.py.j2",
         "krammar/templates/docs/index.html.j2",
@@ -57,14 +66,38 @@ def test_the_wheel_holds_what_runs(wheel: Path) -> None:
         "kafka_wire/layouts/fetch.py",
         "journal_wire/__init__.py",
         "wafka_wire/produce.py",
-    } <= names
-    assert not [name for name in names if name.startswith(("tests/", "generated/", "definitions/"))]
+    } <= files
+    assert not [name for name in files if name.startswith(("tests/", "generated/", "definitions/"))]
 
 
 def test_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    installed = json.loads(run(python, "-m", "pip", "list", "--format", "json", cwd=tmp_path))
+    packages = {each["name"].lower() for each in installed} - {"pip", "setuptools", "colorama"}
+    assert packages == {"click", "cramjam", "google-crc32c", "krammar"}
+    code = (
+        "import kafka_wire, krammar\n"
+        "from kafka_wire import MetadataRequest\n"
+        "assert MetadataRequest.decode(MetadataRequest().encode(12), 12) == MetadataRequest()\n"
+        "from krammar.wire.batches import Record, encode_batch, read_batches\n"
+        "batch = next(iter(read_batches(encode_batch([Record(value=b'v')]))))\n"
+        "assert [record.value for record in batch.records()] == [b'v']\n"
+        "from krammar.broker import Broker\n"
+        "from krammar.client import Client\n"
+        "with Broker.start() as broker, Client(bootstrap_servers=broker.bootstrap_servers) as client:\n"
+        "    assert client.topics() == {}\n"
+        "print(krammar.__file__)\n"
+    )
+    where = run(python, "-c", code, cwd=tmp_path)
+    assert where.startswith(str(tmp_path))
+
+
+def test_the_wheel_with_the_compiler(wheel: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", f"{wheel}[compiler]", cwd=tmp_path)
     (tmp_path / "protocol").mkdir()
     (tmp_path / "protocol" / "ping.krm").write_text(
         "PingRequest => key 0, max version 1\n  Text: string\n\nPingResponse =>\n  Text: string\n"
@@ -74,14 +107,56 @@ def test_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
 
     assert "written" in made
     code = (
-        "import kafka_wire, ping_wire, krammar\n"
-        "from kafka_wire import MetadataRequest\n"
-        "assert MetadataRequest.decode(MetadataRequest().encode(12), 12) == MetadataRequest()\n"
-        "assert ping_wire.PingRequest(text='a').encode(1) == b'\\x00\\x01a'\n"
-        "from krammar.wire.records import Record, encode_batch, read_batches\n"
-        "batch = next(iter(read_batches(encode_batch([Record(value=b'v')]))))\n"
-        "assert [record.value for record in batch.records()] == [b'v']\n"
-        "print(krammar.__file__)\n"
+        "import ping_wire\n" "assert ping_wire.PingRequest(text='a').encode(1) == b'\\x00\\x01a'\n"
     )
-    where = run(python, "-c", code, cwd=tmp_path)
-    assert where.startswith(str(tmp_path))
+    run(python, "-c", code, cwd=tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_a_wheel_with_a_compiled_message(tmp_path: Path) -> None:
+    """Builds the wheel of a release with one message instead of all, and installs it alone."""
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    options = ("--no-deps", "--quiet", "-w", tmp_path)
+    run(*pip, "wheel", ROOT, *options, cwd=tmp_path, KRAMMAR_NATIVE="SaslHandshake")
+    wheel = next(tmp_path.glob("krammar-*.whl"))
+    python_tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert wheel.name.split("-")[2:4] == [python_tag, python_tag] and "-any" not in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        files = archive.namelist()
+        (metadata,) = (name for name in files if name.endswith("/METADATA"))
+        # Without a condition: not only with an extra.
+        assert re.search(rb"(?m)^Requires-Dist: librt>=[\d.]+\s*$", archive.read(metadata))
+    built = sorted(name for name in files if name.endswith(SUFFIX))
+    assert [name.rpartition("/")[2].partition("-")[0] for name in built] == [
+        "@records",
+        "sasl_handshake",
+    ]
+
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    assert run(python, "-W", "error", "-c", _STATUS, cwd=tmp_path) == (
+        "kafka_wire: 1 module compiled type True\n"
+    )
+    assert run(python, "-c", _STATUS, cwd=tmp_path, KRAMMAR_PURE_PYTHON="1").endswith(" False\n")
+
+    packages = next((tmp_path / "venv" / "lib").glob("python3*")) / "site-packages"
+    edited = packages / "kafka_wire" / "sasl_handshake.py"
+    edited.write_text(edited.read_text("utf-8") + "\n# An edit.\n", "utf-8")
+    assert run(python, "-W", "ignore", "-c", _STATUS, cwd=tmp_path) == (
+        "kafka_wire: pure Python _Kind True\n"
+    )
+
+
+_STATUS = """
+from kafka_wire import SaslHandshakeRequest as request
+from krammar.wire import native
+assert request.decode(request(mechanism="PLAIN").encode(1), 1).mechanism == "PLAIN"
+print(native.status("kafka_wire"), type(request).__name__, native.records() is not None)
+"""
+
+
+def test_releases_compile_messages_that_exist() -> None:
+    for name in names():
+        class_name = "RequestHeader" if name == "Headers" else f"{name}Request"
+        assert issubclass(getattr(kafka_wire, class_name), Struct)

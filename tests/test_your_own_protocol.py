@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.ports import free_port
+
 _PAGE = Path(__file__).parents[1] / "docs" / "your-own-protocol.md"
 _BLOCK = re.compile(r"^```(\w+)[ ]?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PATIENCE = 60
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextmanager
@@ -60,7 +53,7 @@ def _environment() -> dict[str, str]:
 
 def test_the_page(tmp_path: Path) -> None:
     text = _PAGE.read_text()
-    ports = dict(zip(("9095", "9096", "9092"), map(str, _free_ports(3)), strict=True))
+    ports = {shown: str(free_port()) for shown in ("9095", "9096", "9092")}
     for shown, port in ports.items():
         text = re.sub(rf"\b{shown}\b", port, text)
     commands = 0

@@ -1,1 +1,1 @@
-"""A day of a shop's orders through everything: definitions, broker, clients, Spark, a chart."""
+"""A day of a shop's orders: definitions, broker, clients, Spark, a chart."""

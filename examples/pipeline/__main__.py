@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 from io import TextIOWrapper
+from random import Random
 from typing import NoReturn
 
 from examples.pipeline.checks import Missing, check_java, check_packages
@@ -21,23 +22,23 @@ def main() -> int:
     # Not every terminal has a euro sign.
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    # As Ctrl-C does: what was begun is ended.
+    # Stop the broker and Spark on SIGTERM as on Ctrl-C.
     signal.signal(signal.SIGTERM, _terminated)
     try:
         check_packages()
         check_java()
         from examples.pipeline.stages import run
 
-        return run(Report(), places, arguments.orders, arguments.port)
+        return run(Report(), places, arguments.orders, arguments.port, arguments.storm)
     except Missing as missing:
-        said = str(missing)
+        message = str(missing)
     except KeyboardInterrupt:
-        said = "Stopped."
+        message = "Stopped."
     except Exception as error:
-        said = explain(error, places)
-        if not said:
+        message = explain(error, places)
+        if not message:
             raise
-    print(f"\n{said}", file=sys.stderr)
+    print(f"\n{message}", file=sys.stderr)
     return 1
 
 
@@ -50,6 +51,14 @@ def parse() -> argparse.Namespace:
         "--orders", type=int, default=ORDERS, help=f"how many (default: {ORDERS:,})"
     )
     parser.add_argument("--port", type=int, default=0, help="of the broker (default: any free one)")
+    parser.add_argument(
+        "--storm",
+        type=int,
+        nargs="?",
+        const=Random().randrange(1_000_000),
+        metavar="SEED",
+        help="let requests fail at random; the same seed gives the same faults",
+    )
     arguments = parser.parse_args()
     if not 1000 <= arguments.orders <= 10_000_000:
         parser.error("--orders: 1,000 to 10,000,000")
@@ -63,7 +72,7 @@ def _terminated(*_: object) -> NoReturn:
 
 
 def explain(error: Exception, places: Places) -> str:
-    """What is wrong, without a traceback; empty for what would be an error of the demo itself."""
+    """Describe an error without a traceback; return an empty text for a bug of the demo itself."""
     from confluent_kafka import KafkaException
     from pyspark.errors import PySparkException
 
@@ -71,11 +80,11 @@ def explain(error: Exception, places: Places) -> str:
     from krammar.broker.errors import BrokerError
 
     if isinstance(error, BrokerError):
-        return f"The broker: {error}. Another --port may do; without it, any that is free is taken."
+        return f"The broker: {error}. Try another --port, or omit it to use any free one."
     if isinstance(error, KafkaException):
         return f"The Kafka client: {error.args[0]}"
     if isinstance(error, PySparkException | SparkFailed):
-        more = f"\n\nThere may be more in {shown(places.log)}." if places.log.exists() else ""
+        more = f"\n\nSee {shown(places.log)} for details." if places.log.exists() else ""
         return f"Spark: {error}{more}"
     if isinstance(error, TimeoutError):
         return f"This took too long: {error}"

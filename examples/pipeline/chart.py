@@ -1,4 +1,4 @@
-"""One picture: revenue by window and country, and the lag of each group."""
+"""Draws revenue by window and country, and the lag of each group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
-# Told apart by everybody: from the palette of Okabe and Ito.
+# The palette of Okabe and Ito, which people with colour blindness can distinguish.
 _COLORS = ("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#CC79A7", "#D55E00")
 _GREY = "#555555"
 
@@ -19,8 +19,10 @@ def draw(
 ) -> None:
     """Write a PNG.
 
-    ``revenue``: by country, when each window of ``window`` begins and its cents, over the same windows
-    for all. ``lags``: a group, how many records it has not read, and a note on it.
+    Args:
+        revenue: by country, the beginning of each window and its cents; the same windows for all.
+        window: the length of a window.
+        lags: the name of each group, its number of unread records, and a note.
     """
     import matplotlib
 
@@ -72,7 +74,7 @@ def draw(
     handles, labels = upper.get_legend_handles_labels()
     upper.legend(handles[::-1], labels[::-1], loc="upper left", frameon=False)
 
-    # The first of the list is to be the topmost.
+    # The first group appears at the top.
     shown = list(reversed(lags))
     bars = lower.barh([name for name, _, _ in shown], [lag for _, lag, _ in shown], 0.6)
     for bar in bars:

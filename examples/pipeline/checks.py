@@ -1,4 +1,4 @@
-"""Whether all that the demo needs is there; if not, what to do about it."""
+"""Checks whether the demo's requirements are installed, and says how to install them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Install one of these, or name a JDK in JAVA_HOME, and run it again:
 
 
 class Missing(Exception):
-    """Something that only the user can provide; the message says how."""
+    """A requirement is missing; the message says how to install it."""
 
 
 def check_packages() -> None:
-    """Raises Missing without one of the packages that the demo is written with."""
+    """Raise Missing if one of the demo's packages is not installed."""
     modules = {
         "pyspark": "pyspark",
         "pyarrow": "pyarrow",
@@ -35,33 +35,33 @@ def check_packages() -> None:
     absent = [package for module, package in modules.items() if find_spec(module) is None]
     if absent:
         raise Missing(
-            f"This Python has no {', '.join(absent)}.\n"
-            "`make demo` installs everything into .venv and runs the demo there."
+            f"These packages are not installed: {', '.join(absent)}.\n"
+            "Run `make demo`, which installs everything into .venv."
         )
 
 
 def check_java() -> None:
-    """Raises Missing without Java, or with one too old for Spark."""
+    """Raise Missing if Java is not installed, or too old for Spark."""
     home = os.environ.get("JAVA_HOME")
     found = Path(home, "bin", "java") if home else shutil.which("java")
     if found is None:
-        raise Missing(f"Spark needs Java {JAVA} or newer, and there is none.\n{_INSTALL}")
+        raise Missing(f"Spark needs Java {JAVA} or newer, but Java is not installed.\n{_INSTALL}")
     try:
-        # It says its version where errors are said.
+        # Java prints its version to standard error.
         done = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=30)
-        said = done.stderr + done.stdout
+        output = done.stderr + done.stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         why = getattr(error, "strerror", None) or error
         raise Missing(
             f"Spark needs Java {JAVA} or newer; {found} does not run: {why}.\n{_INSTALL}"
         ) from None
-    version = java_version(said)
+    version = java_version(output)
     if version is None or version < JAVA:
-        has = "says no version" if version is None else f"is Java {version}"
+        has = "prints no version" if version is None else f"is Java {version}"
         raise Missing(f"Spark needs Java {JAVA} or newer; {found} {has}.\n{_INSTALL}")
 
 
-def java_version(said: str) -> int | None:
-    """The 17 of ``openjdk version "17.0.15" 2025-04-15``, the 8 of ``"1.8.0_392"``."""
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
+def java_version(output: str) -> int | None:
+    """Return 17 for ``openjdk version "17.0.15" 2025-04-15``, and 8 for ``"1.8.0_392"``."""
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match[1]) if match else None

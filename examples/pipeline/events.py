@@ -1,4 +1,4 @@
-"""A day of a shop with customers in five countries: the same orders in every run."""
+"""A day of orders of a shop with customers in five countries, the same in every run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ DAY_MS = int(DAY.timestamp()) * 1000
 MINUTE_MS = 60_000
 DAY_END_MS = DAY_MS + 24 * 60 * MINUTE_MS
 WINDOW_MINUTES = 30
-# No order comes in later than this after its time; the watermark waits longer.
+# The longest delay of an order; the watermark is longer.
 LATEST_MS = 8 * MINUTE_MS
 
-# Share of the orders, and by how many minutes its habits are later than the first one's.
+# The share of orders of each country, and by how many minutes it orders later than the first one.
 COUNTRIES = {"DE": (34, 0), "FR": (24, 30), "NL": (16, -15), "ES": (15, 110), "SE": (11, -30)}
 
 # Orders by hour: quiet at night, a peak at lunch, a higher one in the evening.
 _HOURS = (6, 4, 2, 2, 2, 3, 7, 15, 26, 36, 43, 52, 61, 52, 44, 42, 47, 58, 72, 88, 92, 74, 42, 18)
 
-# Price in cents, and how often it is bought.
+# The price of each article in cents, and its relative frequency.
 _ARTICLES = {
     "espresso beans 1 kg": (1890, 30),
     "filter papers": (349, 22),
@@ -54,7 +54,7 @@ class Event:
 
 @dataclass
 class Tally:
-    """What was produced, by which results are checked: counts, and cents by window and country."""
+    """The number and the cents of the produced orders, by window and country."""
 
     orders: Counter[tuple[int, str]] = field(default_factory=Counter)
     cents: Counter[tuple[int, str]] = field(default_factory=Counter)
@@ -66,14 +66,14 @@ class Tally:
 
 
 def window_of(time_ms: int) -> int:
-    """When the window of a time begins, in milliseconds since 1970."""
+    """Return when the window of a time begins, in milliseconds since 1970."""
     return time_ms - time_ms % (WINDOW_MINUTES * MINUTE_MS)
 
 
 def orders(count: int, seed: int = 7) -> Iterator[Event]:
-    """As many orders of the day, as they arrive: not quite in the order of their times.
+    """Yield ``count`` orders of the day, sorted by arrival.
 
-    A few customers of the app are out of reach when they order, and their orders come in minutes later.
+    A few customers of the app are offline when they order, and their orders arrive minutes later.
     """
     chance = random.Random(seed)
     for number, (arrival, time, country, channel) in enumerate(sorted(_moments(count, chance))):
@@ -81,13 +81,13 @@ def orders(count: int, seed: int = 7) -> Iterator[Event]:
 
 
 def closing_order() -> Event:
-    """The first of the next day, long after midnight: by it all windows of the day are over."""
+    """Return the first order of the next day, long after midnight. It closes all windows of the day."""
     time = DAY_END_MS + 60 * MINUTE_MS
     return Event(time, time, "web", _order(-1, "DE", random.Random(0)))
 
 
 def _moments(count: int, chance: random.Random) -> Iterator[tuple[int, int, str, str]]:
-    """Arrival, time, country and channel, in no order."""
+    """Yield arrival, time, country and channel, unsorted."""
     shares = [share for share, _ in COUNTRIES.values()]
     countries = chance.choices(list(COUNTRIES), shares, k=count)
     channels = chance.choices(list(_CHANNELS), list(_CHANNELS.values()), k=count)
@@ -101,7 +101,7 @@ def _moments(count: int, chance: random.Random) -> Iterator[tuple[int, int, str,
 
 
 def _profile() -> list[float]:
-    """Orders by minute: the hours' figures, with straight lines between them."""
+    """Return the relative number of orders per minute, interpolated between the hours."""
     return [
         _HOURS[hour] + (_HOURS[(hour + 1) % 24] - _HOURS[hour]) * minute / 60
         for hour in range(24)

@@ -1,4 +1,4 @@
-"""Consumer groups that lag behind to different degrees, with confluent-kafka."""
+"""Consumer groups with different lags, with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from examples.pipeline.report import Report
 
 @dataclass(frozen=True)
 class Group:
-    """``share`` of the records is read before its consumer goes; then ``deleted`` forgets its offsets."""
+    """A group that reads a ``share`` of the records; if ``deleted``, it is deleted afterwards."""
 
     name: str
     share: float
@@ -29,15 +29,18 @@ GROUPS = (
     Group("fraud-check", 0.38),
     Group("trial-2025", 0.05, deleted=True),
 )
-# A group commits this many times on its way.
+# How many times a group commits.
 COMMITS = 5
 
 
 def run_groups(
     bootstrap: str, count: int, report: Report, groups: tuple[Group, ...] = GROUPS
 ) -> dict[str, dict[int, int]]:
-    """Let each group read its share of ``count`` records and commit; how many records each has read, by
-    partition, of those that still have offsets."""
+    """Let each group read its share of ``count`` records, and commit.
+
+    Returns:
+        How many records each group has read by partition, without deleted groups.
+    """
     read = {}
     for group in groups:
         read[group.name] = dict(_consume(bootstrap, group.name, int(count * group.share)))
@@ -57,7 +60,7 @@ def _consume(bootstrap: str, group: str, wanted: int) -> Counter[int]:
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            # Little at once, so that all partitions get their turn.
+            # Small responses, so that all partitions are read.
             "max.partition.fetch.bytes": 65536,
         },
         logger=QUIET,
@@ -78,7 +81,7 @@ def _consume(bootstrap: str, group: str, wanted: int) -> Counter[int]:
                 read[partition] += 1
                 got += 1
             if got - committed >= step or got == wanted:
-                # What is read is what is done; messages that librdkafka has in stock do not count.
+                # Commit only what was read here, without messages in librdkafka's queue.
                 offsets = [TopicPartition(TOPIC, at, count) for at, count in read.items()]
                 consumer.commit(offsets=offsets, asynchronous=False)
                 committed = got

@@ -1,4 +1,4 @@
-"""How far consumer groups lag behind, from ``__consumer_offsets`` alone: no group is asked anything."""
+"""Computes the lag of consumer groups from the records of ``__consumer_offsets``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 class GroupLag:
     """A group that has committed offsets of a topic.
 
-    ``partitions``    how many records of each partition it has not read
-    ``committed``     how many it has
-    ``waiting_since`` the time of the oldest that it has not, in milliseconds since 1970; None where it
-                      has read all
+    ``partitions``     the number of unread records in each partition
+    ``committed``      the number of records that were read
+    ``waiting_since``  the time of the oldest unread record, in milliseconds since 1970; None if all were read
     """
 
     group: str
@@ -31,10 +30,10 @@ class GroupLag:
 
 
 def committed_offsets(spark: SparkSession, bootstrap: str) -> DataFrame:
-    """Columns ``group``, ``topic``, ``partition``, ``offset``: what is committed now.
+    """Return the committed offsets, with columns ``group``, ``topic``, ``partition`` and ``offset``.
 
-    The topic has a record for each commit. The last one of a key counts; where it is a tombstone, which
-    has no value, the offset is forgotten.
+    The topic has a record for each commit. The last record of a key counts. If it is a tombstone, without a value, the
+    offset was deleted.
     """
     commits = (
         spark.read.format("krammar")
@@ -54,18 +53,19 @@ def committed_offsets(spark: SparkSession, bootstrap: str) -> DataFrame:
 
 
 def lag(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
-    """A row a group and partition: ``group``, ``partition``, ``committed``, ``end``, ``lag`` in records,
-    and ``waiting_since`` in milliseconds since 1970, as GroupLag has it. A partition that a group has
-    not committed counts whole, from offset 0. Offsets are taken for records: the topic should have no
-    gaps, as compaction and transactions leave them."""
+    """Return the lag of each group and partition.
+
+    The columns are ``group``, ``partition``, ``committed``, ``end``, ``lag`` in records, and ``waiting_since`` in
+    milliseconds since 1970; see GroupLag. A partition without a committed offset counts from offset 0. The
+    topic must not have gaps in its offsets, which compaction and transactions leave.
+    """
     records = (
         spark.read.format("krammar")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", topic)
         .load()
         .select("partition", "offset", "timestamp")
-        # Used twice.
-        .cache()
+        .cache()  # used twice
     )
     return spark.sql(
         """
@@ -92,7 +92,7 @@ def lag(spark: SparkSession, bootstrap: str, topic: str) -> DataFrame:
 
 
 def by_group(lags: DataFrame) -> list[GroupLag]:
-    """The groups of ``lag``, the one that is furthest behind first."""
+    """Return the groups of ``lag``, the largest lag first."""
     rows = defaultdict(list)
     for row in lags.collect():
         rows[row.group].append(row)

@@ -1,4 +1,4 @@
-"""Where the demo keeps what it makes."""
+"""The files and folders that the demo writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPOSITORY = DEFINITIONS.parents[2]
 
 @dataclass(frozen=True)
 class Places:
-    """All is below ``root``."""
+    """The paths, all below ``root``."""
 
     root: Path = REPOSITORY / "build" / "demo"
 
@@ -40,12 +40,11 @@ class Places:
 
     @property
     def log(self) -> Path:
-        """What Spark's JVM says."""
+        """The output of Spark's JVM."""
         return self.root / "spark.log"
 
     def clear(self) -> None:
-        """Remove what an earlier run has left, but for the generated package, which is brought up to
-        date."""
+        """Remove the files of an earlier run, except for the generated package, which is updated."""
         self.root.mkdir(parents=True, exist_ok=True)
         for folder in (self.broker, self.revenue, self.checkpoint):
             if folder.exists():
@@ -55,6 +54,6 @@ class Places:
 
 
 def shown(path: Path) -> str:
-    """Relative to the current folder, if it is below it."""
+    """Return the path relative to the current folder, if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

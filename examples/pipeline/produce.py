@@ -1,4 +1,4 @@
-"""Orders into a topic, with confluent-kafka."""
+"""Writes orders to a topic with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from examples.pipeline.report import Report
 TOPIC = "orders"
 PARTITIONS = 4
 
-# librdkafka's own log, which would mix with the demo's.
+# Discards librdkafka's log, which would mix with the demo's output.
 QUIET = logging.getLogger("demo.librdkafka")
 QUIET.addHandler(logging.NullHandler())
 QUIET.propagate = False
 
 
 def create_topic(bootstrap: str) -> None:
-    """The day is in the past: without an end to retention, upkeep would delete it."""
+    """Create the topic without retention, because the broker would delete orders of a day in the past."""
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET)
     topic = NewTopic(TOPIC, PARTITIONS, config={"retention.ms": "-1", "segment.bytes": "4194304"})
     for created in admin.create_topics([topic]).values():
@@ -31,9 +31,13 @@ def create_topic(bootstrap: str) -> None:
 
 
 def produce(bootstrap: str, events: Iterable[Event], report: Report) -> Tally:
-    """Write the events, keyed by customer, and the order that ends the day; what was written, by window.
+    """Write the events, keyed by customer, and the order that ends the day.
 
-    Raises KafkaException where an order is not acknowledged.
+    Returns:
+        The sums of the written orders.
+
+    Raises:
+        KafkaException: an order was not acknowledged.
     """
     producer = Producer(
         {
@@ -54,7 +58,7 @@ def produce(bootstrap: str, events: Iterable[Event], report: Report) -> Tally:
     for number, event in enumerate(chain(events, [closing_order()]), 1):
         tally.add(event)
         order = event.order
-        # A full queue is waited for: poll takes acknowledgements.
+        # If the queue is full, poll processes acknowledgements.
         while True:
             try:
                 producer.produce(

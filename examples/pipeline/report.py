@@ -1,4 +1,4 @@
-"""What the demo prints: stages with their times, lines, tables."""
+"""Prints the demo's stages with their times, lines and tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Report:
-    """Prints while the demo works, and remembers how long each stage took."""
+    """Prints the demo's progress, and measures the time of each stage, in seconds."""
 
     def __init__(self) -> None:
         self.times: list[tuple[str, float]] = []
@@ -23,14 +23,14 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """Since the demo began."""
+        """The time since the demo began."""
         return time.monotonic() - self._began
 
     def say(self, text: str) -> None:
         print(f"   {text}", flush=True)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Numbers stand to the right, with commas; all else to the left."""
+        """Print a table: numbers right-aligned with commas, all other cells left-aligned."""
         cells = [[_text(cell) for cell in row] for row in rows]
         widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
         right = [all(isinstance(row[at], int | float) for row in rows) for at in range(len(head))]

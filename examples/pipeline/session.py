@@ -1,4 +1,4 @@
-"""Spark, on this machine alone, with its own output in a file."""
+"""Runs Spark on this machine, with its output in a file."""
 
 from __future__ import annotations
 
@@ -18,19 +18,23 @@ if TYPE_CHECKING:
 
 
 class SparkFailed(Exception):
-    """What Spark says has failed, without its stack traces."""
+    """A failure in Spark, without stack traces."""
 
 
 def start_spark(generated: Path, log: Path) -> SparkSession:
-    """A session with two threads. Spark's workers find the packages below ``generated``; what they and
-    the JVM say goes to ``log``."""
-    # Workers inherit both from the JVM. They need this Python, for it has krammar.
+    """Start a session with two threads.
+
+    Args:
+        generated: a folder with packages that Spark's workers can import.
+        log: receives the output of the workers and of the JVM.
+    """
+    # Workers inherit both variables from the JVM. They need this Python, which has krammar.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     paths = [str(generated), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     from pyspark.sql import SparkSession
 
-    # py4j tells the root logger of each call that Ctrl-C has broken off.
+    # py4j logs each call that Ctrl-C interrupts to the root logger.
     logging.basicConfig(filename=log)
     with _errors_to(log):
         spark = (
@@ -48,7 +52,7 @@ def start_spark(generated: Path, log: Path) -> SparkSession:
             .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
             .getOrCreate()
         )
-    # PySpark's own asks the JVM to cancel its jobs, which fails while another question is open.
+    # PySpark's handler asks the JVM to cancel its jobs, which fails during another call to the JVM.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     spark.sparkContext.setLogLevel("ERROR")
     return spark
@@ -57,8 +61,10 @@ def start_spark(generated: Path, log: Path) -> SparkSession:
 def tell_failures(
     kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    """For the exit of a block in which Spark runs: raises SparkFailed for an error of PySpark, which
-    cannot be shown any more when the JVM has ended."""
+    """Convert an error of PySpark to SparkFailed when a block with Spark ends.
+
+    PySpark cannot show its errors any more after the JVM has ended.
+    """
     from pyspark.errors import PySparkException
 
     if isinstance(error, PySparkException):
@@ -71,27 +77,29 @@ def tell_failures(
 
 
 def stop_spark(spark: SparkSession) -> None:
-    """End the session and its JVM, and wait for that: nothing stays behind."""
+    """Stop the session and its JVM, and wait until the JVM has ended."""
     gateway = spark.sparkContext._gateway
     spark.stop()
     process = getattr(gateway, "proc", None)
     if gateway is not None and process is not None:
         gateway.shutdown()
-        # The JVM lives as long as its input.
+        # The JVM ends when its standard input is closed.
         process.stdin.close()
         process.wait(30)
 
 
 @contextmanager
 def _errors_to(path: Path) -> Iterator[None]:
-    """Processes that are started inside write their errors to a file. The JVM says things before it can
-    be told not to."""
+    """Redirect standard error of processes that are started in the block to a file.
+
+    The JVM writes messages before its log level can be set.
+    """
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     with path.open("ab") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)

@@ -1,12 +1,12 @@
-"""The demo from its beginning to its end.
+"""The stages of the demo.
 
-1. a package of a shop's own messages is generated from its definition
-2. a broker starts in this process, and confluent-kafka writes a day of orders to it
-3. consumer groups read them, each as far as it gets
-4. Spark sums the orders up as a stream into Parquet; it is stopped in the middle and goes on from its
-   checkpoint, and at the end every order has been counted once
-5. Spark finds out how far the groups lag behind, from the broker's own records
-6. both are drawn
+1. Generate a package of a shop's messages from its definition.
+2. Start a broker in this process, and write a day of orders to it with confluent-kafka.
+3. Read the orders in consumer groups, some of which stop early.
+4. Sum up the orders with a streaming query in Spark, into Parquet. The query is stopped in the middle, and
+   continues from its checkpoint; every order is counted once.
+5. Compute the lag of the groups with Spark, from the broker's ``__consumer_offsets``.
+6. Draw both results.
 """
 
 from __future__ import annotations
@@ -34,19 +34,23 @@ from examples.pipeline.places import DEFINITIONS, Places, shown
 from examples.pipeline.produce import PARTITIONS, TOPIC, create_topic, produce
 from examples.pipeline.report import Report
 from examples.pipeline.session import start_spark, stop_spark, tell_failures
+from examples.pipeline.storm import brew, tell
 from examples.pipeline.stream import Job, Revenue, compare, result, run_stream
 from krammar.broker import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The stream has about this many micro-batches, and is stopped when so many are done.
+# The approximate number of micro-batches, and the number after which the query is stopped.
 BATCHES = 10
 STOP_AFTER = 4
 
 
-def run(report: Report, places: Places, count: int, port: int = 0) -> int:
-    """All stages. The exit code: 1 if the stream's sums are not what was produced."""
+def run(report: Report, places: Places, count: int, port: int = 0, storm: int | None = None) -> int:
+    """Run all stages; return the exit code, 1 if the query's sums are wrong.
+
+    With ``storm``, requests fail at random; it is the seed.
+    """
     places.clear()
     with report.stage("Generate the shop's messages from their definition"):
         report.say(f"krammar gen {shown(DEFINITIONS)} -o {shown(places.generated)}")
@@ -57,6 +61,9 @@ def run(report: Report, places: Places, count: int, port: int = 0) -> int:
             broker = stack.enter_context(Broker.start(port=port, data_dir=places.broker))
             bootstrap = broker.bootstrap_servers
             report.say(f"krammar's broker listens on {bootstrap}")
+            if storm is not None:
+                report.say(f"a storm of faults begins, with seed {storm}")
+                brew(broker.faults, storm)
             tally = produce_day(bootstrap, count, report)
         with report.stage("Consume them in groups with confluent-kafka"):
             run_groups(bootstrap, tally.orders.total(), report)
@@ -78,6 +85,9 @@ def run(report: Report, places: Places, count: int, port: int = 0) -> int:
         with report.stage("Compute the lag of the groups from __consumer_offsets"):
             lags = by_group(lag(spark, bootstrap, TOPIC))
             lag_table(lags, report)
+        if storm is not None:
+            with report.stage("Count the faults that fired"):
+                tell(broker.faults, storm, report)
         with report.stage("Draw a chart"):
             chart(places.chart, revenue, lags)
             report.say(shown(places.chart))
@@ -88,7 +98,7 @@ def run(report: Report, places: Places, count: int, port: int = 0) -> int:
 
 
 def generate(folder: Path) -> None:
-    """Make the package ``shop`` below a folder, as a user would."""
+    """Generate the package ``shop`` below a folder, as a user would."""
     command = [sys.executable, "-m", "krammar", "gen", str(DEFINITIONS), "-o", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -104,8 +114,7 @@ def produce_day(bootstrap: str, count: int, report: Report) -> Tally:
 
 
 def peek(spark: SparkSession, bootstrap: str, report: Report) -> None:
-    """Three records with all their columns. The filter goes down to the source, which fetches little more
-    than these."""
+    """Show three records with all their columns. The filter is pushed down, so little more is fetched."""
     rows = (
         spark.read.format("krammar")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -132,18 +141,21 @@ def peek(spark: SparkSession, bootstrap: str, report: Report) -> None:
 def stream_twice(
     spark: SparkSession, job: Job, report: Report, stop_after: int = STOP_AFTER
 ) -> int:
-    """Run the stream, stop it in the middle, and run it again to its end. How many micro-batches the
-    first run has committed."""
+    """Run the query, stop it in the middle, and run it again to its end.
+
+    Returns:
+        How many micro-batches the first run has committed.
+    """
     run_stream(spark, job, report, stop_after=stop_after)
     begun, done = job.begun(), job.committed()
     middle = f" in the middle of batch {done}" if begun > done else ""
-    report.say(f"stopped{middle}; the checkpoint has {done} batches. A new query goes on:")
+    report.say(f"stopped{middle}; the checkpoint has {done} batches. A new query continues:")
     run_stream(spark, job, report)
     return done
 
 
 def revenue_table(revenue: list[Revenue], report: Report) -> None:
-    """By country."""
+    """Print the revenue by country."""
     rows: list[tuple[object, ...]] = []
     for country in COUNTRIES:
         each = [row for row in revenue if row.country == country]
@@ -160,7 +172,7 @@ def revenue_table(revenue: list[Revenue], report: Report) -> None:
     count, cents = sum(row.orders for row in revenue), sum(row.cents for row in revenue)
     rows.append(("all", len(revenue), count, round(cents / 100), ""))
     report.table(("country", "windows", "orders", "euros", "best"), rows)
-    report.say("orders and euros of every window and country: what was produced, each counted once")
+    report.say("Orders and euros of every window and country match the produced orders.")
 
 
 def lag_table(lags: list[GroupLag], report: Report) -> None:
@@ -206,9 +218,9 @@ def ending(report: Report, places: Places) -> None:
     for path, what in (
         (places.chart, "the chart"),
         (places.revenue, "revenue by window and country"),
-        (places.checkpoint, "where the stream would go on"),
+        (places.checkpoint, "the checkpoint of the streaming query"),
         (places.broker, "the broker's files: krammar broker --data-dir " + shown(places.broker)),
         (places.generated, "the package of the shop's messages"),
-        (places.log, "what Spark said"),
+        (places.log, "the log of Spark"),
     ):
         print(f"   {shown(path):<28}  {what}")

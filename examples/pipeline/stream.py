@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
-# Longer than orders are late, as events.LATEST_MS has it.
+# Longer than the delay of orders, events.LATEST_MS.
 WATERMARK = "20 minutes"
 
 
 @dataclass(frozen=True)
 class Revenue:
-    """A row of the result: a window, which begins ``begin_ms`` after 1970, and a country."""
+    """A row of the result: a window and a country. ``begin_ms`` is in milliseconds since 1970."""
 
     begin_ms: int
     country: str
@@ -33,7 +33,7 @@ class Revenue:
 
 @dataclass(frozen=True)
 class Job:
-    """The query: what it reads, where it writes, and how much it takes at once."""
+    """The query: what it reads, where it writes, and the size of its micro-batches."""
 
     bootstrap: str
     topic: str
@@ -42,7 +42,7 @@ class Job:
     offsets_per_batch: int
 
     def orders(self, spark: SparkSession) -> DataFrame:
-        """The topic as a stream, each value a struct with the fields of ``OrderPlaced``."""
+        """Return the topic as a stream; values are structs with the fields of ``OrderPlaced``."""
         return (
             spark.readStream.format("krammar")
             .option("kafka.bootstrap.servers", self.bootstrap)
@@ -54,7 +54,7 @@ class Job:
         )
 
     def revenue(self, spark: SparkSession) -> DataFrame:
-        """A window is written once, when no order for it can come any more."""
+        """Return the revenue. A window is written once, when no order for it can arrive any more."""
         from pyspark.sql import functions as F
 
         window = F.window("timestamp", f"{WINDOW_MINUTES} minutes")
@@ -67,8 +67,7 @@ class Job:
         )
 
     def start(self, spark: SparkSession) -> StreamingQuery:
-        """It takes all there is, a micro-batch after the other, and ends. The checkpoint says where it
-        goes on."""
+        """Start a query that reads all records in micro-batches, and ends. It continues from its checkpoint."""
         return (
             self.revenue(spark)
             .writeStream.format("parquet")
@@ -80,11 +79,11 @@ class Job:
         )
 
     def begun(self) -> int:
-        """How many micro-batches the checkpoint has the offsets of."""
+        """Return how many micro-batches have begun."""
         return self._count("offsets")
 
     def committed(self) -> int:
-        """How many of them are done."""
+        """Return how many micro-batches are done."""
         return self._count("commits")
 
     def _count(self, folder: str) -> int:
@@ -92,10 +91,16 @@ class Job:
 
 
 def run_stream(spark: SparkSession, job: Job, report: Report, stop_after: int | None = None) -> int:
-    """Run the query to its end, or stop it once that many of its micro-batches are done, in the middle
-    of the next. How many records it has read, as it says itself.
+    """Run the query to its end, or stop it in the middle of a micro-batch.
 
-    Raises StreamingQueryException where the query fails.
+    Args:
+        stop_after: after how many micro-batches to stop.
+
+    Returns:
+        How many records the query reports.
+
+    Raises:
+        StreamingQueryException: the query has failed.
     """
     read = 0
     with _running(job.start(spark)) as query:
@@ -121,13 +126,13 @@ def _running(query: StreamingQuery) -> Iterator[StreamingQuery]:
 
 
 def _batches(query: StreamingQuery) -> Iterator[StreamingQueryProgress]:
-    """What the query says of each micro-batch, when it is done."""
+    """Yield the progress of each micro-batch when it is done."""
     last = -1
     while True:
-        # Asked before: what a query that has ended says is complete.
+        # Read this first: if the query has ended, its progress is complete.
         active = query.isActive
         for progress in query.recentProgress:
-            # One that had nothing to do says so too, under the number of the next.
+            # A micro-batch without records is reported too, under the number of the next one.
             if progress.batchId > last and "addBatch" in progress.durationMs:
                 last = progress.batchId
                 yield progress
@@ -140,12 +145,12 @@ def _batches(query: StreamingQuery) -> Iterator[StreamingQueryProgress]:
 
 
 def _clock(moment: str) -> str:
-    """Hours and minutes of ISO 8601; Spark begins at 1970, when it knows no time yet."""
+    """Return hours and minutes of ISO 8601. Spark's first watermark, before any record, is 1970."""
     return "  -  " if not moment or moment.startswith("1970") else moment[11:16]
 
 
 def result(spark: SparkSession, job: Job) -> list[Revenue]:
-    """What is in the Parquet files, in order."""
+    """Return the content of the Parquet files, sorted."""
     rows = (
         spark.read.parquet(str(job.output))
         .selectExpr("unix_millis(begin) as begin_ms", "country", "orders", "cents")
@@ -156,8 +161,11 @@ def result(spark: SparkSession, job: Job) -> list[Revenue]:
 
 
 def compare(found: list[Revenue], tally: Tally, until_ms: int) -> list[str]:
-    """How the result differs from what was produced for the windows that begin before ``until_ms``, one
-    line a window and country; nothing if each is there once, with the right sums."""
+    """Compare the result with the produced orders, for windows that begin before ``until_ms``.
+
+    Returns:
+        One line per difference; an empty list if each window and country appears once with the right sums.
+    """
     produced = {
         at: (count, tally.cents[at]) for at, count in tally.orders.items() if at[0] < until_ms
     }
@@ -169,5 +177,5 @@ def compare(found: list[Revenue], tally: Tally, until_ms: int) -> list[str]:
         if produced.get((at, country)) != seen.get((at, country))
     ]
     if len(seen) != len(found):
-        wrong.append(f"{len(found) - len(seen)} rows are there more than once")
+        wrong.append(f"{len(found) - len(seen)} rows are duplicates")
     return wrong

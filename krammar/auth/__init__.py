@@ -1,1 +1,1 @@
-"""What client and broker share of logging in: JAAS settings and the keys of SCRAM."""
+"""Authentication code of client and broker: JAAS settings and SCRAM."""

@@ -1,4 +1,4 @@
-"""The value of ``sasl.jaas.config``: one login module with its options.
+"""A parser for ``sasl.jaas.config``, a login module with its options:
 
 ```
 org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";
@@ -27,12 +27,12 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v
 
 
 class JaasError(ValueError):
-    """A value that cannot be read. The message shows no option's value."""
+    """The value is invalid. The message contains no option's value, which can be a password."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginModule:
-    """``options`` as they were written, without their quotes."""
+    """A login module. ``options`` contains the values without their quotes."""
 
     name: str
     flag: str
@@ -40,7 +40,7 @@ class LoginModule:
 
     @property
     def users(self) -> dict[str, str]:
-        """The passwords by user name, as PlainLoginModule's options ``user_NAME`` give them."""
+        """Passwords by user name, from the options ``user_NAME`` of PlainLoginModule."""
         return {
             key.removeprefix(_USER): value
             for key, value in self.options.items()
@@ -63,8 +63,8 @@ def _tokens(text: str) -> list[_Token]:
             if text[at] in "\"'":
                 raise JaasError(f"the quote at character {at + 1} is not closed")
             raise JaasError(
-                f"unexpected {text[at]!r} at character {at + 1}: values with other than letters, "
-                "digits and . - _ $ stand in double quotes"
+                f"unexpected {text[at]!r} at character {at + 1} (put values in double quotes, unless "
+                "they contain only letters, digits and . - _ $)"
             )
         at = match.end()
         kind = match.lastgroup
@@ -84,18 +84,18 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def parse(text: str) -> LoginModule:
-    """Read a login module. Raises JaasError."""
+    """Parse a login module. Raises JaasError."""
     tokens = _tokens(text)
     if not tokens:
-        raise JaasError("it names no login module")
+        raise JaasError("the login module is missing")
     if any(token.kind == "sign" and token.text in "{}" for token in tokens):
-        raise JaasError("give the login module alone, without `KafkaServer { }` around it")
+        raise JaasError("give only the login module, without `KafkaServer { }` around it")
     if tokens[0].kind != "word":
-        raise JaasError("it does not begin with the class of a login module")
+        raise JaasError("the value must begin with the class of a login module")
     if len(tokens) < 2 or tokens[1].text.lower() not in _FLAGS:
         raise JaasError(f"`required` (or another flag) must follow {tokens[0].text}")
     if tokens[-1] != _Token("sign", ";"):
-        raise JaasError("it does not end with a semicolon")
+        raise JaasError("the value must end with a semicolon")
     options: dict[str, str] = {}
     at = 2
     while tokens[at] != _Token("sign", ";"):
@@ -104,12 +104,12 @@ def parse(text: str) -> LoginModule:
             raise JaasError(f"a name is missing before {key.text!r}")
         if tokens[at + 1] != _Token("sign", "="):
             raise JaasError(f"`=` and a value must follow the option {key.text!r}")
-        # The last token is a semicolon, so that one follows any `=`.
+        # The last token is a semicolon, so a token follows every `=`.
         value = tokens[at + 2]
         if value.kind == "sign":
             raise JaasError(f"the option {key.text!r} has no value")
         options[key.text] = value.text
         at += 3
     if at != len(tokens) - 1:
-        raise JaasError("there is more than one login module")
+        raise JaasError("the value has more than one login module; give only one")
     return LoginModule(tokens[0].text, tokens[1].text.lower(), options)

@@ -1,4 +1,4 @@
-"""What both sides of SCRAM-SHA-256 and SCRAM-SHA-512 share (RFC 5802, RFC 7677): keys, proofs, texts."""
+"""Keys and signatures of SCRAM-SHA-256 and SCRAM-SHA-512, for both sides (RFC 5802, RFC 7677)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 
-# RFC 7677 asks for no fewer, and so does Kafka.
+# The minimum of RFC 7677 and of Kafka.
 MIN_ITERATIONS = 4096
 
 NONCE = r"[\x21-\x2b\x2d-\x7e]+"
@@ -15,15 +15,17 @@ NONCE = r"[\x21-\x2b\x2d-\x7e]+"
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """``name`` as SASL knows it, ``number`` as ``ScramMechanism`` does, ``hash`` as hashlib does."""
+    """A SCRAM mechanism: its ``name`` in SASL, its ``number`` in Kafka's ScramMechanism, its ``hash`` in hashlib."""
 
     name: str
     number: int
     hash: str
 
     def salted_password(self, password: str, salt: bytes, iterations: int) -> bytes:
-        """``Hi(password, salt, iterations)``. The password goes in as UTF-8 without SASLprep, as
-        Kafka's clients and tools do it."""
+        """Return ``SaltedPassword`` of RFC 5802.
+
+        The password is encoded as UTF-8 without SASLprep, as Kafka's clients and tools encode it.
+        """
         return hashlib.pbkdf2_hmac(self.hash, password.encode(), salt, iterations)
 
     def client_key(self, salted: bytes) -> bytes:
@@ -35,9 +37,9 @@ class Mechanism:
     def stored_key(self, client_key: bytes) -> bytes:
         return hashlib.new(self.hash, client_key).digest()
 
-    def sign(self, key: bytes, said: bytes) -> bytes:
-        """The signature of what both sides have said."""
-        return hmac.digest(key, said, self.hash)
+    def sign(self, key: bytes, auth_message: bytes) -> bytes:
+        """Return the signature of ``AuthMessage``, which contains the messages of both sides."""
+        return hmac.digest(key, auth_message, self.hash)
 
 
 SHA_256 = Mechanism("SCRAM-SHA-256", 1, "sha256")
@@ -46,16 +48,16 @@ BY_NAME = {mechanism.name: mechanism for mechanism in (SHA_256, SHA_512)}
 
 
 class ScramError(Exception):
-    """A message that does not follow RFC 5802, a proof that is not right, or a refusal."""
+    """A message violates RFC 5802, a proof is wrong, or the other side refused the login."""
 
 
 def xor(one: bytes, other: bytes) -> bytes:
-    """Of two of the same length."""
+    """Combine two byte strings of the same length."""
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
 def to_text(message: bytes) -> str:
-    """Raises ScramError."""
+    """Decode a message as UTF-8. Raises ScramError."""
     try:
         return message.decode()
     except UnicodeDecodeError:
@@ -63,7 +65,7 @@ def to_text(message: bytes) -> str:
 
 
 def from_base64(value: str) -> bytes:
-    """Raises ScramError."""
+    """Decode a base64 value. Raises ScramError."""
     try:
         return base64.b64decode(value, validate=True)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A Kafka-compatible broker of one node, made of the generated classes.
+"""A Kafka-compatible broker with one node, built on the generated classes.
 
 ```python
 from krammar.broker import Broker
@@ -30,7 +30,7 @@ __all__ = ["Broker", "BrokerConfig", "BrokerError", "ConfigError"]
 
 
 def __getattr__(name: str) -> Any:
-    # The parts import this package too, for their own names; the broker is loaded when it is asked for.
+    # Every module below imports this package first, so the broker itself is loaded on demand.
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,21 +1,32 @@
-"""How many partitions and replicas a request asks for, and whether one node can have them."""
+"""Checks the partitions and replicas that a request asks for against what one node can provide."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from kafka_wire import CreateTopicsRequestTopic, ErrorCode
 
 from krammar.broker.errors import ApiError
 
-# Of one topic, as Kafka bounds the records that one change may have.
+# Per topic: Kafka limits the number of records in one change of the metadata.
 MAX_PARTITIONS = 10000
 
 
 def partition_count(
     topic: CreateTopicsRequestTopic, *, node_id: int, num_partitions: int, replication_factor: int
 ) -> int:
-    """How many partitions a new topic gets; the last two are the broker's defaults. Raises ApiError."""
+    """Return the number of partitions of a new topic.
+
+    Args:
+        topic: the request
+        node_id: the id of this node
+        num_partitions: the broker's default
+        replication_factor: the broker's default
+
+    Raises:
+        ApiError: one node cannot provide the partitions or replicas.
+    """
     if topic.assignments:
         return _assigned(topic, node_id)
     factor = topic.replication_factor
@@ -54,8 +65,8 @@ def _assigned(topic: CreateTopicsRequestTopic, node_id: int) -> int:
                 f"With an assignment of replicas the {name} must be -1, but is {value}.",
             )
     indexes = [assignment.partition_index for assignment in topic.assignments]
-    for index in indexes:
-        if indexes.count(index) > 1:
+    for index, times in Counter(indexes).items():
+        if times > 1:
             raise ApiError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Partition {index} is assigned twice."
             )
@@ -69,7 +80,7 @@ def _assigned(topic: CreateTopicsRequestTopic, node_id: int) -> int:
 
 
 def check_amount(count: int) -> None:
-    """Raises ApiError for more partitions than one request may make."""
+    """Raise ApiError if a request would create too many partitions."""
     if count > MAX_PARTITIONS:
         raise ApiError(
             ErrorCode.POLICY_VIOLATION,
@@ -78,7 +89,7 @@ def check_amount(count: int) -> None:
 
 
 def check_replicas(assignments: Iterable[Sequence[int]], node_id: int) -> None:
-    """Raises ApiError unless each partition is assigned to this node and no other."""
+    """Raise ApiError unless each partition is assigned to this node alone."""
     for broker_ids in assignments:
         if not broker_ids:
             problem = "an empty list of replicas"

@@ -1,14 +1,14 @@
-"""The broker: builds its parts, starts them, stops them.
+"""The broker: assembles its parts, starts them and stops them.
 
 ```python
-with Broker.start() as broker:  # a free port, a temporary folder, a thread of its own
+with Broker.start() as broker:  # a free port, a temporary folder, a separate thread
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-async with Broker(config) as broker:  # in the running loop
+async with Broker(config) as broker:  # in the running event loop
     ...
 ```
 
-All of a broker runs in one event loop: no part needs locks, and many brokers can live in one process.
+A broker runs entirely in one event loop, so no part needs locks, and one process can run many brokers.
 """
 
 from __future__ import annotations
@@ -16,53 +16,57 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
-from weakref import WeakSet
 
-from kafka_wire import ConfigResourceType, ErrorCode
-
-from krammar.broker.cluster import ClusterMetadata, Topic
+from krammar.broker.addresses import Addresses
+from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig, Listener
-from krammar.broker.errors import ApiError, BrokerError
+from krammar.broker.connections import Connections
+from krammar.broker.dispatch import Handlers
+from krammar.broker.errors import BrokerError
 from krammar.broker.groups.coordinator import GroupCoordinator
+from krammar.broker.log.manager import LogManager
 from krammar.broker.security.users import Credentials
 from krammar.broker.server import Server
-from krammar.broker.session import Session
-from krammar.broker.storage.manager import LogManager
+from krammar.broker.timers import Timers
+from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
+from krammar.broker.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from krammar.broker.fetch_sessions import FetchSessions
+    from krammar.faults import Faults
 
 log = logging.getLogger("krammar.broker")
 
 T = TypeVar("T")
 
-# For so long compaction holds up everything else, and then pauses for as long.
-_COMPACTION_SLICE_MS = 20
-
 
 class Broker:
-    """A broker of one node.
+    """A broker with one node.
 
-    ``config`` says where its logs are and where it listens; ``clock`` gives the time in milliseconds
-    since 1970.
+    Args:
+        config: the settings, among them the log folders and listeners
+        clock: returns the time in milliseconds since 1970
     """
 
     config: BrokerConfig
     loop: asyncio.AbstractEventLoop
+    timers: Timers
     logs: LogManager
     cluster: ClusterMetadata
-    users: Credentials
+    topics: Topics
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    handlers: Handlers
 
     def __init__(
         self,
@@ -71,13 +75,10 @@ class Broker:
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.config = BrokerConfig.defaults() if config is None else config
-        self.now_ms = clock
-        self.addresses: dict[str, tuple[str, int]] = {}
-        self._fetch_sessions: FetchSessions | None = None
-        self._tls: dict[str, Any] = {}
+        self.addresses = Addresses()
+        self.connections = Connections()
+        self._clock = clock
         self._server: Server | None = None
-        # Those that have run or were cancelled go by themselves.
-        self._timers: WeakSet[asyncio.TimerHandle] = WeakSet()
         self._thread: _Thread | None = None
         self._temporary: Path | None = None
 
@@ -93,14 +94,23 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         clock: Callable[[], int] | None = None,
     ) -> Self:
-        """A broker in a thread of its own, ready when this returns; ``close`` or ``with`` ends it.
+        """Start a broker in a thread of its own; ``close`` or the end of ``with`` stops it.
 
-        Without ``data_dir`` its logs are in a temporary folder that goes with it; ``port`` 0 takes a
-        free one, on loopback. ``properties`` are settings by Kafka's names, such as
-        ``{"num.partitions": "3"}``. ``config`` takes the place of all three.
+        To keep tests fast, a group's first rebalance is not delayed, and the internal topics have one
+        partition each, unlike Kafka's defaults.
 
-        Unlike Kafka's defaults a group's first rebalance is not delayed, and the internal topics have
-        one partition each: tests wait for nothing. Raises BrokerError and ConfigError.
+        Args:
+            config: the settings, instead of the next three
+            port: the port on loopback; 0 selects a free one
+            data_dir: the log folder; by default a temporary folder that is deleted with the broker
+            properties: settings by Kafka's names, such as ``{"num.partitions": "3"}``
+            clock: returns the time in milliseconds since 1970
+
+        Returns:
+            The broker, ready for connections.
+
+        Raises:
+            BrokerError, ConfigError: the broker cannot start.
         """
         temporary = None
         if config is None:
@@ -128,73 +138,94 @@ class Broker:
         return broker
 
     async def open(self) -> None:
-        """Start in the running loop. Raises BrokerError, with everything closed again."""
-        self.loop = asyncio.get_running_loop()
-        config = self.config
-        self._server = Server(self)
-        opened: list[Callable[[], None]] = []
-        try:
-            for listener in config.listeners:
-                if listener.protocol.endswith("SSL"):
-                    from krammar.broker.security.tls import server_context
+        """Start in the running event loop.
 
-                    self._tls[listener.name] = server_context(config, listener)
-            self.logs = LogManager(
-                config.log_dirs,
-                fsync=config.fsync,
-                now_ms=self.now_ms,
-                warn=log.warning,
-            )
-            opened.append(self.logs.close)
-            self.cluster = ClusterMetadata.open(
-                config.metadata_log_dir, config, now_ms=self.now_ms, warn=log.warning
-            )
-            opened.append(self.cluster.close)
-            config.set_dynamic(
-                self.cluster.configs.get((BROKER, ""), {}),
-                self.cluster.configs.get((BROKER, str(config.node_id)), {}),
-            )
-            for topic in self.cluster.topics.values():
-                self._open_logs(topic, topic.partitions)
-            self.users = Credentials(self)
-            self.groups = GroupCoordinator(self)
-            self.transactions = TransactionCoordinator(self)
-            for listener in config.listeners:
-                try:
-                    bound = await self._server.listen(listener, self._tls.get(listener.name))
-                except OSError as error:
-                    raise BrokerError(
-                        f"cannot listen on {listener.host}:{listener.port}: {error.strerror}"
-                    ) from None
-                self.addresses[listener.name] = bound[0]
-            self.cluster.register(
-                [(each, *self._advertised(each)) for each in config.listeners if each.kafka]
-            )
-            self.transactions.start()
-            self.groups.start()
-        except BaseException as error:
-            await self._server.close()
-            self._cancel_timers()
-            for close in reversed(opened):
-                close()
-            if isinstance(error, OSError):
-                raise BrokerError(f"{error.filename or 'start'}: {error.strerror}") from None
-            raise
-        self._server.sweep_idle()
-        self.call_later(config.log_retention_check_interval_ms / 1000, self._maintain)
-        self.call_later(config.log_cleaner_backoff_ms / 1000, self._compact)
-        if config.fsync == "interval":
-            self.call_later(config.fsync_interval_ms / 1000, self._flush)
+        Raises:
+            BrokerError, ConfigError: the broker cannot start; everything that was opened is closed again.
+        """
+        config = self.config
+        self.loop = asyncio.get_running_loop()
+        self.timers = Timers(self.loop, self._clock)
+        server = None
+        with ExitStack() as opened:
+            try:
+                tls = {each: _tls_context(config, each) for each in config.listeners if each.tls}
+                self._open_files(opened)
+                server = self._assemble()
+                for listener in config.listeners:
+                    try:
+                        bound = await server.listen(listener, tls.get(listener))
+                    except OSError as error:
+                        raise BrokerError(
+                            f"cannot listen on {listener.host}:{listener.port}: {error.strerror}"
+                        ) from None
+                    self.addresses[listener.name] = bound
+                self.cluster.register(
+                    [
+                        (each, *self.addresses.advertised(each))
+                        for each in config.listeners
+                        if each.kafka
+                    ]
+                )
+                self.transactions.start()
+                self.groups.start()
+            except BaseException as error:
+                if server is not None:
+                    await server.close()
+                self.timers.cancel_all()
+                if isinstance(error, OSError):
+                    raise BrokerError(f"{error.filename or 'start'}: {error.strerror}") from None
+                raise
+            opened.pop_all()
+        self._server = server
+        server.sweep_idle()
+        Upkeep(config, self.timers, self.logs).start()
+
+    def _open_files(self, opened: ExitStack) -> None:
+        """Open the logs and the metadata; ``opened`` closes them."""
+        config = self.config
+        self.logs = LogManager(
+            config.log_dirs, fsync=config.fsync, now_ms=self.timers.now_ms, warn=log.warning
+        )
+        opened.callback(self.logs.close)
+        self.cluster = ClusterMetadata.open(
+            config.metadata_log_dir, config, now_ms=self.timers.now_ms, warn=log.warning
+        )
+        opened.callback(self.cluster.close)
+        self.topics = Topics(config, self.cluster, self.logs)
+        self.topics.read_broker_configs()
+        self.topics.open_logs()
+
+    def _assemble(self) -> Server:
+        """Build the parts that handle requests. Each part gets only the parts that it uses."""
+        config, timers, cluster, logs = self.config, self.timers, self.cluster, self.logs
+        credentials = Credentials(config, cluster)
+        self.groups = GroupCoordinator(config, timers, cluster, logs, self.topics)
+        self.transactions = TransactionCoordinator(
+            config, timers, cluster, logs, self.topics, self.groups
+        )
+        self.handlers = Handlers(
+            config,
+            timers,
+            self.addresses,
+            cluster,
+            logs,
+            self.topics,
+            self.groups,
+            self.transactions,
+            self.connections,
+        )
+        return Server(config, timers, credentials, self.handlers, self.connections)
 
     async def shut_down(self) -> None:
-        """Stop: connections are closed, logs flushed and closed. Never raises for a second call."""
+        """Close connections, then flush and close the logs. A second call does nothing."""
         server, self._server = self._server, None
         if server is None:
             return
         await server.close()
         self.transactions.close()
         self.groups.close()
-        self._cancel_timers()
+        self.timers.cancel_all()
         self.cluster.close()
         self.logs.close()
 
@@ -202,17 +233,14 @@ class Broker:
         await self.open()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.shut_down()
 
     def close(self) -> None:
-        """End a broker that ``start`` has started, and its thread; its port, files and temporary folder
-        are free afterwards."""
+        """Stop a broker that was started with ``start``.
+
+        Its thread has ended afterwards, its port and files are closed, and its temporary folder is deleted.
+        """
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop_broker()
@@ -221,12 +249,7 @@ class Broker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _remove_temporary(self) -> None:
@@ -234,175 +257,67 @@ class Broker:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a function in the broker's loop from another thread, and return its result: how a test
-        looks into a broker that ``start`` has started."""
+        """Run a function in the broker's event loop from another thread, and return its result.
+
+        Tests use it to inspect a broker that was started with ``start``.
+        """
 
         async def run() -> T:
             return function(*args)
 
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result()
 
-    # Time.
+    @cached_property
+    def faults(self) -> Faults:
+        """The rules of faults, which apply to every client of the broker:
 
-    def call_later(
-        self, seconds: float, callback: Callable[..., object], *args: Any
-    ) -> asyncio.TimerHandle:
-        """Call a function in the loop after a while, unless the broker closes before."""
+        ```python
+        broker.faults.on("Produce", topic="orders").answer(ErrorCode.NOT_LEADER_OR_FOLLOWER).times(3)
+        ```
+        """
+        import kafka_wire
 
-        handle = self.loop.call_later(seconds, callback, *args)
-        self._timers.add(handle)
-        return handle
+        from krammar.faults import Faults
 
-    def _cancel_timers(self) -> None:
-        for timer in list(self._timers):
-            timer.cancel()
+        def topic_name(topic_id: UUID) -> str | None:
+            topic = self.cluster.topics_by_id.get(topic_id)
+            return None if topic is None else topic.name
 
-    def _maintain(self) -> None:
-        # It can be changed while the broker runs.
-        self.logs.environment.producer_expiry_ms = self.config.producer_id_expiration_ms
-        try:
-            self.logs.maintain(self.now_ms())
-        except Exception:
-            log.exception("upkeep of the logs failed; it is tried again")
-        self.call_later(self.config.log_retention_check_interval_ms / 1000, self._maintain)
-
-    def _compact(self) -> None:
-        more = False
-        if self.config.log_cleaner_enable:
-            try:
-                more = self.logs.compact(self.now_ms(), budget_ms=_COMPACTION_SLICE_MS)
-            except Exception:
-                log.exception("compaction failed; it is tried again")
-        pause = _COMPACTION_SLICE_MS if more else self.config.log_cleaner_backoff_ms
-        self.call_later(pause / 1000, self._compact)
-
-    def _flush(self) -> None:
-        try:
-            self.logs.flush_in_background()
-        except OSError as error:
-            log.error("logs could not be written through to disk: %s", error)
-        self.call_later(self.config.fsync_interval_ms / 1000, self._flush)
+        faults = Faults(kafka_wire, topic_names=topic_name, sees=("principal", "clock"))
+        self.connections.faults = faults
+        return faults
 
     # Addresses.
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of the first listener, for clients' settings."""
-        host, port = self._advertised(self._first)
+        """``host:port`` of the first Kafka listener, for the setting of clients."""
+        host, port = self.addresses.advertised(self._first)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def host(self) -> str:
-        """The address of the first listener."""
-        return self._advertised(self._first)[0]
+        """The host of the first Kafka listener."""
+        return self.addresses.advertised(self._first)[0]
 
     @property
     def port(self) -> int:
-        """The port of the first listener."""
-        return self._advertised(self._first)[1]
+        """The port of the first Kafka listener."""
+        return self.addresses.advertised(self._first)[1]
 
     @property
     def _first(self) -> Listener:
         return next(listener for listener in self.config.listeners if listener.kafka)
 
-    def advertised(self, session: Session) -> tuple[str, int]:
-        """Where clients of the session's listener reach this broker: host and port."""
-        return self._advertised(session.listener)
 
-    def _advertised(self, listener: Listener) -> tuple[str, int]:
-        host, port = self.addresses[listener.name]
-        if listener.advertised_host:
-            host = listener.advertised_host
-        elif host in ("0.0.0.0", "::"):
-            host = "localhost"
-        return host, listener.advertised_port or port
+def _tls_context(config: BrokerConfig, listener: Listener) -> ssl.SSLContext:
+    from krammar.broker.security.tls import server_context
 
-    @property
-    def traffic(self) -> int:
-        """Bytes received and sent so far."""
-        return 0 if self._server is None else self._server.traffic
-
-    def begin_session(self, session: Session, transport: asyncio.Transport) -> None:
-        """What a new connection's session needs to know before its first request."""
-        protocol = session.listener.protocol
-        if protocol.startswith("SASL"):
-            from krammar.broker.security.sasl import Authenticator
-
-            session.authenticated = False
-            session.sasl = Authenticator(self, session)
-        elif protocol == "SSL":
-            from krammar.broker.security.tls import principal_of
-
-            session.principal = principal_of(transport)
-
-    # Topics: metadata and logs together.
-
-    @property
-    def fetch_sessions(self) -> FetchSessions:
-        if self._fetch_sessions is None:
-            from krammar.broker.fetch_sessions import FetchSessions
-
-            self._fetch_sessions = FetchSessions(
-                self.config.max_incremental_fetch_session_cache_slots
-            )
-        return self._fetch_sessions
-
-    def create_topic(
-        self,
-        name: str,
-        partitions: int,
-        configs: Mapping[str, str] | None = None,
-        *,
-        topic_id: UUID | None = None,
-    ) -> Topic:
-        """Make a topic: its metadata and its logs. Raises ApiError where they cannot be written.
-
-        Nothing is validated here.
-        """
-        topic = self.cluster.create_topic(name, partitions, configs or {}, topic_id=topic_id)
-        try:
-            self._open_logs(topic, topic.partitions)
-        except (ApiError, BrokerError, OSError) as error:
-            self.delete_topic(topic)
-            raise ApiError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"the logs of {name} cannot be made: {error}"
-            ) from error
-        return topic
-
-    def add_partitions(self, topic: Topic, count: int) -> None:
-        """Grow a topic to ``count`` partitions. Raises ApiError."""
-        new = range(len(topic.partitions), count)
-        self.cluster.add_partitions(topic, count)
-        self._open_logs(topic, new)
-
-    def delete_topic(self, topic: Topic) -> None:
-        """Remove a topic with its data, and what groups have committed of it. Raises ApiError."""
-        self.cluster.delete_topic(topic)
-        for partition in topic.partitions:
-            self.logs.delete(topic.name, partition)
-        self.groups.topic_deleted(topic)
-
-    def set_topic_configs(self, topic: Topic, changes: Mapping[str, str | None]) -> None:
-        """Change a topic's settings, None to go back to the default; logs follow at once."""
-        self.cluster.set_configs(TOPIC, topic.name, changes)
-        self.logs.update_config(topic.name, self._log_config(topic.name))
-
-    def _log_config(self, topic: str) -> Any:
-        # Unchecked: what Kafka 3.9 let pass must not keep its folder from being served.
-        return self.config.topic_config(self.cluster.configs.get((TOPIC, topic), {}), check=False)
-
-    def _open_logs(self, topic: Topic, partitions: Sequence[int] | Mapping[int, Any]) -> None:
-        config = self._log_config(topic.name)
-        for partition in partitions:
-            self.logs.open(topic.name, topic.topic_id, partition, config)
-
-
-TOPIC = ConfigResourceType.TOPIC
-BROKER = ConfigResourceType.BROKER
+    return server_context(config, listener)
 
 
 class _Thread(threading.Thread):
-    """The thread of a broker that is not in the caller's loop."""
+    """The thread of a broker that was started with ``Broker.start``."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(name="krammar-broker", daemon=True)
@@ -442,7 +357,7 @@ class _Thread(threading.Thread):
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed, else asyncio's own."""
+    """Return uvloop's event loop if uvloop is installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:

@@ -1,7 +1,7 @@
-"""The cluster's metadata: topics, settings, credentials, features, as ``__cluster_metadata-0`` has them.
+"""The cluster metadata in ``__cluster_metadata-0``: topics, settings, credentials, features.
 
-This broker is the only controller of its cluster. What changes is written to the log as one batch, and
-only then is it in effect.
+This broker is the only controller of its cluster. A change takes effect after it was written to the log, as one
+batch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ from kafka_wire import (
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.meta_properties import (
     MetaProperties,
-    format_uuid,
     random_uuid,
     read_meta_properties,
     write_meta_properties,
@@ -47,29 +46,39 @@ from krammar.broker.metadata_image import (
     INTERNAL_TOPICS,
     KRAFT_VERSION,
     METADATA_VERSION,
+    OFFSETS_TOPIC,
     OLDEST_LEVEL,
+    TRANSACTIONS_TOPIC,
     Image,
     Partition,
     Topic,
 )
 from krammar.broker.metadata_log import MetadataLog
 from krammar.broker.metadata_records import LEVEL_3_7_IV2, LEVEL_4_0_IV3, LEVEL_4_4_IV2
+from krammar.logfiles.uuids import format_uuid, parse_uuid
+from krammar.wire.batches import ControlRecord, ControlRecordType
 from krammar.wire.errors import DecodeError
 from krammar.wire.message import Codec
-from krammar.wire.records import ControlRecord, ControlRecordType
 
 if TYPE_CHECKING:
     from kafka_wire import UserScramCredentialRecord
 
     from krammar.broker.config import BrokerConfig, Listener
 
-__all__ = ["INTERNAL_TOPICS", "ClusterMetadata", "Partition", "Topic"]
+__all__ = [
+    "INTERNAL_TOPICS",
+    "OFFSETS_TOPIC",
+    "TRANSACTIONS_TOPIC",
+    "ClusterMetadata",
+    "Partition",
+    "Topic",
+]
 
 FOLDER = "__cluster_metadata-0"
 TRANSACTION_VERSION = "transaction.version"
 # A new folder's features: the metadata.version of Kafka 4.0, so that every Kafka 4 can read it.
 NEW_FEATURES = ((METADATA_VERSION, LEVEL_4_0_IV3), (TRANSACTION_VERSION, 2))
-# What this software knows of each feature: the lowest and the highest level.
+# The lowest and the highest supported level of each feature.
 SUPPORTED_FEATURES = {
     KRAFT_VERSION: (0, 1),
     METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_4_IV2),
@@ -78,22 +87,22 @@ SUPPORTED_FEATURES = {
 UNASSIGNED_DIRECTORY = UUID(int=1)
 # Kafka's default of `metadata.log.max.record.bytes.between.snapshots`.
 SNAPSHOT_BYTES = 20 << 20
-# On close, a snapshot replaces a log of at least this size that has more than four records for each
-# that a snapshot would have.
+# On close, a snapshot replaces a log of at least this size with more than this many records per record of
+# the snapshot.
 GARBAGE_BYTES = 1 << 20
 GARBAGE_FACTOR = 4
 
 
 class ClusterMetadata:
-    """What the cluster knows of itself. Made by ``open``.
+    """The state of the cluster. Use ``open`` to create it.
 
     ``cluster_id``        in Kafka's text form
-    ``topics``            by name; ``topics_by_id`` by id. ``__cluster_metadata`` is none of them
-    ``features``          level by name of the features that are on
-    ``configs``           what was set dynamically, by (resource type, resource name), then by key
-    ``scram``             credential by (mechanism, user)
-    ``next_producer_id``  the first that no block has yet
-    ``directory_ids``     of the log directories, in the order of ``log.dirs``
+    ``topics``            by name; ``topics_by_id`` by id; without ``__cluster_metadata``
+    ``features``          the level of each enabled feature, by name
+    ``configs``           dynamic settings by (resource type, resource name), then by key
+    ``scram``             credentials by (mechanism, user)
+    ``next_producer_id``  the first producer id that belongs to no block yet
+    ``directory_ids``     the ids of the log directories, in the order of ``log.dirs``
     """
 
     cluster_id: str
@@ -106,13 +115,19 @@ class ClusterMetadata:
         self._log = log
         self._now_ms = now_ms
         self._warn = warn
-        self._image = Image(node_id)
+        self._image = image = Image(node_id)
+        # The image changes them in place.
+        self.topics = image.topics
+        self.topics_by_id = image.topics_by_id
+        self.features = image.features
+        self.configs = image.configs
+        self.scram: dict[tuple[int, str], UserScramCredentialRecord] = image.scram
         self._records_read = 0
         self._unknown: set[int] = set()
         self._kraft: tuple[KRaftVersionRecord, VotersRecord] | None = None
         self._rack: str | None = None
         self._leading = False
-        # Whether the log ends inside of a transaction that will never end.
+        # Whether the log ends within a metadata transaction (KIP-868) whose writer is gone.
         self._abandoned = False
         self._snapshot_bytes = SNAPSHOT_BYTES
 
@@ -125,22 +140,24 @@ class ClusterMetadata:
         now_ms: Callable[[], int],
         warn: Callable[[str], None],
     ) -> ClusterMetadata:
-        """Read the folder ``__cluster_metadata-0`` in ``metadata_dir``, or make it.
+        """Read the folder ``__cluster_metadata-0`` in ``metadata_dir``; create it if it is missing.
 
-        ``meta.properties`` is written where it is missing in a log directory. Raises BrokerError for
-        what cannot be read or written.
+        Log directories without ``meta.properties`` get one.
+
+        Raises:
+            BrokerError: a file cannot be read or written, or belongs to another cluster.
         """
         log = MetadataLog(metadata_dir / FOLDER, fsync=config.fsync != "never", warn=warn)
         self = cls(log, config.node_id, now_ms, warn)
         self._rack = config.broker_rack
-        self._identify(metadata_dir, config.log_dirs)
+        self._identify(metadata_dir, config.log_dirs, config.cluster_id)
         self._read()
         if log.end_offset == 0:
             self._format(config)
         return self
 
     def close(self) -> None:
-        """Close the log; first make a snapshot if most of it is out of date."""
+        """Close the log, after a snapshot if most of its records are outdated."""
         log = self._log
         if log.size >= GARBAGE_BYTES:
             live = sum(1 for _ in self._image.records())
@@ -148,27 +165,10 @@ class ClusterMetadata:
                 self._snapshot()
         log.close()
 
-    # What is known.
-
     @property
-    def topics(self) -> dict[str, Topic]:
-        return self._image.topics
-
-    @property
-    def topics_by_id(self) -> dict[UUID, Topic]:
-        return self._image.topics_by_id
-
-    @property
-    def features(self) -> dict[str, int]:
-        return self._image.features
-
-    @property
-    def configs(self) -> dict[tuple[int, str], dict[str, str]]:
-        return self._image.configs
-
-    @property
-    def scram(self) -> dict[tuple[int, str], UserScramCredentialRecord]:
-        return self._image.scram
+    def removed_topics(self) -> set[UUID]:
+        """The ids of deleted topics, as far as the log still has them."""
+        return self._image.removed_topics - self._image.topics_by_id.keys()
 
     @property
     def next_producer_id(self) -> int:
@@ -176,11 +176,11 @@ class ClusterMetadata:
 
     @property
     def last_offset(self) -> int:
-        """The offset of the newest record in the log, which grows with every change."""
+        """The offset of the newest record in the log; every change increases it."""
         return self._log.end_offset - 1
 
-    # Changing it. All raise ApiError(KAFKA_STORAGE_ERROR) if the log cannot be written; nothing has
-    # changed then.
+    # Changes. All of these raise ApiError(KAFKA_STORAGE_ERROR), and change nothing, if the log cannot be
+    # written.
 
     def append(self, records: Sequence[Codec]) -> None:
         """Write records as one batch, then apply them."""
@@ -197,7 +197,7 @@ class ClusterMetadata:
         *,
         topic_id: UUID | None = None,
     ) -> Topic:
-        """Add a topic, with this node as the replica of each partition. Nothing is validated."""
+        """Add a topic with this node as the only replica of each partition. Does not validate."""
         if topic_id is None:
             topic_id = random_uuid()
         records: list[Codec] = [TopicRecord(name=name, topic_id=topic_id)]
@@ -212,17 +212,17 @@ class ClusterMetadata:
         self.append([RemoveTopicRecord(topic_id=topic.topic_id)])
 
     def add_partitions(self, topic: Topic, count: int) -> None:
-        """Grow a topic to ``count`` partitions in all."""
+        """Increase the number of partitions of a topic to ``count``."""
         self.append(self._new_partitions(topic.topic_id, range(len(topic.partitions), count)))
 
     def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
-        """Set entries of a resource's dynamic settings; None takes one away."""
+        """Set dynamic settings of a resource; None removes a setting."""
         self.append(
             [_config_record(resource_type, name, key, value) for key, value in changes.items()]
         )
 
     def allocate_producer_ids(self, count: int) -> int:
-        """Reserve ``count`` producer ids for good and return the first."""
+        """Reserve ``count`` producer ids permanently and return the first one."""
         first = self.next_producer_id
         own = self._image.brokers.get(self.node_id)
         record = ProducerIdsRecord(
@@ -234,9 +234,13 @@ class ClusterMetadata:
         return first
 
     def register(self, listeners: Iterable[tuple[Listener, str, int]]) -> None:
-        """Tell where this node is reached: its listeners, each with its advertised host and port.
+        """Write this node's registration, unless the log already has the same one.
 
-        Written only if the log says something else. Raises BrokerError.
+        Args:
+            listeners: each listener with its advertised host and port
+
+        Raises:
+            BrokerError: the log cannot be written.
         """
         end_points = [
             RegisterBrokerRecordEndPoint(
@@ -298,8 +302,8 @@ class ClusterMetadata:
 
     # The log.
 
-    def _identify(self, metadata_dir: Path, log_dirs: Sequence[Path]) -> None:
-        """Read the directories' ``meta.properties``, or make them."""
+    def _identify(self, metadata_dir: Path, log_dirs: Sequence[Path], wanted: str | None) -> None:
+        """Read ``meta.properties`` in each directory, or create it for the cluster ``wanted``."""
         directories = list(log_dirs)
         if metadata_dir not in directories:
             directories.append(metadata_dir)
@@ -313,16 +317,24 @@ class ClusterMetadata:
             listing = ", ".join(f"{directory} has {name}" for name, directory in ids.items())
             raise BrokerError(
                 f"the log directories belong to different clusters: {listing}; "
-                "take those of other clusters out of log.dirs"
+                "remove the directories of other clusters from log.dirs"
             )
-        self.cluster_id = next(iter(ids), None) or format_uuid(random_uuid())
+        found_id = next(iter(ids), None)
+        if wanted is not None:
+            wanted = format_uuid(parse_uuid(wanted))
+            if found_id not in (None, wanted):
+                raise BrokerError(
+                    f"{ids[found_id]} belongs to cluster {found_id}, not to {wanted}; choose another "
+                    "folder, or start without --cluster-id (krammar.cluster.id)"
+                )
+        self.cluster_id = found_id or wanted or format_uuid(random_uuid())
         directory_ids = {}
         for directory, properties in found.items():
             known = properties or MetaProperties()
             node_id = self.node_id if known.node_id is None else known.node_id
             if node_id != self.node_id:
                 self._warn(
-                    f"{directory}: was written by node {node_id}; it is served as node {self.node_id}"
+                    f"{directory} was written by node {node_id}; this broker is node {self.node_id}"
                 )
             directory_ids[directory] = known.directory_id or random_uuid()
             full = MetaProperties(self.cluster_id, node_id, directory_ids[directory])
@@ -339,12 +351,12 @@ class ClusterMetadata:
                 if content not in self._unknown:
                     self._unknown.add(content)
                     self._warn(
-                        f"{self._log.directory}: records of the unknown type {content} are skipped, "
-                        f"the first at offset {entry.offset}"
+                        f"{self._log.directory}: records of unknown type {content} are skipped, "
+                        f"the first one at offset {entry.offset}"
                     )
             elif isinstance(content, ControlRecord):
                 self._control(content)
-            # Between these two records nothing is in effect before the end is there (KIP-868).
+            # Records between these two take effect when the second one is read (KIP-868).
             elif type(content).__name__ == "BeginTransactionRecord":
                 transaction = []
             elif type(content).__name__ == "EndTransactionRecord":
@@ -372,12 +384,12 @@ class ClusterMetadata:
                 self._kraft = known, VotersRecord.decode(control.value or b"")
         except DecodeError as error:
             raise BrokerError(
-                f"{self._log.directory}: the control record at offset {control.offset} cannot be "
-                f"read: {error}; restore the folder from a copy"
+                f"{self._log.directory}: the control record at offset {control.offset} is corrupt: "
+                f"{error}; restore the folder from a copy"
             ) from None
 
     def _format(self, config: BrokerConfig) -> None:
-        """Write what a log begins with: what Kafka's format command has prepared, or what it would."""
+        """Write the first records of a log: those of Kafka's format command, or the same by default."""
         records = self._log.bootstrap()
         if not records:
             records = [
@@ -398,7 +410,7 @@ class ClusterMetadata:
             raise BrokerError(str(error.message)) from None
 
     def _voters(self, config: BrokerConfig) -> VotersRecord:
-        """This node as the only voter, where Kafka's controller would listen."""
+        """Return this node as the only voter, at the default address of Kafka's controller."""
         return VotersRecord(
             voters=[
                 VotersRecordVoter(
@@ -415,7 +427,7 @@ class ClusterMetadata:
         )
 
     def _lead(self) -> None:
-        """Begin an epoch of our own before the first record that this process writes."""
+        """Begin a new leader epoch before the first record that this process writes."""
         if self._leading:
             return
         voter = LeaderChangeMessageVoter(voter_id=self.node_id)
@@ -431,7 +443,7 @@ class ClusterMetadata:
         self._leading = True
         if self._abandoned:
             self._abandoned = False
-            self._write([AbortTransactionRecord(reason="the writer was gone")])
+            self._write([AbortTransactionRecord(reason="the writer is gone")])
 
     def _write(self, records: Sequence[Codec]) -> None:
         level = self._image.level
@@ -447,15 +459,18 @@ class ClusterMetadata:
             self._snapshot()
 
     def _snapshot(self) -> None:
-        """Write a snapshot and begin the log anew; if that fails the log goes on as it is."""
+        """Write a snapshot and start a new log; if that fails, continue with the old log."""
         if self._unknown:
-            return  # their records would be lost
+            return  # a snapshot would lose the records of unknown types
         image = self._image
         try:
             self._log.snapshot(image.records(), image.level, self._now_ms(), self._kraft)
             self._records_read = 0
         except OSError as error:
-            self._warn(f"{self._log.directory}: no snapshot: {error.strerror}; the log goes on")
+            self._warn(
+                f"{self._log.directory}: cannot write a snapshot: {error.strerror}; "
+                "the log continues without"
+            )
             self._snapshot_bytes = self._log.size * 2
 
 

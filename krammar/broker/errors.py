@@ -1,4 +1,4 @@
-"""What goes wrong inside the broker and what it is called on the wire."""
+"""The errors of the broker, and their error codes in responses."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from kafka_wire import ErrorCode
 
 
 class BrokerError(Exception):
-    """A broker cannot start or go on: a port is taken, a folder is another's, a file cannot be read."""
+    """A broker cannot start: a port is in use, a folder belongs to another broker, a file is unreadable."""
 
 
 class ApiError(Exception):
-    """What a response says with an error code.
+    """An error that a response reports.
 
-    ``code`` is the error's number, ``message`` the text for those responses that carry one (None
-    where the code says everything).
+    ``code``     the error code
+    ``message``  the text for responses that have one; None if the code is enough
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -22,5 +22,16 @@ class ApiError(Exception):
         self.message = message
 
 
+class InvalidRecords(ApiError):
+    """A batch has invalid records.
+
+    ``records``  the index in the batch and the problem of each invalid record
+    """
+
+    def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.records = records
+
+
 class CloseConnection(Exception):
-    """There is no way to answer but to close the connection, such as for a failed Produce with acks 0."""
+    """The connection must be closed because no response is possible, as for a failed Produce with acks=0."""

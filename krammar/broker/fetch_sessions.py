@@ -1,5 +1,8 @@
-"""Incremental fetch sessions (KIP-227): what a client fetches is remembered, so that neither requests nor
-responses name the partitions in which nothing has changed."""
+"""Incremental fetch sessions (KIP-227).
+
+The broker remembers which partitions a client fetches, so requests and responses list only partitions
+that changed.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 NO_SESSION = 0
 _LARGEST = 2**31 - 1
-# A session that was used within this time is not put out for another: Kafka's default, in seconds.
+# A session that was used within this time, in seconds, is not evicted. Kafka's default.
 _MIN_EVICTION = 120.0
 
-# By name, or by id from v13 on; and the partition's index.
+# The topic's name, or its id from v13 on, and the index of the partition.
 Key = tuple[str | UUID, int]
 
 
 @dataclass(slots=True)
 class FetchPartition:
-    """What a client asks of a partition, and what it was last told of it (None: nothing yet)."""
+    """The request for one partition, and the last values in a response (None: no response yet)."""
 
     wanted: Any
     high_watermark: int | None = None
@@ -37,8 +40,10 @@ class FetchPartition:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """The partitions that a client fetches, in the order in which they are read: those that gave
-    data go to the end, so that all have their turn."""
+    """The partitions that a client fetches, in reading order.
+
+    Partitions that returned data move to the end, so that every partition gets its turn.
+    """
 
     session_id: int
     by_id: bool
@@ -49,8 +54,10 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchContext:
-    """One fetch: its partitions, and its session, if it has one. ``full``: the response names all of
-    them."""
+    """One fetch: its partitions, and its session if it has one.
+
+    ``full``  whether the response lists all partitions
+    """
 
     partitions: OrderedDict[Key, FetchPartition]
     session: FetchSession | None
@@ -62,7 +69,7 @@ class FetchContext:
 
 
 class FetchSessions:
-    """The sessions of a broker, ``slots`` at most; a client that gets none fetches in full."""
+    """At most ``slots`` fetch sessions. A client without a session fetches in full."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -73,14 +80,14 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, by_id: bool) -> FetchContext:
-        """What a request fetches. Raises ApiError for a session that is not known or out of step."""
+        """Return what a request fetches. Raises ApiError for an unknown session or a wrong epoch."""
         epoch, session_id = request.session_epoch, request.session_id
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
                 self._sessions.pop(session_id, None)
             partitions: OrderedDict[Key, FetchPartition] = OrderedDict(_wanted(request, by_id))
             session = None
-            # Without partitions there is nothing to be remembered.
+            # Without partitions, there is nothing to remember.
             if epoch == INITIAL_EPOCH and partitions:
                 session = self._create(by_id, partitions)
             return FetchContext(partitions, session, full=True)

@@ -1,4 +1,4 @@
-"""The state of a cluster, as the records of its metadata log make it, one by one (KIP-631)."""
+"""The state of a cluster that results from the records of its metadata log (KIP-631)."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from krammar.wire.message import Codec
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
-# What 3.3, the first version with KRaft for production, calls level 7.
+# The level of Kafka 3.3, the first version with KRaft for production.
 OLDEST_LEVEL = 7
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
 
 
 @dataclass(slots=True)
 class Partition:
-    """A partition as this broker serves it: it is the only replica, and leads.
+    """A partition as this broker serves it: the broker is the leader and the only replica.
 
-    ``leader_epoch``, ``partition_epoch`` and ``directories`` are the metadata log's.
+    ``leader_epoch``, ``partition_epoch`` and ``directories`` come from the metadata log.
     """
 
     index: int
@@ -36,7 +38,7 @@ class Partition:
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """A topic; ``partitions`` by index, ``internal`` for those that Kafka keeps for itself."""
+    """A topic, with its partitions by index."""
 
     name: str
     topic_id: UUID
@@ -44,22 +46,26 @@ class Topic:
 
     @property
     def internal(self) -> bool:
+        """Whether it is one of Kafka's internal topics."""
         return self.name in INTERNAL_TOPICS
 
 
 class Image:
-    """What the records so far have made.
+    """The current state.
 
-    ``features``    level by name, of those that are above 0
-    ``configs``     by resource type and name, then by key
-    ``scram``       credential by mechanism and user
-    ``brokers``     registrations by broker id, with later changes worked in
+    ``features``        the levels above 0, by name
+    ``configs``         by resource type and name, then by key
+    ``scram``           credentials by mechanism and user
+    ``brokers``         registrations by broker id, including later changes
+    ``removed_topics``  the ids of deleted topics, as far as the log still has them
+    ``ignored``         the names of records without an effect on this state
     """
 
     def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
+        self.removed_topics: set[UUID] = set()
         self.features: dict[str, int] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.scram: dict[tuple[int, str], Any] = {}
@@ -68,17 +74,16 @@ class Image:
         self.ignored: set[str] = set()
         self._producer_ids: Any = None
         self._partitions: dict[tuple[UUID, int], PartitionRecord] = {}
-        # Records that this broker makes no use of and keeps for others, by what they are about.
-        self._kept: dict[tuple[Any, ...], Codec] = {}
+        # Records that this broker does not use but preserves in snapshots, by type and key fields.
+        self._preserved: dict[tuple[Any, ...], Codec] = {}
 
     @property
     def level(self) -> int:
-        """The ``metadata.version``, which decides about the versions of records."""
+        """The ``metadata.version``, which determines the versions of records."""
         return self.features.get(METADATA_VERSION, OLDEST_LEVEL)
 
     def apply(self, record: Codec) -> None:
-        """Take in one record. Those that follow from nothing, such as the partition of a topic that is
-        not there, change nothing."""
+        """Apply one record. A record that refers to something unknown, such as a topic, has no effect."""
         change = _CHANGES.get(type(record).__name__)
         if change is None:
             self.ignored.add(type(record).__name__)
@@ -86,7 +91,7 @@ class Image:
             change(self, record)
 
     def records(self) -> Iterator[Codec]:
-        """The records that make this state anew, as a snapshot has them."""
+        """Yield the records of a snapshot, which result in this state."""
         from kafka_wire import ConfigRecord, FeatureLevelRecord, TopicRecord
 
         names = sorted(self.features, key=lambda name: (name != METADATA_VERSION, name))
@@ -106,7 +111,7 @@ class Image:
         yield from self.scram.values()
         if self._producer_ids is not None:
             yield self._producer_ids
-        yield from self._kept.values()
+        yield from self._preserved.values()
 
     def _feature(self, record: Any) -> None:
         if record.feature_level > 0:
@@ -124,6 +129,7 @@ class Image:
     def _remove_topic(self, record: Any) -> None:
         topic = self.topics_by_id.get(record.topic_id)
         if topic is not None:
+            self.removed_topics.add(record.topic_id)
             self._forget(topic)
             self.configs.pop((ConfigResourceType.TOPIC, topic.name), None)
 
@@ -227,22 +233,22 @@ class Image:
 
     def _quota(self, record: Any) -> None:
         entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
-        self._keep(record, entity, record.key, remove=record.remove)
+        self._preserve(record, entity, record.key, remove=record.remove)
 
-    def _keep(self, record: Codec, *about: object, remove: bool = False, name: str = "") -> None:
-        key = (name or type(record).__name__, *about)
+    def _preserve(self, record: Codec, *key: object, remove: bool = False, name: str = "") -> None:
+        whole = (name or type(record).__name__, *key)
         if remove:
-            self._kept.pop(key, None)
+            self._preserved.pop(whole, None)
         else:
-            self._kept[key] = record
+            self._preserved[whole] = record
 
 
-def _keeps(*fields: str, removes: str = "") -> Callable[[Image, Any], None]:
-    """A change that keeps the record, or drops the one of the name ``removes``, about these fields."""
+def _preserves(*fields: str, removes: str = "") -> Callable[[Image, Any], None]:
+    """Return a change that preserves a record by its key fields, or drops the record named ``removes``."""
 
     def change(image: Image, record: Any) -> None:
-        about = (getattr(record, name) for name in fields)
-        image._keep(record, *about, remove=bool(removes), name=removes)
+        key = (getattr(record, name) for name in fields)
+        image._preserve(record, *key, remove=bool(removes), name=removes)
 
     return change
 
@@ -261,19 +267,19 @@ _CHANGES: dict[str, Callable[[Image, Any], None]] = {
     "FenceBrokerRecord": Image._fence,
     "UnfenceBrokerRecord": Image._fence,
     "RemoveTopicRecord": Image._remove_topic,
-    "DelegationTokenRecord": _keeps("token_id"),
-    "RemoveDelegationTokenRecord": _keeps("token_id", removes="DelegationTokenRecord"),
+    "DelegationTokenRecord": _preserves("token_id"),
+    "RemoveDelegationTokenRecord": _preserves("token_id", removes="DelegationTokenRecord"),
     "UserScramCredentialRecord": Image._set_scram,
     "RemoveUserScramCredentialRecord": Image._remove_scram,
     "FeatureLevelRecord": Image._feature,
     "ClientQuotaRecord": Image._quota,
     "ProducerIdsRecord": Image._set_producer_ids,
     "BrokerRegistrationChangeRecord": Image._change_broker,
-    "AccessControlEntryRecord": _keeps("id"),
-    "RemoveAccessControlEntryRecord": _keeps("id", removes="AccessControlEntryRecord"),
+    "AccessControlEntryRecord": _preserves("id"),
+    "RemoveAccessControlEntryRecord": _preserves("id", removes="AccessControlEntryRecord"),
     "NoOpRecord": _nothing,
-    "ZkMigrationStateRecord": _keeps(),
-    "RegisterControllerRecord": _keeps("controller_id"),
-    "UnregisterControllerRecord": _keeps("controller_id", removes="RegisterControllerRecord"),
+    "ZkMigrationStateRecord": _preserves(),
+    "RegisterControllerRecord": _preserves("controller_id"),
+    "UnregisterControllerRecord": _preserves("controller_id", removes="RegisterControllerRecord"),
     "ClearElrRecord": Image._clear_eligible,
 }

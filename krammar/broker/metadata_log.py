@@ -1,15 +1,14 @@
-"""The files of the cluster metadata log: snapshots, and the segments behind them.
+"""The files of the cluster metadata log: snapshots and segments.
 
-``__cluster_metadata-0`` is a partition of its own kind (KIP-595, KIP-630). A snapshot is called after
-the offset at which it ends and the epoch of the record before: ``00000000000000000042-0000000003.checkpoint``;
-it opens with a control batch that has a header and closes with one that has a footer. Without the footer
-it is not complete. Records at and behind that offset are in the segments.
+``__cluster_metadata-0`` has snapshots besides segments (KIP-595, KIP-630). The name of a snapshot consists of its
+end offset and the epoch of its last record: ``00000000000000000042-0000000003.checkpoint``. A snapshot begins with a
+control batch with a header and ends with one with a footer; without a footer it is incomplete. The segments contain
+the records from the end offset on.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +22,11 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError, BrokerError
-from krammar.broker.metadata_records import decode_frame, encode_frame
-from krammar.wire.errors import DecodeError
-from krammar.wire.message import Codec
-from krammar.wire.records import (
+from krammar.broker.log.files import sync
+from krammar.broker.metadata_records import encode_frame
+from krammar.logfiles.metadata_frame import decode_frame
+from krammar.logfiles.names import LOG, METADATA_SNAPSHOT, segment_bases, stem
+from krammar.wire.batches import (
     ControlRecord,
     ControlRecordType,
     Record,
@@ -35,20 +35,23 @@ from krammar.wire.records import (
     encode_control_batch,
     read_batches,
 )
+from krammar.wire.batches.header import MAGIC_AT, header_at
+from krammar.wire.errors import DecodeError
+from krammar.wire.message import Codec
 
-_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
-_SEGMENT = re.compile(r"(\d{20})\.log")
 _UNFINISHED = ".checkpoint.part"
 _BOOTSTRAP = "bootstrap.checkpoint"
 _RECORDS_PER_BATCH = 1000  # of a snapshot
-_MAGIC_POSITION = 16
-_SMALLEST_BATCH = 61
+# The log holds users' credentials.
+_OWNER_ONLY = 0o600
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record of the log: ``content`` is a decoded record, the number of an unknown type, or a
-    control record."""
+    """One record of the log.
+
+    ``content``  a decoded record, a control record, or the number of an unknown record type
+    """
 
     offset: int
     timestamp: int
@@ -58,16 +61,16 @@ class Entry:
 class MetadataLog:
     """The folder ``__cluster_metadata-0``.
 
-    ``directory``    the folder itself; made when the first record is written
-    ``fsync``        whether what was appended is written through to disk
-    ``warn``         gets a line of text for what was wrong but could be mended
+    ``directory``    the folder; created with the first record
+    ``fsync``        whether appends are forced to the disk
+    ``warn``         receives a line of text about each repaired problem
 
-    After ``read``:
+    Valid after ``read``:
 
-    ``end_offset``   the next record's
-    ``epoch``        the greatest leader epoch in the log; 0 if there is none
-    ``timestamp``    of the newest batch, in milliseconds since 1970; -1 without one
-    ``size``         bytes in the segments
+    ``end_offset``   the offset of the next record
+    ``epoch``        the largest leader epoch in the log; 0 if there is none
+    ``timestamp``    of the newest batch, in milliseconds since 1970; -1 if there is none
+    ``size``         the size of all segments in bytes
     """
 
     def __init__(self, directory: Path, *, fsync: bool = True, warn: Callable[[str], None]) -> None:
@@ -85,10 +88,12 @@ class MetadataLog:
     # Reading.
 
     def read(self) -> Iterator[Entry]:
-        """All that the folder holds: the newest complete snapshot, and what follows it in the segments.
+        """Read the newest complete snapshot and the segments after it.
 
-        What a crash has left of a batch at the very end is cut off. Raises BrokerError, which says
-        where, for what cannot be read otherwise.
+        An incomplete batch at the end of the log, as a crash leaves it, is cut off.
+
+        Raises:
+            BrokerError: a file is unreadable or corrupt in another way.
         """
         start = 0
         found = self._newest_snapshot()
@@ -98,16 +103,16 @@ class MetadataLog:
                 self.timestamp = max(self.timestamp, batch.max_timestamp)
                 yield from _entries(path, batch)
             self.end_offset = start
-        segments = _numbered(self.directory, _SEGMENT)
+        segments = _segments(self.directory)
         if segments and segments[0][0] > start:
             raise BrokerError(
-                f"{segments[0][1]}: the metadata log begins at offset {segments[0][0]}, but there is no "
-                f"complete snapshot up to there; put the missing *.checkpoint file back"
+                f"{segments[0][1]}: the metadata log begins at offset {segments[0][0]}, but no complete "
+                f"snapshot reaches that offset; restore the missing *.checkpoint file"
             )
         for index, (_, path) in enumerate(segments):
             if index + 1 < len(segments) and segments[index + 1][0] <= start:
                 self.size += path.stat().st_size
-                continue  # the snapshot has all of it
+                continue  # the snapshot contains the whole segment
             for batch in self._segment_batches(path, last=index == len(segments) - 1):
                 if batch.next_offset <= start:
                     continue
@@ -121,8 +126,11 @@ class MetadataLog:
             self._segment = segments[-1][1]
 
     def bootstrap(self) -> list[Codec]:
-        """What Kafka's format command wants in a log that is still empty: the records of the snapshot
-        at offset 0, or of ``bootstrap.checkpoint`` beside the folder. Raises BrokerError."""
+        """Return the first records of a new log, as Kafka's format command has prepared them.
+
+        They are in the snapshot at offset 0, or in ``bootstrap.checkpoint`` next to the folder. The result is empty
+        if neither exists. Raises BrokerError.
+        """
         for path in (
             self.directory / f"{0:020}-{0:010}.checkpoint",
             self.directory.parent / _BOOTSTRAP,
@@ -134,11 +142,11 @@ class MetadataLog:
         return []
 
     def _newest_snapshot(self) -> tuple[Path, int, int, list[RecordBatch]] | None:
-        for offset, path in reversed(_numbered(self.directory, _SNAPSHOT)):
+        for offset, path in reversed(_snapshots(self.directory)):
             batches = _snapshot_batches(path)
             if batches is not None:
                 return path, offset, int(path.name[21:31]), batches
-            self.warn(f"{path}: the snapshot is not complete; an older one or the log is used")
+            self.warn(f"{path}: the snapshot is incomplete; using an older one or the log instead")
         return None
 
     def _segment_batches(self, path: Path, *, last: bool) -> list[RecordBatch]:
@@ -149,16 +157,19 @@ class MetadataLog:
             for batch in read_batches(data):
                 batches.append(batch)
                 end = batch.position + batch.size_in_bytes
-            cause = "the last batch is cut off"
+            cause = "the last batch is incomplete"
         except DecodeError as error:
             cause = str(error)
         if end < len(data):
-            if not last or _batch_behind(data, end):
+            if not last or _batch_after(data, end):
                 raise BrokerError(
-                    f"{path}: the batch at byte {end} is damaged ({cause}), and others follow it; "
-                    "restore the file from a copy, or cut it there and lose what follows"
+                    f"{path}: the batch at byte {end} is corrupt ({cause}), and other batches follow; "
+                    "restore the file from a copy, or truncate it there and lose the rest"
                 )
-            self.warn(f"{path}: cut at byte {end}, {len(data) - end} bytes were torn ({cause})")
+            self.warn(
+                f"{path}: truncated at byte {end}: the last {len(data) - end} bytes are no complete "
+                f"batch ({cause})"
+            )
             os.truncate(path, end)
         self.size += end
         self._segment_size = end
@@ -167,9 +178,10 @@ class MetadataLog:
     # Writing.
 
     def append(self, records: Sequence[Codec], level: int, now_ms: int) -> None:
-        """Write records as one batch, at the versions of this ``metadata.version``.
+        """Write records as one batch, at the versions that belong to a ``metadata.version``.
 
-        Raises ApiError(KAFKA_STORAGE_ERROR) if they could not be written; the log is as it was then.
+        Raises:
+            ApiError: KAFKA_STORAGE_ERROR; the log is unchanged.
         """
         values = [Record(timestamp=now_ms, value=encode_frame(record, level)) for record in records]
         self._write(
@@ -181,7 +193,7 @@ class MetadataLog:
         self.timestamp = now_ms
 
     def append_control(self, records: Sequence[ControlRecord], epoch: int, now_ms: int) -> None:
-        """Write a control batch, with which this epoch begins. Raises ApiError as ``append``."""
+        """Write a control batch that begins a leader epoch. Raises ApiError like ``append``."""
         for record in records:
             record.timestamp = now_ms
         self._write(
@@ -215,19 +227,19 @@ class MetadataLog:
         try:
             os.ftruncate(self._fd, self._segment_size)
         except OSError as error:
-            self.warn(f"{self._segment}: cannot be cut back: {error.strerror}")
+            self.warn(f"{self._segment}: cannot be truncated: {error.strerror}")
 
     def _open_segment(self) -> None:
         if self._segment is None:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._segment = self.directory / f"{self.end_offset:020}.log"
             self._segment_size = 0
-            # Kafka's own tools look for them; they are rebuilt from the log when it opens them.
+            # Kafka's tools require these files; Kafka rebuilds them from the log.
             self._segment.with_suffix(".index").touch()
             self._segment.with_suffix(".timeindex").touch()
-        self._fd = os.open(self._segment, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._fd = os.open(self._segment, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _OWNER_ONLY)
         if self.fsync:
-            _fsync_directory(self.directory)
+            sync(self.directory)
 
     def snapshot(
         self,
@@ -236,28 +248,32 @@ class MetadataLog:
         now_ms: int,
         kraft: tuple[KRaftVersionRecord, VotersRecord] | None,
     ) -> None:
-        """Write the whole state as a snapshot at the end of the log, then start a new segment and
-        remove what the snapshot replaces. Raises OSError; nothing is lost then.
+        """Write the whole state as a snapshot, start a new segment and remove the old files.
 
-        A crash in between leaves files too many, which the next snapshot removes.
+        A crash in between leaves surplus files, which the next snapshot removes.
+
+        Raises:
+            OSError: a file cannot be written; no data is lost.
         """
         path = self.directory / f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
         draft = path.with_suffix(_UNFINISHED)
-        with draft.open("wb") as file:
+        with os.fdopen(
+            os.open(draft, os.O_WRONLY | os.O_TRUNC | os.O_CREAT, _OWNER_ONLY), "wb"
+        ) as file:
             for chunk in _snapshot(records, level, now_ms, self.timestamp, kraft):
                 file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
-        _fsync_directory(self.directory)
-        old = _numbered(self.directory, _SEGMENT)
+        sync(self.directory)
+        old = _segments(self.directory)
         self.close()
         self._segment = None
         self.size = 0
         for _, segment in old:
             for suffix in (".index", ".timeindex", ".log"):
                 segment.with_suffix(suffix).unlink(missing_ok=True)
-        for _, snapshot in _numbered(self.directory, _SNAPSHOT)[:-1]:
+        for _, snapshot in _snapshots(self.directory)[:-1]:
             snapshot.unlink(missing_ok=True)
         for unfinished in self.directory.glob(f"*{_UNFINISHED}"):
             unfinished.unlink(missing_ok=True)
@@ -268,15 +284,18 @@ class MetadataLog:
             self._fd = -1
 
 
-def _numbered(directory: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
-    """The files of a kind, by the offset in their names."""
-    found = []
-    if directory.is_dir():
-        for path in directory.iterdir():
-            match = pattern.fullmatch(path.name)
-            if match is not None:
-                found.append((int(match[1]), path))
-    return sorted(found)
+def _names(directory: Path) -> list[str]:
+    return os.listdir(directory) if directory.is_dir() else []
+
+
+def _segments(directory: Path) -> list[tuple[int, Path]]:
+    return [(base, directory / (stem(base) + LOG)) for base in segment_bases(_names(directory))]
+
+
+def _snapshots(directory: Path) -> list[tuple[int, Path]]:
+    """Return the snapshots with their end offsets, in ascending order."""
+    found = filter(None, map(METADATA_SNAPSHOT.fullmatch, _names(directory)))
+    return sorted((int(match[1]), directory / match[0]) for match in found)
 
 
 def _content(path: Path) -> bytes:
@@ -287,7 +306,7 @@ def _content(path: Path) -> bytes:
 
 
 def _snapshot_batches(path: Path) -> list[RecordBatch] | None:
-    """The batches of a snapshot; None if it is not there or not complete."""
+    """Read the batches of a snapshot; None if it does not exist or is incomplete."""
     if not path.is_file():
         return None
     try:
@@ -314,22 +333,21 @@ def _entries(path: Path, batch: RecordBatch) -> Iterator[Entry]:
             yield Entry(offset, record.timestamp, decode_frame(record.value or b""))
     except DecodeError as error:
         raise BrokerError(
-            f"{path}: the record at offset {offset} (batch at byte {batch.position}) cannot be read: "
+            f"{path}: the record at offset {offset} (batch at byte {batch.position}) is corrupt: "
             f"{error}; restore the folder from a copy, or open it with the software that wrote it"
         ) from None
 
 
-def _batch_behind(data: bytes, damaged: int) -> bool:
-    """Whether a whole batch stands anywhere behind the first byte of a damaged one: if so, the damage
-    is none that a crash while writing leaves."""
+def _batch_after(data: bytes, corrupt: int) -> bool:
+    """Return whether a complete batch follows a corrupt one, which a crash while writing cannot cause."""
     tail = memoryview(data)
-    at = data.find(b"\x02", damaged + 1 + _MAGIC_POSITION)
+    at = data.find(b"\x02", corrupt + 1 + MAGIC_AT)
     while at >= 0:
-        start = at - _MAGIC_POSITION
-        length = int.from_bytes(data[start + 8 : start + 12], "big") + 12
-        if _SMALLEST_BATCH <= length <= len(data) - start:
+        start = at - MAGIC_AT
+        header = header_at(data, start, start)
+        if header is not None and header.size_in_bytes <= len(data) - start:
             try:
-                for _ in read_batches(tail[start : start + length]):
+                for _ in read_batches(tail[start : start + header.size_in_bytes]):
                     return True
             except DecodeError:
                 pass
@@ -374,11 +392,3 @@ def _snapshot(
         offset += len(pending)
     footer = ControlRecord(ControlRecordType.SNAPSHOT_FOOTER, value=SnapshotFooterRecord().encode())
     yield control_batch([footer])
-
-
-def _fsync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -1,15 +1,15 @@
-"""Which partition of an internal topic keeps a group or a transactional id."""
+"""The partition of an internal topic that stores a group or a transactional id."""
 
 from __future__ import annotations
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """A number below ``partitions``, as Kafka's coordinators find it."""
+    """Return the partition for a group or transactional id, as Kafka's coordinators compute it."""
     return java_abs(java_hash(key)) % partitions
 
 
 def java_hash(text: str) -> int:
-    """Java's ``String.hashCode``: over UTF-16 units, in 32 bits with a sign."""
+    """Compute Java's ``String.hashCode``: over UTF-16 units, as a signed 32-bit number."""
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for index in range(0, len(data), 2):
@@ -18,5 +18,5 @@ def java_hash(text: str) -> int:
 
 
 def java_abs(value: int) -> int:
-    """The absolute value as Kafka takes it: of the smallest 32-bit number it is 0."""
+    """Return the absolute value as Kafka defines it: 0 for the smallest 32-bit number."""
     return 0 if value == -(1 << 31) else abs(value)

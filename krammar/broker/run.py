@@ -1,4 +1,4 @@
-"""What ``krammar broker`` does: start, say where, serve until a signal comes, stop in order."""
+"""``krammar broker``: start a broker, print its addresses, serve until a signal arrives, shut down."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ import sys
 import time
 from collections.abc import Callable
 
-from krammar import __version__, malloc
+from krammar import __version__
 from krammar.broker.broker import Broker, new_event_loop
-from krammar.broker.config import BrokerConfig
+from krammar.util import malloc
 
 
-def run(config: BrokerConfig, write: Callable[[str], None], started: float) -> None:
-    """Serve until INT or TERM. ``started`` is the ``time.perf_counter()`` of the start that is told of.
+def run(broker: Broker, write: Callable[[str], None], started: float) -> None:
+    """Serve until SIGINT or SIGTERM.
 
-    Raises BrokerError and ConfigError where the broker cannot start.
+    Args:
+        broker: the broker, not started
+        write: prints a line
+        started: the ``time.perf_counter()`` of the process's start, for the "ready after" line
+
+    Raises:
+        BrokerError, ConfigError: the broker cannot start.
     """
+    config = broker.config
     memory = _Memory()
     _allow_open_files()
     logging.basicConfig(
@@ -31,7 +38,6 @@ def run(config: BrokerConfig, write: Callable[[str], None], started: float) -> N
         write(f"warning: {warning}")
 
     async def serve() -> None:
-        broker = Broker(config)
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -61,10 +67,10 @@ def run(config: BrokerConfig, write: Callable[[str], None], started: float) -> N
 
 
 class _Memory:
-    """Lets glibc keep memory that was freed while there is traffic, and return it to the system after.
+    """Makes glibc retain freed memory during traffic, and return it to the system afterwards.
 
-    So a frame of 1 MB is read in 50 µs, not 900, and a
-    consumer of four partitions costs 0.5 ms for a megabyte, not 1.9.
+    Reading a frame of 1 MB takes 50 µs instead of 900. Serving 1 MB to a consumer of four partitions takes 0.5 ms
+    instead of 1.9.
     """
 
     def __init__(self) -> None:
@@ -73,23 +79,23 @@ class _Memory:
         malloc.trim(self._libc)
 
     def watch(self, broker: Broker) -> None:
-        """Trim in the second that follows traffic, and so on."""
+        """Check the traffic once per second, and trim in the first quiet second."""
         if self._libc is None:
             return
-        traffic = broker.traffic
+        traffic = broker.connections.traffic
         if traffic - self._seen < _QUIET < traffic - self._trimmed:
             malloc.trim(self._libc)
             self._trimmed = traffic
         self._seen = traffic
-        broker.call_later(1.0, self.watch, broker)
+        broker.timers.call_later(1.0, self.watch, broker)
 
 
-# Bytes that are no traffic, in a second.
+# A second with less traffic, in bytes, is quiet.
 _QUIET = 1 << 20
 
 
 def _allow_open_files() -> None:
-    """Raise the limit to what the system allows: each partition in use has a file open."""
+    """Raise the limit of open files to the maximum: each partition in use has an open file."""
     with contextlib.suppress(ImportError, OSError, ValueError):  # not a Unix, or not allowed
         import resource
 

@@ -1,4 +1,4 @@
-"""What the broker knows of one connection."""
+"""The state of one connection that handlers use."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ ANONYMOUS = "User:ANONYMOUS"
 class Session:
     """One client's connection, from accept to close.
 
-    ``listener``       the listener that accepted it
-    ``host``           the client's address, as group members and logs show it, without the port
-    ``connection_id``  unique in the broker: local and remote address and a number
-    ``client_id``      of the request that is being handled
-    ``principal``      ``User:name`` behind authentication, else ``User:ANONYMOUS``
-    ``authenticated``  whether anything but the handshake is served
-    ``sasl``           the authentication under way on a SASL listener
-    ``hurry``          of a request that waits for something to happen: ends the wait, because the client
-                       has gone
-    ``expires_at``     milliseconds since 1970 at which the login has to be renewed (KIP-368), or None
+    ``listener``       the listener that accepted the connection
+    ``host``           the client's address without the port, as in group members and log lines
+    ``connection_id``  unique in the broker: local address, remote address and a number
+    ``client_id``      the client id of the current request
+    ``principal``      ``User:name`` after authentication, else ``User:ANONYMOUS``
+    ``authenticated``  whether requests other than the handshake are served
+    ``sasl``           the authentication on a SASL listener
+    ``hurry``          ends the wait of the current request, because the client is gone
+    ``expires_at``     when the client must log in again (KIP-368), in milliseconds since 1970; None for never
+    ``building``       the bytes of records in the response that is being built
     """
 
     listener: Listener
@@ -37,3 +37,4 @@ class Session:
     sasl: Any = None
     hurry: Callable[[], None] | None = None
     expires_at: int | None = None
+    building: int = 0

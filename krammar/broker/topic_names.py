@@ -1,4 +1,4 @@
-"""What a topic may be called."""
+"""The rules for topic names."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Raises ApiError(INVALID_TOPIC_EXCEPTION) for a name that no topic can have.
+    """Raise ApiError(INVALID_TOPIC_EXCEPTION) if no topic can have the name.
 
-    A folder on disk is called after a topic and a partition: hence the limits.
+    The limits follow from the names of partition folders.
     """
     if not name:
         problem = "it is empty"
     elif name in (".", ".."):
-        problem = f"'{name}' is taken by the file system"
+        problem = f"'{name}' is reserved by the file system"
     elif len(name) > MAX_LENGTH:
         problem = f"it is longer than {MAX_LENGTH} characters"
     elif not _LEGAL.fullmatch(name):
@@ -32,7 +32,7 @@ def check_topic_name(name: str) -> None:
 
 
 def colliding(name: str, others: Iterable[str]) -> str | None:
-    """The first of ``others`` that names of metrics, which write '.' as '_', cannot tell from ``name``."""
+    """Return the first of ``others`` that collides with ``name`` in metric names, which replace '.' by '_'."""
     if "." not in name and "_" not in name:
         return None
     unified = name.replace(".", "_")

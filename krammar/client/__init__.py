@@ -1,4 +1,4 @@
-"""A blocking Kafka client, for tools and for the executors of Spark.
+"""A blocking Kafka client for tools and for Spark executors.
 
 ```python
 from krammar.client import Client
@@ -8,7 +8,7 @@ with Client("localhost:9092") as client:
         print(at, record.offset, record.value)
 ```
 
-``Client`` is the door to everything; ``errors`` has what is raised, ``settings`` the settings.
+Start with ``Client``. ``krammar.client.errors`` defines the errors, ``krammar.client.settings`` the settings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from krammar.client.fetch import Fetched, Reader
 from krammar.client.metadata import Node, Partition, Topic, TopicPartition
 from krammar.client.offsets import At, OffsetAt
 from krammar.client.settings import Settings
-from krammar.wire.record_format import Record
+from krammar.wire.batches import Record
 
 if TYPE_CHECKING:
     from krammar.client.delivery import Delivery
@@ -58,7 +58,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    # Those who only read need not wait for what writes.
+    # Programs that only read need not import the producer.
     if name in _LATER:
         return getattr(import_module(f"krammar.client.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

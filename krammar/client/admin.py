@@ -1,4 +1,4 @@
-"""Topics, their settings, and what the cluster tells of itself."""
+"""Administration: topics, settings, and descriptions of the cluster."""
 
 from __future__ import annotations
 
@@ -34,15 +34,19 @@ from kafka_wire import (
 
 from krammar.client.cluster import Cluster
 from krammar.client.deadline import Deadline
-from krammar.client.errors import ClientError, describe, kafka_error
+from krammar.client.errors import ClientError, kafka_error, raise_code
 from krammar.client.metadata import Node, Topic, TopicPartition
 from krammar.client.offsets import At, group_topics
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A setting of a topic or broker. ``value`` is None where it is secret or not set; ``source`` says
-    where it comes from; ``is_default`` whether it was not set for this topic or broker itself."""
+    """A setting of a topic or broker.
+
+    ``value``       None if the value is secret or not set
+    ``source``      which configuration contains the value
+    ``is_default``  whether the value was not set for this topic or broker itself
+    """
 
     name: str
     value: str | None
@@ -54,6 +58,8 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
+    """A cluster and its brokers; ``controller_id`` is the broker that accepts requests for the controller."""
+
     cluster_id: str
     controller_id: int
     nodes: tuple[Node, ...]
@@ -61,8 +67,12 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A folder of logs. ``sizes`` are bytes by partition; ``total_bytes`` and ``usable_bytes`` those of the
-    disk, -1 if not known. ``error`` says what is wrong with it, None if nothing."""
+    """A log folder of a broker.
+
+    ``sizes``                        bytes by partition
+    ``total_bytes``, ``usable_bytes``  of the disk; -1 if unknown
+    ``error``                        the folder's error, or None
+    """
 
     node_id: int
     path: str
@@ -73,8 +83,11 @@ class LogDir:
 
 
 class Admin:
-    """Administration. Every method takes ``timeout_ms`` and raises ClientError, DeadlineError among it;
-    KafkaError says what the broker has refused."""
+    """Administrative operations.
+
+    Every method has an argument ``timeout_ms`` (default: ``default.api.timeout.ms``). It raises DeadlineError after that
+    time, KafkaError if the broker refuses the operation, or another ClientError.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -92,10 +105,20 @@ class Admin:
         validate_only: bool = False,
         timeout_ms: float | None = None,
     ) -> Topic:
-        """Make a topic and wait until brokers know of it; -1 stands for the broker's default.
+        """Create a topic, and wait until its partitions have leaders.
 
-        ``assignments`` has the replicas of each partition, the leader first; it takes the place of both
-        numbers. Raises TopicAlreadyExists, InvalidPartitions, InvalidConfig, PolicyViolation, …
+        Args:
+            partitions: the number of partitions; -1 means the broker's default.
+            replication_factor: the number of replicas; -1 means the broker's default.
+            configs: the topic's settings.
+            assignments: the replicas of each partition, the preferred leader first; replaces both numbers.
+            validate_only: only check whether the topic can be created.
+
+        Raises:
+            TopicAlreadyExists: the topic exists.
+            InvalidPartitions: the number of partitions is not allowed.
+            InvalidConfig: a setting is unknown or invalid.
+            PolicyViolation: the cluster's policy forbids the topic.
         """
         deadline = self._cluster.deadline(f"creating topic {name}", timeout_ms)
         if assignments:
@@ -115,19 +138,19 @@ class Admin:
         )
         request = CreateTopicsRequest(
             topics=[topic],
-            timeout_ms=_patience(self._cluster, deadline),
+            timeout_ms=_broker_timeout(self._cluster, deadline),
             validate_only=validate_only,
         )
         lost: list[ClientError] = []
 
         def check(response: Any) -> None:
             for t in response.topics:
-                # It was us, in an attempt whose answer was lost.
+                # An earlier attempt, whose response was lost, has created the topic.
                 if t.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and lost:
                     continue
-                _raise(t.error_code, f"topic {name}", t.error_message)
+                raise_code(t.error_code, f"topic {name}", t.error_message)
 
-        # Defaults for both numbers come with version 4.
+        # Version 4 added the broker's defaults for both numbers.
         defaults = not assignments and -1 in (partitions, replication_factor)
         low = 4 if defaults else 1
         self._cluster.call_controller(request, deadline, check, low=low, lost=lost)
@@ -137,7 +160,7 @@ class Admin:
         return self._await(name, deadline)
 
     def _await(self, name: str, deadline: Deadline) -> Topic:
-        """A new topic, as soon as all its partitions have leaders."""
+        """Wait until all partitions of a new topic have leaders."""
 
         def attempt() -> Topic:
             topic = self._cluster.topic(name, deadline, auto_create=False)
@@ -149,12 +172,17 @@ class Admin:
         return self._cluster.retrying(deadline, attempt)
 
     def delete_topic(self, name: str, *, timeout_ms: float | None = None) -> None:
-        """Delete a topic with its data. Raises UnknownTopicOrPartition, TopicDeletionDisabled, …"""
+        """Delete a topic and its records.
+
+        Raises:
+            UnknownTopicOrPartition: the topic does not exist.
+            TopicDeletionDisabled: the cluster does not allow it.
+        """
         deadline = self._cluster.deadline(f"deleting topic {name}", timeout_ms)
         request = DeleteTopicsRequest(
             topics=[DeleteTopicsRequestTopic(name=name)],
             topic_names=[name],
-            timeout_ms=_patience(self._cluster, deadline),
+            timeout_ms=_broker_timeout(self._cluster, deadline),
         )
         lost: list[ClientError] = []
 
@@ -162,7 +190,7 @@ class Admin:
             for t in response.responses:
                 if t.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and lost:
                     continue
-                _raise(t.error_code, f"topic {name}", t.error_message)
+                raise_code(t.error_code, f"topic {name}", t.error_message)
 
         self._cluster.call_controller(request, deadline, check, lost=lost)
         self._cluster.metadata.forget(name)
@@ -175,7 +203,15 @@ class Admin:
         assignments: Sequence[Sequence[int]] | None = None,
         timeout_ms: float | None = None,
     ) -> None:
-        """Grow a topic to ``count`` partitions in all. Raises InvalidPartitions, …"""
+        """Add partitions to a topic.
+
+        Args:
+            count: the new total number of partitions.
+            assignments: the replicas of each new partition.
+
+        Raises:
+            InvalidPartitions: the topic already has as many partitions.
+        """
         deadline = self._cluster.deadline(f"adding partitions to {name}", timeout_ms)
         places = None
         if assignments is not None:
@@ -185,12 +221,12 @@ class Admin:
             ]
         topic = CreatePartitionsRequestTopic(name=name, count=count, assignments=places)
         request = CreatePartitionsRequest(
-            topics=[topic], timeout_ms=_patience(self._cluster, deadline)
+            topics=[topic], timeout_ms=_broker_timeout(self._cluster, deadline)
         )
 
         def check(response: Any) -> None:
             for result in response.results:
-                _raise(result.error_code, f"topic {name}", result.error_message)
+                raise_code(result.error_code, f"topic {name}", result.error_message)
 
         self._cluster.call_controller(request, deadline, check)
         self._cluster.metadata.outdate([name])
@@ -201,8 +237,15 @@ class Admin:
         *,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, int]:
-        """Delete the records before an offset of each partition; ``At.LATEST`` stands for all of them.
-        Returns where the logs begin now. Raises OffsetOutOfRange, PolicyViolation, …"""
+        """Delete the records before an offset of each partition, and return where the logs begin now.
+
+        Args:
+            before: the first offset to retain in each partition; ``At.LATEST`` deletes all records.
+
+        Raises:
+            OffsetOutOfRange: a log does not have the offset.
+            PolicyViolation: the topic's records cannot be deleted.
+        """
         deadline = self._cluster.deadline("deleting records", timeout_ms)
 
         def request(group: dict[TopicPartition, int]) -> DeleteRecordsRequest:
@@ -219,7 +262,7 @@ class Admin:
                     )
                     for name, partitions in group_topics(group).items()
                 ],
-                timeout_ms=_patience(self._cluster, deadline),
+                timeout_ms=_broker_timeout(self._cluster, deadline),
             )
 
         def answers(response: Any) -> Iterator[tuple[TopicPartition, int, int]]:
@@ -231,17 +274,21 @@ class Admin:
         wanted = {TopicPartition(*at): int(offset) for at, offset in before.items()}
         for at, offset in wanted.items():
             if offset < 0 and offset != At.LATEST:
-                raise ValueError(f"{at}: offset {offset}")
+                raise ValueError(f"{at}: offset {offset} is negative")
         return self._cluster.by_leader(wanted, deadline, request=request, answers=answers)
 
     # Settings.
 
     def topic_configs(self, name: str, *, timeout_ms: float | None = None) -> dict[str, Config]:
-        """A topic's settings by name. Raises UnknownTopicOrPartition, …"""
+        """Return a topic's settings by name.
+
+        Raises:
+            UnknownTopicOrPartition: the topic does not exist.
+        """
         return self._configs(ConfigResourceType.TOPIC, name, timeout_ms)
 
     def broker_configs(self, node_id: int, *, timeout_ms: float | None = None) -> dict[str, Config]:
-        """A broker's settings by name."""
+        """Return a broker's settings by name."""
         return self._configs(ConfigResourceType.BROKER, str(node_id), timeout_ms)
 
     def _configs(
@@ -254,9 +301,9 @@ class Admin:
 
         def check(response: Any) -> None:
             for result in response.results:
-                _raise(result.error_code, f"settings of {name}", result.error_message)
+                raise_code(result.error_code, f"settings of {name}", result.error_message)
 
-        node_id = self._home(kind, name, deadline)
+        node_id = self._owner(kind, name, deadline)
         response = self._cluster.call(
             DescribeConfigsRequest(resources=[resource]),
             deadline,
@@ -282,8 +329,8 @@ class Admin:
             for c in result.configs
         }
 
-    def _home(self, kind: ConfigResourceType, name: str, deadline: Deadline) -> int | None:
-        """A broker's settings are that broker's to tell and to change."""
+    def _owner(self, kind: ConfigResourceType, name: str, deadline: Deadline) -> int | None:
+        """Return the broker that must handle a request for settings; None means any."""
         if kind != ConfigResourceType.BROKER or not name:
             return None
         node_id = int(name)
@@ -294,7 +341,14 @@ class Admin:
     def alter_topic_configs(
         self, name: str, changes: Mapping[str, str | None], *, timeout_ms: float | None = None
     ) -> None:
-        """Change some of a topic's settings; None goes back to the default. Raises InvalidConfig, …"""
+        """Change settings of a topic.
+
+        Args:
+            changes: new values by name; None restores the default.
+
+        Raises:
+            InvalidConfig: a setting is unknown or invalid.
+        """
         self._alter(ConfigResourceType.TOPIC, name, changes, timeout_ms)
 
     def alter_broker_configs(
@@ -304,7 +358,15 @@ class Admin:
         *,
         timeout_ms: float | None = None,
     ) -> None:
-        """Change some of a broker's settings, or with None those of all brokers, while they run."""
+        """Change settings of a running broker.
+
+        Args:
+            node_id: the broker; None means the defaults of all brokers.
+            changes: new values by name; None restores the default.
+
+        Raises:
+            InvalidConfig: a setting is unknown, invalid, or cannot be changed while the broker runs.
+        """
         name = "" if node_id is None else str(node_id)
         self._alter(ConfigResourceType.BROKER, name, changes, timeout_ms)
 
@@ -331,10 +393,10 @@ class Admin:
 
         def check(response: Any) -> None:
             for result in response.responses:
-                _raise(result.error_code, f"settings of {name}", result.error_message)
+                raise_code(result.error_code, f"settings of {name}", result.error_message)
 
         request = IncrementalAlterConfigsRequest(resources=[resource])
-        node_id = self._home(kind, name, deadline)
+        node_id = self._owner(kind, name, deadline)
         if node_id is None:
             self._cluster.call_controller(request, deadline, check)
         else:
@@ -343,7 +405,7 @@ class Admin:
     # The cluster.
 
     def describe_cluster(self, *, timeout_ms: float | None = None) -> ClusterDescription:
-        """The cluster's id, controller and brokers."""
+        """Return the cluster's id, controller and brokers."""
         deadline = self._cluster.deadline("describing the cluster", timeout_ms)
 
         def attempt() -> ClusterDescription:
@@ -356,7 +418,7 @@ class Admin:
                 )
             pending = self._cluster.send(connection, DescribeClusterRequest(), deadline)
             response = self._cluster.wait_for(pending, deadline)
-            _raise(response.error_code, "the cluster", response.error_message)
+            raise_code(response.error_code, "the cluster", response.error_message)
             nodes = [Node(b.broker_id, b.host, b.port, b.rack) for b in response.brokers]
             return ClusterDescription(
                 response.cluster_id, response.controller_id, tuple(sorted(nodes))
@@ -367,7 +429,11 @@ class Admin:
     def log_dirs(
         self, node_ids: Iterable[int] | None = None, *, timeout_ms: float | None = None
     ) -> list[LogDir]:
-        """The folders of logs of all brokers, or of some, with the size of each partition."""
+        """Return the log folders of brokers, with the size of each partition.
+
+        Args:
+            node_ids: the brokers; None means all.
+        """
         deadline = self._cluster.deadline("describing log folders", timeout_ms)
         self._cluster.refresh([], deadline)
         wanted = sorted(self._cluster.metadata.nodes) if node_ids is None else list(node_ids)
@@ -377,7 +443,7 @@ class Admin:
                 DescribeLogDirsRequest(topics=None),
                 deadline,
                 node_id=node_id,
-                check=lambda r: _raise(r.error_code, "log folders"),
+                check=lambda r: raise_code(r.error_code, "log folders"),
             )
             for result in response.results:
                 error = result.error_code
@@ -399,11 +465,6 @@ class Admin:
         return found
 
 
-def _patience(cluster: Cluster, deadline: Deadline) -> int:
-    """How long a broker may take, in milliseconds: less than we wait for its answer."""
+def _broker_timeout(cluster: Cluster, deadline: Deadline) -> int:
+    """Return how long a broker may take for a request, in milliseconds."""
     return min(cluster.settings.request_timeout_ms, max(1, deadline.left_ms))
-
-
-def _raise(code: int, detail: str, message: str | None = None) -> None:
-    if code != ErrorCode.NONE:
-        raise kafka_error(code, describe(detail, message))

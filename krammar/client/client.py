@@ -1,4 +1,4 @@
-"""The client: one object with all that tools and executors need."""
+"""The client: one object for tools and for Spark executors."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
 
 from krammar.client.cluster import Cluster
 from krammar.client.fetch import Reader
 from krammar.client.metadata import Node, Topic, TopicPartition
 from krammar.client.offsets import At, OffsetAt, list_offsets
 from krammar.client.settings import Settings
-from krammar.wire.record_format import Record
+from krammar.wire.batches import Record
 
 if TYPE_CHECKING:
     from krammar.client.admin import Admin
     from krammar.client.groups import Groups
     from krammar.client.produce import Producer
 
-# A pair will do where a partition is asked for.
+# Arguments accept a plain pair as a partition.
 Partitions = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 
 
@@ -32,13 +33,22 @@ class Client:
             print(at, record.offset, record.value)
     ```
 
-    ``servers`` is ``bootstrap.servers``; settings go by Kafka's names in a mapping, or as keywords with
-    underscores: ``Client("a:9092", isolation_level="read_committed")``. Nothing is connected before it is
-    needed. Not for several threads at once; a process or thread makes its own of the same ``Settings``,
-    which can be pickled. ``admin`` makes and changes topics, ``groups`` knows how far groups have read.
+    The client connects when the first operation needs a connection. It is not thread-safe: each thread or process
+    creates its own client from the same ``Settings``, which can be pickled. ``admin`` creates and changes
+    topics, ``groups`` reads and commits the offsets of groups.
 
-    Every operation takes ``timeout_ms``, ``default.api.timeout.ms`` unless given, and ends with DeadlineError
-    (UnreachableError where no server can be reached) when that has passed. All raise ClientError.
+    Every operation has an argument ``timeout_ms`` (default: ``default.api.timeout.ms``). After that time it raises
+    DeadlineError, or UnreachableError if no server can be reached. If all servers refuse the first
+    connection, UnreachableError is raised immediately, unless ``krammar.retry.bootstrap`` is true.
+
+    Args:
+        servers: ``bootstrap.servers``, such as ``"a:9092,b:9092"``, or complete settings.
+        settings: settings by Kafka's names.
+        more: settings as keywords with underscores, such as ``isolation_level="read_committed"``.
+
+    Raises:
+        SettingsError: a setting is unknown or invalid.
+        ClientError: base of all errors of operations.
     """
 
     def __init__(
@@ -57,25 +67,25 @@ class Client:
             self.settings = Settings.of(given, **more)
         self.cluster = Cluster(self.settings)
 
-    # Loaded when they are used: Spark starts processes that only read, and these take a third of the
-    # time in which the client is imported.
+    # Imported on first use: they take a third of the client's import time, and processes of Spark that
+    # only read do not need them.
 
     @cached_property
     def admin(self) -> Admin:
-        """Topics and their settings: making, changing, describing."""
+        """Creates, changes and describes topics and settings."""
         from krammar.client.admin import Admin
 
         return Admin(self.cluster)
 
     @cached_property
     def groups(self) -> Groups:
-        """How far groups have read."""
+        """Lists consumer groups, and reads and commits their offsets."""
         from krammar.client.groups import Groups
 
         return Groups(self.cluster)
 
     def close(self) -> None:
-        """Close all connections. What producers have not sent is lost unless they are closed before."""
+        """Close all connections of the client. Producers have their own connections; close them first."""
         self.cluster.close()
 
     def __enter__(self) -> Self:
@@ -89,13 +99,20 @@ class Client:
     ) -> None:
         self.close()
 
-    # What there is.
+    # Topics and brokers.
 
     def topics(
         self, names: Iterable[str] | None = None, *, timeout_ms: float | None = None
     ) -> dict[str, Topic]:
-        """Topics by name, all of them unless some are named. Raises UnknownTopicOrPartition at once for
-        one that is not there, TopicAuthorizationFailed, …"""
+        """Return topics by name.
+
+        Args:
+            names: the topics; None means all.
+
+        Raises:
+            UnknownTopicOrPartition: a topic does not exist; there are no retries.
+            TopicAuthorizationFailed: the client may not describe a topic.
+        """
         deadline = self.cluster.deadline("listing topics", timeout_ms)
         wanted = None if names is None else list(names)
         found = self.cluster.refresh(wanted, deadline, auto_create=False)
@@ -105,24 +122,27 @@ class Client:
         return {topic.name: topic for topic in found if topic.error is None}
 
     def partitions(self, topic: str, *, timeout_ms: float | None = None) -> list[TopicPartition]:
-        """The partitions of a topic, in order. Raises as ``topics`` does."""
+        """Return the partitions of a topic, sorted. Raises the same errors as ``topics``."""
         found = self.topics([topic], timeout_ms=timeout_ms)[topic]
         return [TopicPartition(topic, index) for index in sorted(found.partitions)]
 
     def nodes(self, *, timeout_ms: float | None = None) -> dict[int, Node]:
-        """The brokers by id."""
+        """Return the brokers by id."""
         self.cluster.refresh([], self.cluster.deadline("listing brokers", timeout_ms))
         return dict(self.cluster.metadata.nodes)
 
     # Writing.
 
     def producer(self, settings: Mapping[str, Any] | None = None, /, **more: Any) -> Producer:
-        """A producer, with these settings beside the client's; it has connections of its own."""
+        """Return a producer with the client's settings and these changes. It has its own connections."""
         from krammar.client.produce import Producer
 
-        return Producer(
-            self.settings.with_(settings, **more) if settings or more else self.settings
-        )
+        own = self.settings
+        if (
+            self.cluster.reached
+        ):  # the brokers exist; if they refuse connections, they are restarting
+            own = own.with_(krammar_retry_bootstrap=True)
+        return Producer(own.with_(settings, **more) if settings or more else own)
 
     # Reading.
 
@@ -133,10 +153,13 @@ class Client:
         isolation_level: str | None = None,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """For each partition the offset at a place (``At.EARLIEST``, ``At.LATEST``, ``At.MAX_TIMESTAMP``) or of
-        the first record with a timestamp of that many milliseconds since 1970 or later.
+        """Return an offset for each partition.
 
-        With ``read_committed`` the latest is the last stable offset.
+        Args:
+            wanted: for each partition a place (``At.EARLIEST``, ``At.LATEST``, ``At.MAX_TIMESTAMP``), or a
+                time in milliseconds since 1970; a time gives the first record that is not older.
+            isolation_level: with ``read_committed``, ``At.LATEST`` is the last stable offset. Default: the
+                client's setting.
         """
         level = isolation_level or self.settings.isolation_level
         return list_offsets(
@@ -152,16 +175,32 @@ class Client:
         *,
         until: Partitions | None = None,
         epochs: Partitions | None = None,
+        topic_ids: Mapping[str, UUID] | None = None,
+        first_bytes: int | None = None,
         timeout_ms: float | None = None,
     ) -> Reader:
-        """A reader of the partitions from these offsets on, up to but without ``until``. Both may be
-        ``At.EARLIEST`` and ``At.LATEST`` too; ``timeout_ms`` is for finding out what these are.
+        """Return a reader of partitions.
+
+        Args:
+            positions: the first offset of each partition, or ``At.EARLIEST`` or ``At.LATEST``.
+            until: the offsets at which reading ends, exclusive; the same values are accepted.
+            epochs: the leader epochs of the last records before ``positions``; see ``Reader``.
+            topic_ids: the ids that the topics must have; see ``Reader``.
+            first_bytes: the size limit of the first response; see ``Reader``.
+            timeout_ms: the time for finding the earliest and latest offsets.
         """
         deadline = self.cluster.deadline("listing offsets", timeout_ms)
         begin = self._resolve(_partitions(positions), deadline)
         end = None if until is None else self._resolve(_partitions(until), deadline)
         known = None if epochs is None else _partitions(epochs)
-        return Reader(self.cluster, begin, until=end, epochs=known)
+        return Reader(
+            self.cluster,
+            begin,
+            until=end,
+            epochs=known,
+            topic_ids=topic_ids,
+            first_bytes=first_bytes,
+        )
 
     def records(
         self,
@@ -171,8 +210,12 @@ class Client:
         end: int | None = At.LATEST,
         timeout_ms: float | None = None,
     ) -> Iterator[tuple[TopicPartition, Record]]:
-        """All records of a topic as it is now, in order within each partition. With ``end=None`` it goes on
-        with those that are still to come."""
+        """Yield the records that a topic has now, in order within each partition.
+
+        Args:
+            begin: the first offset in each partition, or ``At.EARLIEST`` or ``At.LATEST``.
+            end: the offset at which reading ends, exclusive; None waits for new records forever.
+        """
         partitions = self.partitions(topic, timeout_ms=timeout_ms)
         until = None if end is None else dict.fromkeys(partitions, end)
         reader = self.fetch(dict.fromkeys(partitions, begin), until=until, timeout_ms=timeout_ms)

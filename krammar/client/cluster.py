@@ -1,8 +1,9 @@
-"""The cluster: connections to its brokers, what is known of them, and whom to ask what."""
+"""The cluster: connections to its brokers, its metadata, and the choice of the broker for a request."""
 
 from __future__ import annotations
 
 import random
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -33,17 +34,16 @@ from krammar.client.tls import client_context
 T = TypeVar("T")
 V = TypeVar("V")
 
-# Errors that say that the coordinator is another broker than we think.
+# Errors after which the coordinator must be looked up again.
 _OTHER_COORDINATOR = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _KIND = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
 
 
 class Cluster:
-    """The brokers of a cluster. Nothing is connected until it is needed.
+    """The brokers of a cluster; connections are opened when they are needed.
 
-    Every operation ends with its deadline. What may succeed later is tried again with growing pauses:
-    lost connections, errors that Kafka marks as retriable, leaders and coordinators that moved.
-    Not for several threads at once.
+    Every operation ends at its deadline. Operations retry with growing pauses after lost connections, after errors that
+    Kafka marks as retriable, and if a leader or coordinator has moved. Not thread-safe.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -52,6 +52,7 @@ class Cluster:
         self._context = client_context(settings) if settings.tls else None
         self._connections: dict[Address, Connection] = {}
         self._failed: dict[Address, float] = {}
+        self.reached = False  # whether any connection was ever established
         self._coordinators: dict[tuple[int, str], int] = {}
         self._closed = False
 
@@ -65,17 +66,20 @@ class Cluster:
     # Time.
 
     def deadline(self, doing: str, timeout_ms: float | None = None) -> Deadline:
-        """``timeout_ms`` from now, ``default.api.timeout.ms`` unless given."""
+        """Return the deadline ``timeout_ms`` from now; the default is ``default.api.timeout.ms``."""
         limit = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return Deadline(limit, doing)
 
     def backoff(self) -> Backoff:
+        """Return new pauses with the settings ``retry.backoff.ms`` and ``retry.backoff.max.ms``."""
         s = self.settings
         return Backoff(s.retry_backoff_ms, s.retry_backoff_max_ms, s.retries)
 
     def retrying(self, deadline: Deadline, attempt: Callable[[], T]) -> T:
-        """The result of ``attempt``, which is called until it succeeds, trying is no use or the time is
-        over."""
+        """Call ``attempt`` until it succeeds, and return its result.
+
+        Raises the error of an attempt if retrying cannot help; see ``Backoff.delay``.
+        """
         backoff = self.backoff()
         while True:
             try:
@@ -87,7 +91,7 @@ class Cluster:
 
     @property
     def connections(self) -> list[Connection]:
-        """Those that are open."""
+        """The open connections."""
         return [c for c in self._connections.values() if c.closed is None]
 
     def _open(self, address: Address, deadline: Deadline) -> Connection:
@@ -95,6 +99,7 @@ class Cluster:
             raise StateError("the client is closed")
         connection = self._connections.get(address)
         if connection is not None:
+            connection.renew_login(deadline)
             if connection.usable:
                 return connection
             del self._connections[address]
@@ -104,22 +109,35 @@ class Cluster:
             self._failed[address] = time.monotonic()
             raise
         self._failed.pop(address, None)
+        self.reached = True
         self._connections[address] = connection
         return connection
 
     def node(self, node_id: int, deadline: Deadline) -> Connection:
-        """The connection to a broker. Raises TransportError, AuthenticationError, …; UnreachableError
-        for one that is not known."""
+        """Return the connection to a broker.
+
+        Raises:
+            TransportError: the broker cannot be reached, or its address is unknown.
+            AuthenticationError: the broker refuses the login.
+        """
         node = self.metadata.nodes.get(node_id)
         if node is None:
             raise TransportError(f"broker {node_id}", "its address is not known")
         return self._open((node.host, node.port), deadline)
 
     def any(self, deadline: Deadline) -> Connection:
-        """The connection to some broker: one that is open, else to one that is known, else to one of
-        ``bootstrap.servers``. Raises UnreachableError where none of them can be reached."""
-        # Copied: what is closed meanwhile goes.
+        """Return the connection to any broker.
+
+        Open connections are preferred, then known brokers, then ``bootstrap.servers``.
+
+        Raises:
+            UnreachableError: no server can be reached. It is not retriable if all refuse the client's
+                first connection.
+            AuthenticationError: the broker refuses the login.
+        """
+        # Sorted into a copy, because connections may be removed during the loop.
         for connection in sorted(self._connections.values(), key=lambda c: c.in_flight):
+            connection.renew_login(deadline)
             if connection.usable:
                 return connection
         known: list[Address] = [(n.host, n.port) for n in self.metadata.nodes.values()]
@@ -127,15 +145,17 @@ class Cluster:
         candidates = list(dict.fromkeys([*known, *self.settings.bootstrap_servers]))
         candidates.sort(key=lambda address: self._failed.get(address, 0.0))
         tried: dict[str, str] = {}
+        retriable = self.reached or self.settings.krammar_retry_bootstrap
         for index, address in enumerate(candidates):
-            # Each gets its share, so that one that does not answer leaves time for the others.
+            # Each server gets a share of the time, so that one without an answer leaves time for the others.
             share = deadline.left_ms / (len(candidates) - index)
             try:
                 return self._open(address, Deadline(share, deadline.doing))
             except TransportError as error:
                 name = address_text(address)
                 tried[name] = str(error).removeprefix(f"{name}: ")
-        raise UnreachableError(tried)
+                retriable = retriable or not _is_refusal(error)
+        raise UnreachableError(tried, retriable=retriable)
 
     # Requests.
 
@@ -150,7 +170,12 @@ class Cluster:
         extra_ms: int = 0,
         expect_response: bool = True,
     ) -> Pending:
-        """Queue a request on a connection; it expires after ``request.timeout.ms`` and ``extra_ms``."""
+        """Queue a request on a connection; it expires after ``request.timeout.ms`` plus ``extra_ms``.
+
+        Args:
+            low: the lowest version that can be used.
+            high: the highest version that can be used.
+        """
         throttled = connection.throttled_until - time.monotonic()
         if throttled > 0:
             time.sleep(min(throttled, deadline.left))
@@ -164,11 +189,11 @@ class Cluster:
         )
 
     def wait(self, seconds: float) -> None:
-        """Wait until something comes on one of the connections that requests are under way on."""
+        """Wait until one of the connections with requests in flight receives data."""
         wait([c for c in self._connections.values() if c.in_flight], seconds)
 
     def wait_for(self, pending: Pending, deadline: Deadline) -> Any:
-        """The response. Raises what the connection does, and DeadlineError."""
+        """Wait for a response. Raises DeadlineError, and the errors of ``Pending.result``."""
         while not pending.done:
             deadline.check()
             self.wait(deadline.left)
@@ -184,8 +209,12 @@ class Cluster:
         high: int = 32767,
         check: Callable[[Any], None] | None = None,
     ) -> Any:
-        """Ask a broker, or any. ``check`` raises what is wrong with the response; what is retriable is
-        tried again."""
+        """Send a request and return the response; retry after retriable errors.
+
+        Args:
+            node_id: the broker; None means any.
+            check: raises the error that a response contains.
+        """
 
         def attempt() -> Any:
             connection = self.any(deadline) if node_id is None else self.node(node_id, deadline)
@@ -208,10 +237,13 @@ class Cluster:
         high: int = 32767,
         lost: list[ClientError] | None = None,
     ) -> Any:
-        """Ask the controller, or the broker that stands for it.
+        """Send a request to the controller, or to the broker that metadata names as such.
 
-        What the controller does not know is not there, so that is no reason to ask again. ``lost`` gets
-        the errors of attempts that may have been carried out all the same.
+        A topic that the controller does not know does not exist, so UnknownTopicOrPartition is not retried.
+
+        Args:
+            check: raises the error that a response contains.
+            lost: receives the errors of attempts that the controller may have processed.
         """
 
         def attempt() -> Any:
@@ -267,14 +299,14 @@ class Cluster:
         if response.error_code:
             if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
                 self._rebootstrap()
-                raise TransportError(str(connection), "the broker belongs to another cluster now")
+                raise TransportError(str(connection), "the broker now belongs to another cluster")
             raise kafka_error(response.error_code, "Metadata")
         if not response.brokers:
-            raise TransportError(str(connection), "the broker knows of no brokers")
+            raise TransportError(str(connection), "the broker knows no brokers")
         return self.metadata.update(response, time.monotonic())
 
     def _rebootstrap(self) -> None:
-        """Begin again with ``bootstrap.servers`` (KIP-1102)."""
+        """Start again from ``bootstrap.servers`` (KIP-1102)."""
         self.metadata = Metadata()
         for connection in self._connections.values():
             connection.close()
@@ -284,7 +316,13 @@ class Cluster:
     def refresh(
         self, names: Iterable[str] | None, deadline: Deadline, *, auto_create: bool | None = None
     ) -> list[Topic]:
-        """Ask for topics, all of them with None. Errors of single topics are left in them."""
+        """Request metadata and return the topics; a topic that has failed has its ``error`` set.
+
+        Args:
+            names: the topics; None means all.
+            auto_create: whether the broker may create missing topics; the default is the setting
+                ``allow.auto.create.topics``.
+        """
         names = None if names is None else list(names)
         create = self.settings.allow_auto_create_topics if auto_create is None else auto_create
         return self.retrying(
@@ -299,7 +337,12 @@ class Cluster:
     def update_topics(
         self, names: Iterable[str], deadline: Deadline, *, auto_create: bool | None = None
     ) -> None:
-        """Ask, once, for those of the topics that are not known or too old. Raises TransportError."""
+        """Request metadata once for topics that are unknown, or older than ``metadata.max.age.ms``.
+
+        Raises:
+            TransportError: the brokers cannot be reached.
+            KafkaError: a topic has an error that is not retriable.
+        """
         stale = [name for name in dict.fromkeys(names) if not self._is_fresh(name)]
         if stale:
             create = self.settings.allow_auto_create_topics if auto_create is None else auto_create
@@ -308,7 +351,11 @@ class Cluster:
                     raise topic.error
 
     def topic(self, name: str, deadline: Deadline, *, auto_create: bool | None = None) -> Topic:
-        """A topic, with all that is known of it. Raises UnknownTopicOrPartition, …"""
+        """Return the metadata of a topic, requested if it is unknown or too old.
+
+        Raises:
+            UnknownTopicOrPartition: the topic does not exist.
+        """
 
         def attempt() -> Topic:
             if not self._is_fresh(name):
@@ -326,7 +373,12 @@ class Cluster:
         return self.retrying(deadline, attempt)
 
     def partition(self, at: TopicPartition) -> Partition:
-        """What is known of a partition. Raises UnknownTopicOrPartition and LeaderNotAvailable."""
+        """Return the known metadata of a partition.
+
+        Raises:
+            UnknownTopicOrPartition: the partition is unknown.
+            LeaderNotAvailable: the partition has no leader.
+        """
         topic = self.metadata.topics.get(at.topic)
         found = None if topic is None else topic.partitions.get(at.partition)
         if found is None:
@@ -347,10 +399,15 @@ class Cluster:
         low: int = 0,
         high: int = 32767,
     ) -> dict[TopicPartition, T]:
-        """Ask the leaders of all partitions at the same time, until there is an answer for each.
+        """Ask the leaders of all partitions at the same time, until each partition has a result.
 
-        ``request`` makes the request for those that one broker leads; ``answers`` takes the response
-        apart to partition, error code and result. Raises the first error that is not retriable.
+        Args:
+            wanted: an argument of ``request`` for each partition.
+            request: builds the request for the partitions of one leader.
+            answers: yields partition, error code and result from a response.
+
+        Raises:
+            ClientError: the first error that is not retriable.
         """
         left = dict(wanted)
         results: dict[TopicPartition, T] = {}
@@ -372,7 +429,10 @@ class Cluster:
         low: int,
         high: int,
     ) -> ClientError | None:
-        """One round; what has an answer goes from ``left`` to ``results``. Returns why others have not."""
+        """Ask each leader once, and move partitions with a result from ``left`` to ``results``.
+
+        Returns the error of a partition that is still left, if any.
+        """
         failure: ClientError | None = None
         try:
             self.update_topics((at.topic for at in left), deadline)
@@ -415,7 +475,7 @@ class Cluster:
     # Coordinators.
 
     def coordinator(self, kind: CoordinatorType, key: str, deadline: Deadline) -> int:
-        """The broker that coordinates a group or a transactional id; asked once, then remembered."""
+        """Return the id of the broker that coordinates a group or a transactional id; it is cached."""
         known = self._coordinators.get((kind, key))
         if known is not None and known in self.metadata.nodes:
             return known
@@ -436,7 +496,7 @@ class Cluster:
         return int(found.node_id)
 
     def forget_coordinator(self, kind: CoordinatorType, key: str) -> None:
-        """Ask anew next time."""
+        """Look the coordinator up again before its next use."""
         self._coordinators.pop((kind, key), None)
 
     def call_coordinator(
@@ -450,8 +510,11 @@ class Cluster:
         low: int = 0,
         high: int = 32767,
     ) -> Any:
-        """Ask a coordinator. ``check`` raises what is wrong with the response; what is retriable is
-        tried again, with whoever is the coordinator then."""
+        """Send a request to a coordinator; after retriable errors, retry with the current coordinator.
+
+        Args:
+            check: raises the error that a response contains.
+        """
 
         def attempt() -> Any:
             try:
@@ -469,5 +532,13 @@ class Cluster:
         return self.retrying(deadline, attempt)
 
     def features(self, deadline: Deadline) -> dict[str, int]:
-        """The levels of the cluster's finalized features (KIP-584)."""
+        """Return the levels of the cluster's finalized features (KIP-584)."""
         return self.retrying(deadline, lambda: self.any(deadline).features)
+
+
+def _is_refusal(error: TransportError) -> bool:
+    """Return whether no server listens at an address, or its host name does not exist."""
+    cause = error.__cause__
+    if isinstance(cause, socket.gaierror):
+        return cause.errno == socket.EAI_NONAME
+    return isinstance(cause, ConnectionRefusedError)

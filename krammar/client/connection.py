@@ -1,8 +1,8 @@
-"""One connection to one broker: TLS, login, versions, and several requests under way.
+"""A connection to one broker: TLS, login, versions, and several requests in flight.
 
-After it has been set up the socket never blocks: requests are queued, and ``pump`` moves what can be
-moved in both directions. So one thread waits for many brokers at once (``wait``), and a broker that
-waits for us to read cannot stop us from writing.
+After the set-up, the socket never blocks: requests are queued, and ``pump`` transfers bytes in both directions as far as
+possible. Thus one thread can wait for many brokers (``wait``), and a broker that waits until the client reads
+cannot prevent the client from writing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from krammar.client.errors import (
     UnsupportedError,
     kafka_error,
 )
-from krammar.client.login import log_in
+from krammar.client.login import log_in, obtain_token
 from krammar.client.settings import Settings
 from krammar.wire.connection import ClientConnection, ResponseError, ResponseReceived
 from krammar.wire.errors import WireError
@@ -38,19 +38,19 @@ from krammar.wire.framing import MAX_FRAME
 Address = tuple[str, int]
 
 _CHUNK = 256 * 1024
-# What one call of pump reads at most, so that other connections have their turn.
+# The most bytes that one call of pump reads, so that other connections get their turn.
 _MOST_AT_ONCE = 16 * 1024 * 1024
 _FRAME_MARGIN = 1024 * 1024
 
 
 def address_text(address: Address) -> str:
-    """``host:port``, with brackets around an IPv6 address."""
+    """Return ``host:port``, with brackets around an IPv6 address."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Pending:
-    """A request under way. When ``done``, ``response`` is there, or ``error``."""
+    """A request in flight. When it is ``done``, either ``response`` or ``error`` is set."""
 
     __slots__ = ("_end", "connection", "done", "error", "expires", "request", "response", "version")
 
@@ -67,19 +67,32 @@ class Pending:
         self._end = end
 
     def result(self) -> Any:
-        """The response. Raises TransportError and ProtocolError."""
+        """Return the response.
+
+        Raises:
+            TransportError: the connection is broken, or the request has expired.
+            ProtocolError: the response is malformed.
+        """
         if self.error is not None:
             raise self.error
         return self.response
 
 
 class Connection:
-    """A connection, set up: connected, encrypted, logged in, and its broker's versions known.
+    """A connection to a broker. The constructor connects, encrypts, asks for versions and logs in.
 
-    ``versions`` has first and last version by api key, ``features`` the levels of the cluster's
-    finalized features (KIP-584). Setting up takes ``socket.connection.setup.timeout.ms`` at most, and
-    ends with the ``deadline``. Raises TransportError, AuthenticationError, UnsupportedError and
-    ProtocolError.
+    ``versions`` has the first and last version by api key, ``features`` the levels of the cluster's finalized features
+    (KIP-584).
+
+    Args:
+        deadline: ends the set-up, as ``socket.connection.setup.timeout.ms`` does.
+        context: the TLS context; None for connections without TLS.
+
+    Raises:
+        TransportError: the broker cannot be reached in time.
+        AuthenticationError: the login or a certificate is refused.
+        UnsupportedError: the broker lacks a request that the set-up needs.
+        ProtocolError: a response is malformed.
     """
 
     def __init__(
@@ -108,6 +121,8 @@ class Connection:
         self._queued = self._written = 0
         self._chunk = bytearray(_CHUNK)
         self._tls_writes = False
+        # Before connecting: a slow provider of tokens is no fault of the broker.
+        token = obtain_token(settings, deadline)
         limit = Deadline(
             min(deadline.left_ms, settings.socket_connection_setup_timeout_ms),
             f"connecting to {self}",
@@ -119,14 +134,11 @@ class Connection:
             self._socket.setblocking(False)
             self._ask_versions(limit)
             if settings.sasl:
-                lifetime = log_in(self, limit)
-                if lifetime > 0:
-                    # Brokers cut a connection that outlives its login (KIP-368).
-                    self.session_ends = time.monotonic() + lifetime / 1000 * 0.85
+                self._log_in(limit, token)
         except DeadlineError as error:
             self.close()
             raise TransportError(
-                str(self), f"no answer in {limit.timeout_ms:.0f} ms while the connection is set up"
+                str(self), f"no answer within {limit.timeout_ms:.0f} ms of connecting"
             ) from error
         except BaseException:
             self.close()
@@ -143,7 +155,7 @@ class Connection:
         except TimeoutError:
             raise TransportError(str(self), f"no connection in {limit.timeout_ms:.0f} ms") from None
         except (OSError, UnicodeError) as error:
-            raise TransportError(str(self), getattr(error, "strerror", "") or str(error)) from None
+            raise TransportError(str(self), getattr(error, "strerror", "") or str(error)) from error
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for option, size in (
             (socket.SO_SNDBUF, self.settings.send_buffer_bytes),
@@ -162,11 +174,39 @@ class Connection:
                 str(self), f"TLS: no handshake in {limit.timeout_ms:.0f} ms"
             ) from None
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
-            raise TransportError(str(self), "TLS: the connection ended in the handshake") from None
+            raise TransportError(
+                str(self), "TLS: the broker has closed the connection in the handshake"
+            ) from None
         except ssl.SSLError as error:
             raise AuthenticationError(str(self), f"TLS: {_reason(error)}") from None
         except OSError as error:
             raise TransportError(str(self), f"TLS: {error}") from None
+
+    def _log_in(self, deadline: Deadline, token: str | None) -> None:
+        self.session_ends = float("inf")
+        lifetime = log_in(self.call, self.settings, str(self), deadline, token)
+        if lifetime > 0:
+            # Brokers cut a connection that outlives its login (KIP-368).
+            self.session_ends = time.monotonic() + lifetime / 1000 * 0.85
+
+    def renew_login(self, deadline: Deadline) -> None:
+        """Log in again if the login expires soon (KIP-368). Requests in flight are still answered.
+
+        The connection is closed if that fails.
+
+        Raises:
+            AuthenticationError: The broker refuses the login, or there is no token.
+        """
+        if self.closed is not None or time.monotonic() < self.session_ends:
+            return
+        token = obtain_token(self.settings, deadline)
+        try:
+            self._log_in(deadline, token)
+        except (TransportError, DeadlineError):
+            self.close()
+        except BaseException:
+            self.close()
+            raise
 
     def _ask_versions(self, deadline: Deadline) -> None:
         version = ApiVersionsRequest.max_version
@@ -178,7 +218,7 @@ class Connection:
             known = {k.api_key: (k.min_version, k.max_version) for k in response.api_keys}
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
                 break
-            # KIP-511: it was answered in version 0, which may say how far the broker goes.
+            # KIP-511: the response has version 0, and may contain the broker's newest version.
             own = known.get(ApiVersionsRequest.api_key, (0, 0))[1]
             version = max(0, min(version - 1, own))
         if response.error_code:
@@ -189,8 +229,14 @@ class Connection:
     # Requests.
 
     def version_of(self, request: Any, low: int = 0, high: int = 32767) -> int:
-        """The newest version of a request (its class or an instance) that both sides have, between
-        ``low`` and ``high``. Raises UnsupportedError."""
+        """Return the newest version of a request, between ``low`` and ``high``, that both sides have.
+
+        Args:
+            request: a class or an instance.
+
+        Raises:
+            UnsupportedError: both sides have no common version.
+        """
         cls: Any = request if isinstance(request, type) else type(request)
         low, high = max(low, cls.min_version), min(high, cls.max_version)
         theirs = self.versions.get(cls.api_key)
@@ -198,13 +244,13 @@ class Connection:
             raise UnsupportedError(f"{self}: the broker does not have {cls.__name__}")
         if max(low, theirs[0]) > min(high, theirs[1]):
             raise UnsupportedError(
-                f"{self}: {cls.__name__} is needed in a version from {low} to {high}, the broker"
+                f"{self}: {cls.__name__} is needed in a version from {low} to {high}, but the broker"
                 f" has {theirs[0]} to {theirs[1]}"
             )
         return min(high, theirs[1])
 
     def has(self, request: type[Any], version: int) -> bool:
-        """Whether both sides have a request in that version or a newer one."""
+        """Return whether both sides have a request in that version or a newer one."""
         theirs = self.versions.get(request.api_key)
         return theirs is not None and min(theirs[1], request.max_version) >= version
 
@@ -218,11 +264,17 @@ class Connection:
         timeout_ms: float | None = None,
         expect_response: bool = True,
     ) -> Pending:
-        """Queue a request, in the newest common version between ``low`` and ``high`` unless
-        ``version`` is given.
+        """Queue a request.
 
-        After ``timeout_ms``, ``request.timeout.ms`` unless given, the connection is closed and the
-        request ends with TransportError. Raises TransportError, UnsupportedError and EncodeError.
+        Args:
+            version: the default is the newest common version between ``low`` and ``high``.
+            timeout_ms: after this time, the connection is closed and the request ends with
+                TransportError. Default: ``request.timeout.ms``.
+
+        Raises:
+            TransportError: the connection is closed.
+            UnsupportedError: both sides have no common version.
+            EncodeError: the request has a value that the version cannot carry.
         """
         if self.closed is not None:
             raise TransportError(str(self), f"the connection is closed: {self.closed}")
@@ -247,7 +299,7 @@ class Connection:
         low: int = 0,
         high: int = 32767,
     ) -> Any:
-        """Send a request and wait for its response. Raises as ``send`` does, and DeadlineError."""
+        """Send a request and return its response. Raises DeadlineError, and the errors of ``send``."""
         pending = self.send(request, version=version, low=low, high=high)
         while not pending.done:
             deadline.check()
@@ -256,25 +308,24 @@ class Connection:
 
     @property
     def in_flight(self) -> int:
-        """The number of requests that were not answered, or not written where they need no answer."""
+        """The number of requests that wait for a response, or to be written if they have none."""
         return len(self._pending) + len(self._silent)
 
     @property
     def expires(self) -> float:
-        """When the oldest request is too old, by ``time.monotonic``."""
+        """When the oldest request expires, by ``time.monotonic``."""
         oldest = [queue[0].expires for queue in (self._pending, self._silent) if queue]
         return min(oldest, default=float("inf"))
 
     @property
     def usable(self) -> bool:
-        """Whether a new request may go out here. What the broker has closed meanwhile is noticed."""
+        """Whether new requests can be sent; detects that the broker has closed the connection."""
         if self.closed is not None:
             return False
         if self.in_flight:
             return True
-        now = time.monotonic()
         idle = self.settings.connections_max_idle_ms
-        if now >= self.session_ends or 0 <= idle < (now - self.used) * 1000:
+        if 0 <= idle < (time.monotonic() - self.used) * 1000:
             self.close()
             return False
         self.pump()
@@ -287,32 +338,32 @@ class Connection:
 
     @property
     def interest(self) -> int:
-        """What ``selectors`` is to wait for."""
+        """The events that ``selectors`` must wait for."""
         if self._out or self._tls_writes:
             return selectors.EVENT_READ | selectors.EVENT_WRITE
         return selectors.EVENT_READ
 
     @property
     def has_decrypted(self) -> bool:
-        """Whether bytes wait in TLS's buffer, where no selector sees them."""
+        """Whether the TLS layer has buffered bytes, which selectors cannot see."""
         return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
 
     def pump(self) -> None:
-        """Write and read what can be without waiting; errors end up in the requests under way."""
+        """Write and read as much as possible without waiting. Errors are stored in the requests in flight."""
         if self.closed is None:
             self._attempt(self._write)
         if self.closed is None:
             self._attempt(self._read)
 
     def check_time(self) -> None:
-        """Give up where a request has waited too long."""
+        """Close the connection if a request has expired."""
         if self.closed is None and time.monotonic() >= self.expires:
             queue = self._pending or self._silent
             name = type(queue[0].request).__name__
-            self.close(TransportError(str(self), f"no answer to {name} in time"))
+            self.close(TransportError(str(self), f"no response to {name} in time"))
 
     def close(self, error: ClientError | None = None) -> None:
-        """Close; what is under way ends with ``error``."""
+        """Close the connection; requests in flight end with ``error``."""
         if self.closed is not None:
             return
         self.closed = error or TransportError(str(self), "the connection was closed")
@@ -328,9 +379,9 @@ class Connection:
         try:
             move()
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError) as error:
-            self.close(TransportError(str(self), error.strerror or "the connection was cut"))
+            self.close(TransportError(str(self), error.strerror or "the connection was reset"))
         except ssl.SSLError as error:
-            # TLS 1.3 tells only now what is wrong with a client's certificate.
+            # With TLS 1.3, a refused client certificate is reported after the handshake.
             text = f"TLS: {_reason(error)}"
             self.close(
                 TransportError(str(self), text)
@@ -359,13 +410,14 @@ class Connection:
             silent.popleft().done = True
 
     def _read(self) -> None:
-        chunk = self._chunk
-        view = memoryview(chunk)
+        view = memoryview(self._chunk)
         self._tls_writes = False
         left = _MOST_AT_ONCE
         while left > 0:
+            room = self._wire.get_buffer()
+            into = view if room is None else room
             try:
-                size = self._socket.recv_into(chunk)
+                size = self._socket.recv_into(into)
             except (BlockingIOError, ssl.SSLWantReadError):
                 break
             except ssl.SSLWantWriteError:
@@ -375,19 +427,26 @@ class Connection:
                 self._take_responses()
                 self._ended()
                 return
-            self._wire.receive_data(view[:size])
+            if room is None:
+                self._wire.receive_data(view[:size])
+            else:
+                self._wire.received(size)
             left -= size
-            if size < _CHUNK and not self.has_decrypted:
+            if size < len(into) and not self.has_decrypted:
                 break
         self._take_responses()
 
     def _ended(self) -> None:
         text = "the broker has closed the connection"
         if not self.versions:
-            # With TLS 1.3 the handshake is over for us before the broker looks at our certificate.
+            # With TLS 1.3, the client ends the handshake before the broker checks its certificate.
             tls = isinstance(self._socket, ssl.SSLSocket)
-            hint = "want a certificate of the client" if tls else "want another security.protocol"
-            text += f" at once (does it {hint}?)"
+            hint = (
+                "it may require a client certificate"
+                if tls
+                else "it may require another security.protocol"
+            )
+            text += f" immediately: {hint}"
         self.close(TransportError(str(self), text))
 
     def _take_responses(self) -> None:
@@ -405,12 +464,12 @@ class Connection:
             pending.response = event.response
             pending.done = True
             throttle = getattr(event.response, "throttle_time_ms", 0)
-            if throttle > 0:  # KIP-219: the broker stops listening for as long
+            if throttle > 0:  # KIP-219: the broker does not read requests for that time
                 self.throttled_until = time.monotonic() + throttle / 1000
 
 
 def wait(connections: Iterable[Connection], seconds: float) -> None:
-    """Wait until something happens on one of the connections, or the time is over, and pump them."""
+    """Wait until a connection can be read or written, or the time is over; then pump the ready ones."""
     alive = [connection for connection in connections if connection.closed is None]
     if not alive:
         return
@@ -427,7 +486,21 @@ def wait(connections: Iterable[Connection], seconds: float) -> None:
         connection.check_time()
 
 
+# A server's alerts about the client's certificate, by OpenSSL's names.
+_ALERTS = {
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker requires a client certificate: set "
+    "ssl.certificate.location and ssl.key.location, or ssl.keystore.location",
+    "TLSV1_ALERT_UNKNOWN_CA": "the broker does not trust the client's certificate: its authority is "
+    "not in the broker's trust store",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the broker refuses the client's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client's certificate has expired",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the broker does not accept the client's certificate",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker ended the handshake: it may require a client "
+    "certificate (ssl.certificate.location), or other versions or cipher suites",
+}
+
+
 def _reason(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate is refused: {error.verify_message}"
-    return error.reason or str(error)
+    return _ALERTS.get(error.reason, error.reason or str(error))

@@ -9,14 +9,14 @@ from kafka_wire import ErrorCode
 
 from krammar.client.errors import DeadlineError, KafkaError, UnreachableError, is_retriable
 
-# A broker may not know yet of a topic that another one has just created, so it is asked again, but
-# not for a whole minute.
+# A broker may not know a topic yet that another broker has just created, so the request is repeated a few
+# times, but not until the deadline.
 _UNKNOWN_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _UNKNOWN_TOPIC_ATTEMPTS = 4
 
 
 class Deadline:
-    """A moment ``timeout_ms`` milliseconds from now; ``doing`` names the operation in errors."""
+    """A point in time, ``timeout_ms`` milliseconds from now; ``doing`` names the operation in errors."""
 
     __slots__ = ("at", "doing", "timeout_ms")
 
@@ -27,11 +27,12 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds that are left, 0 at least."""
+        """The remaining time in seconds, at least 0."""
         return max(0.0, self.at - time.monotonic())
 
     @property
     def left_ms(self) -> int:
+        """The remaining time in milliseconds, at least 0."""
         return int(self.left * 1000)
 
     @property
@@ -39,17 +40,21 @@ class Deadline:
         return time.monotonic() >= self.at
 
     def error(self, last: BaseException | None = None) -> DeadlineError:
+        """Return the error for this deadline; ``last`` is the error of the last attempt."""
         return DeadlineError(self.doing, self.timeout_ms, last)
 
     def check(self, last: BaseException | None = None) -> None:
-        """Raises DeadlineError when the time is over."""
+        """Raise DeadlineError if the time is over."""
         if self.over:
             raise self.error(last)
 
 
 class Backoff:
-    """Pauses that double from one attempt to the next, up to a limit, each 20 % longer or shorter by
-    chance (KIP-580), so that clients that failed together do not come back together."""
+    """Pauses between attempts, which double up to a limit (KIP-580).
+
+    Each pause is randomly up to 20 % longer or shorter, so that clients that failed together do not
+    retry together.
+    """
 
     def __init__(self, first_ms: int, most_ms: int, retries: int = 2**31 - 1) -> None:
         self.first_ms = first_ms
@@ -58,18 +63,21 @@ class Backoff:
         self.attempts = 0
 
     def next(self) -> float:
-        """The next pause, in seconds."""
+        """Return the next pause, in seconds."""
         pause = min(self.first_ms * 2.0 ** min(self.attempts, 30), max(self.most_ms, self.first_ms))
         self.attempts += 1
         return pause * random.uniform(0.8, 1.2) / 1000
 
     def reset(self) -> None:
+        """Start again with the shortest pause."""
         self.attempts = 0
 
     def delay(self, deadline: Deadline, error: BaseException) -> float:
-        """How many seconds to wait before the next attempt. Raises ``error`` itself where another one
-        cannot help or ``retries`` are used up, and DeadlineError where the time is over before
-        (UnreachableError as it is). A topic that is not there ends it after a second or two at most.
+        """Return how many seconds to wait before the next attempt.
+
+        Raises ``error`` if it is not retriable, if ``retries`` are used up, and for a missing topic
+        after a few attempts. Otherwise raises DeadlineError if the pause would exceed the deadline, but
+        UnreachableError unchanged.
         """
         missing = isinstance(error, KafkaError) and error.code in _UNKNOWN_TOPIC
         most = min(self.retries, _UNKNOWN_TOPIC_ATTEMPTS) if missing else self.retries
@@ -83,5 +91,5 @@ class Backoff:
         return seconds
 
     def pause(self, deadline: Deadline, error: BaseException) -> None:
-        """Sleep before the next attempt. Raises as ``delay`` does."""
+        """Sleep before the next attempt. Raises the same errors as ``delay``."""
         time.sleep(self.delay(deadline, error))

@@ -1,22 +1,20 @@
-"""Records on their way: batches, what is known of each record in them, and each partition's queue."""
+"""Records that are being sent: batches, the deliveries of their records, and each partition's queue."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from krammar.client.deadline import Backoff
 from krammar.client.errors import ClientError
 from krammar.client.metadata import TopicPartition
-from krammar.wire.record_format import Record
+from krammar.wire.batches import Record
+from krammar.wire.batches.header import HEADER_SIZE
 
-if TYPE_CHECKING:
-    from krammar.client.produce import Producer
-
-# A batch's header; and of a record what its key, value and headers come with at most: numbers of its
-# length, time, offset and lengths.
-BATCH_OVERHEAD = 61
+# The size of a batch's header, and the most bytes that a record needs besides key, value and headers, for its length,
+# time, offset and the lengths of its parts.
+BATCH_OVERHEAD = HEADER_SIZE
 RECORD_OVERHEAD = 21
 
 
@@ -36,27 +34,31 @@ class Identity:
 NO_IDENTITY = Identity(-1, -1)
 
 
-class Delivery:
-    """What becomes of one record that was sent.
+class Waiter(Protocol):
+    """The producer that sends the batches."""
 
-    When ``done``, either ``error`` says why it was not written, or ``offset`` where it is: -1 where the
-    broker does not tell (``acks=0``, or a retry of what had been written before). ``timestamp`` is the
-    record's, in milliseconds since 1970, or the broker's on topics that use its clock.
-    """
+    def wait_for(self, delivery: Delivery, timeout_ms: float | None = None) -> Delivery:
+        """Send until a record is done; see ``Delivery.result``."""
+
+
+class Delivery:
+    """The result of sending one record; ``done`` says whether it is known."""
 
     __slots__ = ("_producer", "batch", "index")
 
-    def __init__(self, producer: Producer, batch: Batch, index: int) -> None:
+    def __init__(self, producer: Waiter, batch: Batch, index: int) -> None:
         self._producer = producer
         self.batch = batch
         self.index = index
 
     @property
     def done(self) -> bool:
+        """Whether the record was written or has failed."""
         return self.batch.done
 
     @property
     def error(self) -> ClientError | None:
+        """Why the record was not written; before it is done, the error of the last attempt."""
         return self.batch.error
 
     @property
@@ -69,18 +71,24 @@ class Delivery:
 
     @property
     def offset(self) -> int:
+        """The record's offset; -1 if the broker does not report it (``acks=0``, or some retries)."""
         base = self.batch.base_offset
         return base if base < 0 else base + self.index
 
     @property
     def timestamp(self) -> int:
+        """The record's timestamp, or the broker's with LogAppendTime, in milliseconds since 1970."""
         appended = self.batch.log_append_time
         return self.batch.records[self.index].timestamp if appended < 0 else appended
 
     def result(self, timeout_ms: float | None = None) -> Delivery:
-        """Wait, with the producer at work, until it is done; returns itself.
+        """Wait until the record is done, and return this delivery. The producer sends in the meantime.
 
-        ``timeout_ms`` is ``delivery.timeout.ms`` unless given. Raises ``error``, and DeadlineError.
+        Args:
+            timeout_ms: the default is ``delivery.timeout.ms``.
+
+        Raises:
+            ClientError: the record was not written; DeadlineError if the time is over.
         """
         return self._producer.wait_for(self, timeout_ms)
 
@@ -89,7 +97,13 @@ Callback = Callable[[Delivery], object]
 
 
 class Batch:
-    """Records for one partition that are written together."""
+    """Records of one partition that are written together.
+
+    ``at``         the partition
+    ``encoded``    the encoded batch, once it was sent
+    ``sequence``   the producer's sequence number of the first record, -1 if it has none yet
+    ``uncertain``  whether an attempt got no response, so that the log may have the batch
+    """
 
     __slots__ = (
         "at",
@@ -122,24 +136,31 @@ class Batch:
         self.identity = NO_IDENTITY
         self.sequence = -1
         self.encoded: bytes | None = None
-        # An attempt was not answered, so that the log may have it.
         self.uncertain = False
         self.done = False
         self.error: ClientError | None = None
         self.base_offset = -1
         self.log_append_time = -1
 
-    def has_room(self, size: int, most: int, *, told: bool) -> bool:
-        """Whether a record of ``size`` bytes can be added; ``told`` if it is to have a delivery. A batch
-        has deliveries for all of its records or for none, or they could not be told apart."""
+    def has_room(self, size: int, most: int, *, with_delivery: bool) -> bool:
+        """Return whether a record can be added.
+
+        All records of a batch have deliveries, or none, because deliveries are found by their index.
+
+        Args:
+            size: the record's size, in bytes.
+            most: the largest size of a batch, in bytes.
+            with_delivery: whether the record needs a delivery.
+        """
         return (
             self.encoded is None
             and self.sequence < 0
             and self.size + size <= most
-            and told is bool(self.deliveries)
+            and with_delivery is bool(self.deliveries)
         )
 
-    def add(self, producer: Producer, record: Record, size: int) -> Delivery:
+    def add(self, producer: Waiter, record: Record, size: int) -> Delivery:
+        """Add a record of ``size`` bytes, and return its delivery."""
         delivery = Delivery(producer, self, len(self.records))
         self.records.append(record)
         self.deliveries.append(delivery)
@@ -147,8 +168,7 @@ class Batch:
         return delivery
 
     def split(self) -> list[Batch]:
-        """Two of half as many records each; deliveries go with their records. The sequence numbers are
-        those that the records have had."""
+        """Split into two batches with half of the records each; sequence numbers and deliveries stay the same."""
         half = len(self.records) // 2
         parts = []
         for begin, end in ((0, half), (half, len(self.records))):
@@ -171,11 +191,12 @@ class Batch:
 class Queue:
     """The batches of a partition, in order.
 
-    ``waiting``     not sent, or to be sent again; the last may still grow
-    ``in_flight``   sent and not answered, oldest first
-    ``returned``    to be sent again when nothing is in flight any more, so that the order stays
-    ``identity``, ``sequence``  what the next new batch gets
-    ``bump``        a gap in the sequence is left: go on with a new epoch, once all is resolved
+    ``waiting``     batches to be sent, or sent again; the last one may still grow
+    ``in_flight``   batches without a response yet, oldest first
+    ``returned``    batches to be sent again as soon as nothing is in flight, so that the order is preserved
+    ``identity``, ``sequence``  used for the next new batch
+    ``bump``        whether the sequence has a gap: the queue continues with a new epoch once it is known
+                    which batches were written
     """
 
     __slots__ = (
@@ -203,18 +224,19 @@ class Queue:
 
     @property
     def empty(self) -> bool:
+        """Whether all batches are done."""
         return not (self.waiting or self.in_flight or self.returned)
 
     def settle(self) -> None:
-        """Line up again what came back, as soon as nothing is in flight."""
+        """Move returned batches to the front of the queue, once nothing is in flight."""
         if self.returned and not self.in_flight:
-            # Sequence numbers begin again at 0 behind the greatest, but batches in flight are few.
+            # Not sorted by sequence number, which wraps around to 0.
             self.returned.sort(key=lambda batch: batch.created)
             self.waiting.extendleft(reversed(self.returned))
             self.returned.clear()
 
     def start_over(self, identity: Identity) -> None:
-        """Go on as another identity, from sequence number 0."""
+        """Continue with another identity, from sequence number 0."""
         self.identity = identity
         self.sequence = 0
         self.bump = False

@@ -1,20 +1,20 @@
-"""What the client raises, and whether trying again can help.
+"""The errors of the client.
 
 ``ClientError``
-    ``SettingsError``         a setting that is unknown, malformed or contradicts another one
-    ``TransportError``        a connection that cannot be made or has broken
-        ``UnreachableError``  none of the servers could be reached; names each with its reason
-    ``DeadlineError``         the time for an operation is over; a TimeoutError too
-    ``AuthenticationError``   the broker refuses the login, or the server could not prove itself
+    ``SettingsError``         a setting is unknown, malformed or contradicts another one
+    ``TransportError``        a connection cannot be established or is broken
+        ``UnreachableError``  none of the servers can be reached; names each with its reason
+    ``DeadlineError``         the time for an operation is over; also a TimeoutError
+    ``AuthenticationError``   the broker refuses the login, or the server cannot prove its identity
     ``UnsupportedError``      the broker does not have a request in a version that is needed
-    ``ProtocolError``         an answer that does not follow the protocol
-    ``StateError``            a call that the object's state does not allow, such as commit without begin
-    ``TruncatedError``        records that were read have vanished from the log since
-    ``CorruptBatchError``     a batch whose checksum or header is wrong
-    ``KafkaError``            an error code of Kafka's; a class of its own for each code
+    ``ProtocolError``         a response does not follow the protocol
+    ``StateError``            the object's state does not allow the call, such as commit without begin
+    ``TruncatedError``        records that were read do not exist in the log any more
+    ``CorruptBatchError``     the checksum or header of a batch is wrong
+    ``KafkaError``            a broker returned an error code; each code has a class of its own
 
-``errors.class_of(ErrorCode.NOT_COORDINATOR)`` is the class to catch, which is also called
-``errors.NotCoordinator``.
+Classes of error codes are attributes of this module: ``errors.NotCoordinator`` is
+``errors.class_of(ErrorCode.NOT_COORDINATOR)``. ``retriable`` says whether a repeated call may succeed.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ from krammar.client.error_meanings import MEANINGS
 
 
 class ClientError(Exception):
-    """Base of all that the client raises on purpose. ``retriable`` says whether the same call may
-    succeed when it is made again."""
+    """Base of all errors of the client. ``retriable`` says whether the same call may succeed if repeated."""
 
     retriable: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Constructors have arguments of their own, and errors cross processes in Spark.
+        # Spark pickles errors, and the constructors' arguments differ from ``args``.
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))
 
 
@@ -48,9 +47,9 @@ def _rebuild(
 
 
 class SettingsError(ClientError, ValueError):
-    """A setting that is unknown, malformed, not supported, or contradicts another one.
+    """A setting is unknown, malformed, not supported, or contradicts another one.
 
-    ``name`` is the setting's.
+    ``name`` is the setting's name.
     """
 
     def __init__(self, name: str, message: str) -> None:
@@ -59,9 +58,9 @@ class SettingsError(ClientError, ValueError):
 
 
 class TransportError(ClientError):
-    """A connection that cannot be made or has broken; ``address`` is ``host:port``.
+    """A connection cannot be established or is broken; ``address`` is ``host:port``.
 
-    Whether a request that was under way has been carried out is not known.
+    It is unknown whether the broker has processed requests in flight.
     """
 
     retriable = True
@@ -72,21 +71,27 @@ class TransportError(ClientError):
 
 
 class UnreachableError(TransportError):
-    """No server could be reached in the time that was given. ``tried`` has why, by ``host:port``."""
+    """No server can be reached. ``tried`` has the reasons by ``host:port``.
 
-    def __init__(self, tried: Mapping[str, str]) -> None:
-        ClientError.__init__(
-            self,
-            "no server can be reached: "
-            + "; ".join(f"{address} ({why})" for address, why in tried.items()),
+    It is not retriable if every server refuses the first connection or has an unknown host name.
+    """
+
+    def __init__(self, tried: Mapping[str, str], *, retriable: bool = True) -> None:
+        reasons = "; ".join(f"{address} ({why})" for address, why in tried.items())
+        hint = (
+            ""
+            if retriable
+            else " (check bootstrap.servers, and whether a broker is running there; "
+            "set krammar.retry.bootstrap=true to wait for one)"
         )
+        ClientError.__init__(self, f"no server can be reached: {reasons}{hint}")
         self.address = ",".join(tried)
         self.tried = dict(tried)
+        self.retriable = retriable
 
 
 class DeadlineError(ClientError, TimeoutError):
-    """The time for an operation is over. ``last`` is the error that the last attempt ended with, None
-    where there was none."""
+    """The time for an operation is over. ``last`` is the error of the last attempt, if any."""
 
     retriable = True
 
@@ -97,8 +102,11 @@ class DeadlineError(ClientError, TimeoutError):
 
 
 class AuthenticationError(ClientError):
-    """The broker refuses the login or the mechanism, the server could not prove that it knows the
-    password (SCRAM), or the certificates do not fit (TLS). Another attempt ends alike."""
+    """The login has failed, and fails again if repeated.
+
+    The broker refuses the password or the mechanism, the server cannot prove that it knows the password (SCRAM), or
+    a certificate is refused (TLS).
+    """
 
     def __init__(self, address: str, message: str) -> None:
         super().__init__(f"{address}: {message}")
@@ -106,28 +114,27 @@ class AuthenticationError(ClientError):
 
 
 class UnsupportedError(ClientError):
-    """The broker does not have a request, or not in a version that does what was asked for."""
+    """The broker does not have a request, or not in a version that can do what is needed."""
 
 
 class ProtocolError(ClientError):
-    """An answer that does not follow the protocol; its connection has been closed."""
+    """A response does not follow the protocol; its connection was closed."""
 
 
 class StateError(ClientError):
-    """A call that the state of the client or producer does not allow."""
+    """The state of the client or producer does not allow the call."""
 
 
 class TruncatedError(ClientError):
-    """Records that were read have vanished since: the log was cut and written anew (KIP-320).
+    """The log was truncated after records were read, and may have other records there now (KIP-320).
 
-    ``topic``, ``partition``  where
-    ``position``              the offset that was to be read next
-    ``diverges_at``           up to this offset the log is the one that was read
+    ``position``     the offset at which reading would continue
+    ``diverges_at``  before this offset, the log has the records that were read
     """
 
     def __init__(self, topic: str, partition: int, position: int, diverges_at: int) -> None:
         super().__init__(
-            f"{topic}-{partition}: the log was cut at offset {diverges_at}, but had been read up to"
+            f"{topic}-{partition}: the log was truncated at offset {diverges_at}, but was read up to"
             f" {position}"
         )
         self.topic = topic
@@ -137,16 +144,16 @@ class TruncatedError(ClientError):
 
 
 class CorruptBatchError(ClientError):
-    """A batch whose bytes are damaged: a wrong checksum, or a header that makes no sense.
+    """A batch is corrupt: its checksum is wrong, or its header is invalid.
 
-    ``offset``       where it begins, or what was to be read next
-    ``next_offset``  the offset behind it, to go on from; None where that cannot be told
+    ``offset``       the batch's first offset, or the offset at which reading would continue
+    ``next_offset``  the first offset after the batch; None if it is unknown
     """
 
     def __init__(
         self, topic: str, partition: int, offset: int, next_offset: int | None, why: str
     ) -> None:
-        super().__init__(f"{topic}-{partition}: damaged batch at offset {offset}: {why}")
+        super().__init__(f"{topic}-{partition}: corrupt batch at offset {offset}: {why}")
         self.topic = topic
         self.partition = partition
         self.offset = offset
@@ -154,11 +161,11 @@ class CorruptBatchError(ClientError):
 
 
 class KafkaError(ClientError):
-    """An error code that a broker has answered with.
+    """A broker has returned an error code.
 
-    ``code``    an ErrorCode, or the bare number where this version does not know it
-    ``name``    such as ``NOT_LEADER_OR_FOLLOWER``
-    ``detail``  what it concerns, such as ``orders-3``, and what the broker said about it
+    ``code``    an ErrorCode, or the bare number if this version of krammar does not know it
+    ``name``    the code's name, such as ``NOT_LEADER_OR_FOLLOWER``
+    ``detail``  what failed, such as ``orders-3``, with the broker's message if it sent one
     """
 
     code: int = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -177,10 +184,9 @@ class KafkaError(ClientError):
 
 
 class OffsetOutOfRange(KafkaError):
-    """An offset that the log does not have (any more, or yet).
+    """The log does not have an offset any more, or not yet.
 
-    ``log_start_offset`` and ``end_offset`` are where the log begins and ends, -1 where that is not
-    known.
+    The log begins at ``log_start_offset`` and ends at ``end_offset``; -1 means unknown.
     """
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
@@ -198,7 +204,7 @@ class OffsetOutOfRange(KafkaError):
     ) -> None:
         super().__init__(
             detail
-            or f"{topic}-{partition}: offset {offset}, the log has {log_start_offset} to {end_offset}"
+            or f"{topic}-{partition}: offset {offset}, but the log has {log_start_offset} to {end_offset}"
         )
         self.topic = topic
         self.partition = partition
@@ -235,12 +241,12 @@ def __getattr__(name: str) -> type[KafkaError]:  # for type checkers: the classe
 
 
 def class_of(code: int) -> type[KafkaError]:
-    """The class of an error code; KafkaError itself for a code that is not known."""
+    """Return the class of an error code; KafkaError itself for an unknown code."""
     return _CLASSES.get(code, KafkaError)  # type: ignore[call-overload,no-any-return]
 
 
 def kafka_error(code: int, detail: str = "") -> KafkaError:
-    """The error of a code, which is not to be 0; a code that is not known is kept as a number."""
+    """Return the error for a code other than 0. Its ``code`` is a bare number if the code is unknown."""
     cls = class_of(code)
     if cls is not KafkaError:
         return cls(detail)
@@ -252,12 +258,18 @@ def kafka_error(code: int, detail: str = "") -> KafkaError:
 
 
 def describe(detail: str, message: str | None) -> str:
-    """What an error concerns, with the broker's own words where it sent some."""
+    """Return what failed, with the broker's message if it sent one."""
     if not message:
         return detail
     return f"{detail} ({message})" if detail else message
 
 
+def raise_code(code: int, detail: str, message: str | None = None) -> None:
+    """Raise the error for a code, unless it is 0; arguments as in ``describe``."""
+    if code != ErrorCode.NONE:
+        raise kafka_error(code, describe(detail, message))
+
+
 def is_retriable(error: BaseException) -> bool:
-    """Whether the same call may succeed when it is made again."""
+    """Return whether the same call may succeed if repeated."""
     return isinstance(error, ClientError) and error.retriable

@@ -1,4 +1,4 @@
-"""Reading: many partitions at once, from several leaders at once.
+"""Reads many partitions from several leaders at the same time.
 
 ```python
 reader = Reader(cluster, {TopicPartition("orders", 0): 0}, until={TopicPartition("orders", 0): 100})
@@ -7,7 +7,7 @@ for fetched in reader:
         print(fetched.at, record.offset, record.value)
 ```
 
-While the caller works on what came, the next request to each leader is under way.
+While the caller processes a response, the next request to each leader is in flight.
 """
 
 from __future__ import annotations
@@ -42,32 +42,33 @@ from krammar.client.errors import (
 )
 from krammar.client.metadata import NO_ID, TopicPartition
 from krammar.client.offsets import At, epoch_ends, group_topics, list_offsets
-from krammar.wire.batch_crc import check_crc
-from krammar.wire.errors import DecodeError
-from krammar.wire.record_format import Record
-from krammar.wire.records import (
+from krammar.wire.batches import (
     BatchHeader,
     ControlRecordType,
+    Record,
     RecordBatch,
     read_batches,
     read_headers,
 )
+from krammar.wire.batches.crc import check_crc
+from krammar.wire.errors import DecodeError
 
-_BY_ID = 13
+# The version from which on Fetch names topics by their ids (KIP-516).
+FETCH_BY_ID = 13
 _FIRST_OFFSET = attrgetter("first_offset")
 
 
 @dataclass(slots=True)
 class Fetched:
-    """What one response brought of a partition.
+    """The records of a partition in one response. Iterating yields the records.
 
-    ``begin``, ``end``      the offsets that it covers: from ``begin`` up to but without ``end``
-    ``data``, ``headers``   what came, and the headers of those batches in it that have records to be seen,
-                            in order: no control batches, and no aborted ones with ``read_committed``.
-                            Records of the first may lie before ``begin``, and of the last behind ``end``;
-                            iterating leaves them out.
-    ``size``                bytes of batches that came over the network, hidden ones too
-    ``high_watermark``, ``last_stable_offset``, ``log_start_offset``  of the log; -1 if not known
+    ``begin``, ``end``  the offsets that it covers: ``begin``, up to but not including ``end``
+    ``data``            all batches of the response
+    ``headers``         the headers of the visible batches, in order: without control batches, and with
+                        ``read_committed`` without aborted ones. The first batch may have records before
+                        ``begin``, the last one after ``end``; iterating skips them.
+    ``size``            bytes of all batches in the response, including those that are not visible
+    ``high_watermark``, ``last_stable_offset``, ``log_start_offset``  the log's; -1 if unknown
     """
 
     at: TopicPartition
@@ -83,12 +84,12 @@ class Fetched:
 
     @property
     def batches(self) -> list[RecordBatch]:
-        """Those with records to be seen, each with a copy of its bytes."""
+        """The visible batches, each with a copy of its bytes."""
         view = memoryview(self.data)
         found = []
         for header in self.headers:
             end = header.position + header.size_in_bytes
-            # Of a message set, CRCs of the messages inside are looked at when it is decoded.
+            # Batches were checked when they arrived; a message set's CRCs are checked when it is decoded.
             check = self.check_crcs and header.magic < 2
             (batch,) = read_batches(view[header.position : end], validate_crc=check)
             batch.position = header.position
@@ -96,7 +97,11 @@ class Fetched:
         return found
 
     def __iter__(self) -> Iterator[Record]:
-        """The records. Raises DecodeError for those that cannot be read."""
+        """Yield the records.
+
+        Raises:
+            DecodeError: a record is malformed.
+        """
         for batch in self.batches:
             if batch.magic > 1 and batch.base_offset >= self.begin and batch.last_offset < self.end:
                 yield from batch
@@ -108,15 +113,15 @@ class Fetched:
 
 @dataclass(slots=True, eq=False)
 class _Position:
-    """Where one partition is read next."""
+    """The position of a partition: where it is read next."""
 
     at: TopicPartition
     offset: int
     end: int | None
-    # The leader's epoch that the last record was written in, and the one that it was checked against.
+    # The leader epoch of the last record, and the one against which it was checked.
     epoch: int = -1
     checked: int = -1
-    replica: int = -1  # to be preferred to the leader (KIP-392)
+    replica: int = -1  # preferred to the leader (KIP-392)
     topic_id: UUID = NO_ID
     failed: ClientError | None = None
     retry_at: float = 0.0
@@ -124,22 +129,36 @@ class _Position:
 
     @property
     def wanted(self) -> bool:
+        """Whether the partition is still to be read."""
         return self.failed is None and (self.end is None or self.offset < self.end)
 
 
 class Reader:
-    """Reads partitions from their ``positions`` on, up to but without ``until`` where it names them.
+    """Reads partitions.
 
-    Settings are the cluster's: ``isolation.level``, ``fetch.min.bytes``, ``fetch.max.bytes``,
-    ``fetch.max.wait.ms``, ``max.partition.fetch.bytes``, ``check.crcs``, ``client.rack``. ``epochs`` are the
-    leader epochs of the last records that were read before ``positions``, so that truncation since then
-    is noticed too; while reading they are kept by the reader itself.
+    The cluster's settings apply: ``isolation.level``, ``fetch.min.bytes``, ``fetch.max.bytes``,
+    ``fetch.max.wait.ms``, ``max.partition.fetch.bytes``, ``check.crcs``, ``client.rack``.
 
-    Moved leaders and lost connections are dealt with until ``default.api.timeout.ms`` have passed without
-    success. What is wrong with one partition is raised when all that came before has been handed out:
-    OffsetOutOfRange, TruncatedError, CorruptBatchError, UnknownTopicOrPartition for a topic that is gone,
-    UnknownTopicId for one that was deleted and made anew, another KafkaError. That partition then rests until it is
-    given a new position by ``seek``; the others go on.
+    After moved leaders and lost connections, the reader retries until ``default.api.timeout.ms`` have
+    passed without success. The error of a partition is raised after all earlier records were returned. The
+    partition is then paused until ``seek`` sets a new position; other partitions are still read.
+
+    Args:
+        positions: the first offset of each partition.
+        until: the offsets at which reading ends, exclusive; partitions that it lacks have no end.
+        epochs: the leader epochs of the last records before ``positions``, if known, to detect that
+            the log was truncated since.
+        topic_ids: the ids that topics must have; another id raises UnknownTopicId.
+        first_bytes: size limit of the first response. Each later one may be four times as large, up to
+            ``max.partition.fetch.bytes``. Without it, only the settings limit responses.
+
+    Raises:
+        OffsetOutOfRange: the log does not have the next offset.
+        TruncatedError: the log was truncated before the next offset.
+        CorruptBatchError: a batch is corrupt.
+        UnknownTopicOrPartition: the topic was deleted.
+        UnknownTopicId: the topic was deleted and created again.
+        KafkaError: another error of a broker.
     """
 
     def __init__(
@@ -149,15 +168,30 @@ class Reader:
         *,
         until: Mapping[TopicPartition, int] | None = None,
         epochs: Mapping[TopicPartition, int] | None = None,
+        topic_ids: Mapping[str, UUID] | None = None,
+        first_bytes: int | None = None,
     ) -> None:
         self._cluster = cluster
-        until, epochs = until or {}, epochs or {}
+        until, epochs, topic_ids = until or {}, epochs or {}, topic_ids or {}
+        settings = cluster.settings
+        self._partition_bytes = settings.max_partition_fetch_bytes
+        self._response_bytes = settings.fetch_max_bytes
+        if first_bytes is not None:
+            self._partition_bytes = min(self._partition_bytes, first_bytes)
+            self._response_bytes = min(self._response_bytes, self._partition_bytes)
+        self._grows = first_bytes is not None
         for at, offset in positions.items():
             if offset < 0:
                 raise ValueError(f"{at}: offset {offset} is negative")
-        # Those that are to be served first are first.
+        # In the order in which they are requested: partitions move to the end when they return records.
         self._positions = {
-            at: _Position(at, offset, until.get(at), epochs.get(at, -1))
+            at: _Position(
+                at,
+                offset,
+                until.get(at),
+                epochs.get(at, -1),
+                topic_id=topic_ids.get(at.topic, NO_ID),
+            )
             for at, offset in positions.items()
         }
         self._under_way: dict[int, tuple[Pending, dict[TopicPartition, int]]] = {}
@@ -169,66 +203,75 @@ class Reader:
 
     @property
     def finished(self) -> bool:
-        """Whether everything up to ``until`` has been read; never, where a partition has no end."""
+        """Whether everything up to ``until`` was read; never true if a partition has no end."""
         return not self._failures and not any(p.wanted for p in self._positions.values())
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset that is read next, by partition."""
+        """Return the next offset of each partition."""
         return {at: position.offset for at, position in self._positions.items()}
 
     def epochs(self) -> dict[TopicPartition, int]:
-        """The epoch of the leader that wrote what was read last; -1 where that is not known."""
+        """Return the leader epoch of the last record of each partition; -1 if unknown."""
         return {at: position.epoch for at, position in self._positions.items()}
 
+    def failed(self) -> dict[TopicPartition, ClientError]:
+        """Return the errors of paused partitions."""
+        return {at: p.failed for at, p in self._positions.items() if p.failed is not None}
+
     def seek(self, at: TopicPartition, offset: int, *, until: int | None = None) -> None:
-        """Go on elsewhere; with ``until`` up to another end. A new partition may be named."""
+        """Set the next offset of a partition, or add a partition.
+
+        Args:
+            until: the new end; None leaves the end unchanged.
+        """
         position = self._positions.pop(at, None)
         end = position.end if position is not None and until is None else until
         self._positions[at] = _Position(at, offset, end)
 
     def remove(self, at: TopicPartition) -> None:
-        """Read this partition no more."""
+        """Stop reading a partition."""
         self._positions.pop(at, None)
 
     def close(self) -> None:
-        """Forget what is under way."""
+        """Discard the requests in flight. The cluster's connections stay open."""
         self._closed = True
         self._under_way.clear()
 
     # Reading.
 
     def __iter__(self) -> Iterator[Fetched]:
-        """All that there is up to ``until``; without an end it waits for more for ever.
+        """Yield everything up to ``until``; partitions without an end are read forever.
 
-        Raises DeadlineError where an end is waited for and nothing comes for
-        ``default.api.timeout.ms``.
+        Raises:
+            DeadlineError: all partitions have an end, and nothing has arrived for
+                ``default.api.timeout.ms``.
         """
         limit = self._cluster.settings.default_api_timeout_ms
         while not self.finished:
             waiting = self._cluster.deadline(f"reading {self._names()}", limit)
-            while not (came := self.poll(waiting.left_ms)) and not self.finished:
+            while not (results := self.poll(waiting.left_ms)) and not self.finished:
                 if waiting.over and all(p.end is not None for p in self._positions.values()):
                     raise waiting.error()
                 if waiting.over:
                     break
-            yield from came
+            yield from results
 
     def records(self) -> Iterator[tuple[TopicPartition, Record]]:
-        """All records up to ``until``, as ``__iter__``."""
+        """Yield all records up to ``until``; see ``__iter__``."""
         for fetched in self:
             at = fetched.at
             for record in fetched:
                 yield at, record
 
     def poll(self, timeout_ms: float) -> list[Fetched]:
-        """What came, as soon as something has; nothing when the time is over or all is read.
+        """Return what has arrived, as soon as there is something; nothing if the time is over or all was read.
 
-        Where a broker has to be connected to first, it may take ``socket.connection.setup.timeout.ms``.
+        Connecting to a broker may take up to ``socket.connection.setup.timeout.ms`` longer.
         """
         if self._closed:
             raise StateError("the reader is closed")
         until = time.monotonic() + timeout_ms / 1000
-        # A call that does not want to wait must get ahead all the same.
+        # Calls with a short timeout must make progress too.
         limit = max(timeout_ms, self._cluster.settings.socket_connection_setup_timeout_ms)
         while True:
             work = self._cluster.deadline(f"reading {self._names()}", limit)
@@ -242,7 +285,7 @@ class Reader:
             left = until - time.monotonic()
             if left <= 0 or self.finished:
                 return []
-            # A partition that is in trouble has its next attempt without any news from brokers.
+            # A partition that has failed is retried at its own time.
             retries = [
                 p.retry_at - time.monotonic() for p in self._positions.values() if p.retry_at
             ]
@@ -258,7 +301,7 @@ class Reader:
     # Asking.
 
     def _launch(self, deadline: Deadline) -> None:
-        """Send a request to each broker that leads partitions to be read and has none yet."""
+        """Send a request to each leader of partitions that are still to be read and not requested yet."""
         now = time.monotonic()
         busy = {at for _, asked in self._under_way.values() for at in asked}
         idle = [
@@ -288,7 +331,7 @@ class Reader:
             groups.setdefault(p.replica if p.replica >= 0 else leader, []).append(p)
         for node_id, group in groups.items():
             if node_id in self._under_way:
-                continue  # they join the next request
+                continue  # its next request contains these partitions
             try:
                 self._send(node_id, group, deadline)
             except ClientError as error:
@@ -303,7 +346,7 @@ class Reader:
             replica_id=-1,
             max_wait_ms=settings.fetch_max_wait_ms,
             min_bytes=settings.fetch_min_bytes,
-            max_bytes=settings.fetch_max_bytes,
+            max_bytes=self._response_bytes,
             isolation_level=(
                 IsolationLevel.READ_COMMITTED
                 if settings.read_committed
@@ -320,7 +363,7 @@ class Reader:
                             partition=at.partition,
                             current_leader_epoch=cluster.partition(at).leader_epoch,
                             fetch_offset=by_name[at].offset,
-                            partition_max_bytes=settings.max_partition_fetch_bytes,
+                            partition_max_bytes=self._partition_bytes,
                         )
                         for at in partitions
                     ],
@@ -336,24 +379,28 @@ class Reader:
             request,
             cluster.deadline("reading", patience),
             low=4 if settings.read_committed else 0,
-            high=_BY_ID - 1 if named else 32767,
+            high=FETCH_BY_ID - 1 if named else 32767,
             extra_ms=settings.fetch_max_wait_ms,
         )
         self._under_way[node_id] = pending, {p.at: p.offset for p in group}
+        if self._grows:
+            limit = min(settings.max_partition_fetch_bytes, 4 * self._partition_bytes)
+            self._partition_bytes = limit
+            self._response_bytes = min(settings.fetch_max_bytes, limit)
 
     def _check_topics(self, idle: list[_Position]) -> None:
-        """A topic that was deleted and made anew has other records at the same offsets."""
+        """Fail partitions of topics that were deleted and created again: they have other records."""
         for p in idle:
             topic = self._cluster.metadata.topics.get(p.at.topic)
             if topic is None or topic.topic_id == p.topic_id:
                 continue
             if p.topic_id != NO_ID:
-                detail = f"{p.at} (the topic was deleted, and made anew)"
+                detail = f"{p.at} (the topic was deleted and created again)"
                 self._give_up(p, kafka_error(ErrorCode.UNKNOWN_TOPIC_ID, detail))
             p.topic_id = topic.topic_id
 
     def _check_epochs(self, idle: list[_Position], deadline: Deadline) -> None:
-        """Where a new leader has taken over, ask it whether it has what was read from the old one."""
+        """Ask each new leader whether its log has the records that were read from the old one."""
         wanted = {}
         for p in idle:
             topic = self._cluster.metadata.topics.get(p.at.topic)
@@ -382,7 +429,7 @@ class Reader:
             p = self._positions[at]
             p.checked = self._cluster.partition(at).leader_epoch
             end = ends.get(at)
-            # -1: the log begins in a later epoch, so that there is nothing left to compare.
+            # -1: the log begins in a later epoch, so there is nothing left to compare.
             if end is not None and 0 <= end.end_offset < p.offset and end.leader_epoch >= 0:
                 self._give_up(p, TruncatedError(at.topic, at.partition, p.offset, end.end_offset))
 
@@ -421,7 +468,7 @@ class Reader:
     ) -> None:
         names = {topic.topic_id: topic.name for topic in self._cluster.metadata.topics.values()}
         for topic in response.responses:
-            name = topic.topic if version < _BY_ID else names.get(topic.topic_id, "")
+            name = topic.topic if version < FETCH_BY_ID else names.get(topic.topic_id, "")
             for answer in topic.partitions:
                 at = TopicPartition(name, answer.partition_index)
                 p = current.pop(at, None)
@@ -436,13 +483,14 @@ class Reader:
                     p.replica = answer.preferred_read_replica
                 if answer.records:
                     fetched = self._read(p, answer)
-                    self._positions[at] = self._positions.pop(at)  # behind the others
+                    self._positions[at] = self._positions.pop(at)  # move to the end
                     if fetched is not None:
                         results.append(fetched)
                 elif p.end is not None and at == first and self._known_end(answer) >= p.end:
-                    # Compaction has left nothing up to the end, and the broker had room for more.
+                    # Nothing is left up to the end, because of compaction: the first partition of a request
+                    # always gets records if it has any.
                     p.offset = p.end
-        for p in current.values():  # no answer at all
+        for p in current.values():  # missing in the response
             self._fail(p, kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(p.at)))
 
     def _known_end(self, answer: Any) -> int:
@@ -451,7 +499,7 @@ class Reader:
         return int(answer.high_watermark)
 
     def _read(self, p: _Position, answer: Any) -> Fetched | None:
-        """The batches of an answer; the position moves behind them. None where there is no whole one."""
+        """Return the batches of a response, and advance the position; None if no batch is complete."""
         data = answer.records
         self.bytes_fetched += len(data)
         committed = self._cluster.settings.read_committed
@@ -509,16 +557,16 @@ class Reader:
         code = answer.error_code
         cluster = self._cluster
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if p.replica >= 0:  # a follower that lags behind
+            if p.replica >= 0:  # the follower may lag
                 p.replica = -1
                 return
             self._give_up(p, self._out_of_range(p))
             return
-        told = answer.current_leader
-        news = cluster.metadata.learn_leader(
-            *p.at, told.leader_id, told.leader_epoch, response.node_endpoints
+        leader = answer.current_leader
+        is_new = cluster.metadata.learn_leader(
+            *p.at, leader.leader_id, leader.leader_epoch, response.node_endpoints
         )
-        if not news:
+        if not is_new:
             self._fail(p, kafka_error(code, str(p.at)))
 
     def _out_of_range(self, p: _Position) -> ClientError:
@@ -538,7 +586,7 @@ class Reader:
         )
 
     def _fail(self, p: _Position, error: ClientError) -> None:
-        """Try this partition again later, or give it up."""
+        """Retry a partition later, or pause it with the error."""
         self._cluster.metadata.outdate([p.at.topic])
         if p.trouble is None:
             p.trouble = self._cluster.backoff(), self._cluster.deadline(f"reading {p.at}")
@@ -563,14 +611,14 @@ def _is_abort(data: memoryview, header: BatchHeader) -> bool:
 
 
 def _damage(p: _Position, data: bytes, number: int, following: int, why: str) -> CorruptBatchError:
-    """What is wrong with the batch of that number, and where the one behind it begins."""
-    offset, behind = following, None
+    """Return the error for batch ``number`` of a response, with the offset after it if its header is valid."""
+    offset, next_offset = following, None
     try:
         for index, header in enumerate(read_headers(data)):
             if index == number:
                 offset = max(following, header.base_offset)
-                behind = header.next_offset if header.next_offset > following else None
+                next_offset = header.next_offset if header.next_offset > following else None
                 break
     except DecodeError:
         pass
-    return CorruptBatchError(p.at.topic, p.at.partition, offset, behind, why)
+    return CorruptBatchError(p.at.topic, p.at.partition, offset, next_offset, why)

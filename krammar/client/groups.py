@@ -1,4 +1,4 @@
-"""Consumer groups from outside: which there are, and how far they have read."""
+"""Lists consumer groups, and reads and commits their offsets, without being a member."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from kafka_wire import (
     CoordinatorType,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
-    ErrorCode,
     ListGroupsRequest,
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -25,19 +24,22 @@ from kafka_wire import (
 )
 
 from krammar.client.cluster import Cluster
-from krammar.client.errors import describe, kafka_error
+from krammar.client.errors import raise_code
 from krammar.client.metadata import TopicPartition
 from krammar.client.offsets import group_topics
 from krammar.client.transactions import Committed, GroupMember
 
-# From version 10 on topics go by id, which those of old offsets may not have any more.
+# From version 10, topics are named by id, which a deleted topic does not have any more.
 _NAMED = 9
 
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """``protocol_type`` is ``consumer`` for groups of consumers and empty for those that only commit;
-    ``state`` and ``type`` are empty where the broker is too old to tell."""
+    """A group in a list.
+
+    ``protocol_type``    ``consumer`` for consumer groups; empty for groups that only commit offsets
+    ``state``, ``type``  empty if the broker is too old to report them
+    """
 
     group_id: str
     protocol_type: str
@@ -47,6 +49,8 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class Member:
+    """A member of a group; ``metadata`` and ``assignment`` are encoded by the group's protocol."""
+
     member_id: str
     group_instance_id: str | None
     client_id: str
@@ -57,7 +61,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group of the classic protocol; ``protocol`` is its assignor."""
+    """A group of the classic protocol; ``protocol`` is the name of its assignor."""
 
     group_id: str
     state: str
@@ -67,8 +71,11 @@ class GroupDescription:
 
 
 class Groups:
-    """What can be done with groups without being a member. Every method takes ``timeout_ms`` and raises
-    ClientError, DeadlineError among it."""
+    """Operations on groups that need no membership.
+
+    Every method has an argument ``timeout_ms`` (default: ``default.api.timeout.ms``), and raises
+    DeadlineError after that time, or another ClientError.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -76,7 +83,11 @@ class Groups:
     def list(
         self, *, states: Iterable[str] = (), timeout_ms: float | None = None
     ) -> list[GroupListing]:
-        """All groups, of all brokers, sorted by name; with ``states`` those in one of them."""
+        """Return the groups of all brokers, sorted by name.
+
+        Args:
+            states: return only groups in one of these states, such as ``Empty``.
+        """
         deadline = self._cluster.deadline("listing groups", timeout_ms)
         self._cluster.refresh([], deadline)
         wanted = list(states)
@@ -96,12 +107,16 @@ class Groups:
         return [found[name] for name in sorted(found)]
 
     def describe(self, group_id: str, *, timeout_ms: float | None = None) -> GroupDescription:
-        """A group of the classic protocol with its members. Raises GroupIdNotFound, …"""
+        """Return a group of the classic protocol with its members.
+
+        Raises:
+            GroupIdNotFound: the group does not exist.
+        """
         deadline = self._cluster.deadline(f"describing group {group_id}", timeout_ms)
 
         def check(response: Any) -> None:
             for group in response.groups:
-                _raise(group.error_code, f"group {group_id}", group.error_message)
+                raise_code(group.error_code, f"group {group_id}", group.error_message)
 
         response = self._call(group_id, DescribeGroupsRequest(groups=[group_id]), deadline, check)
         group = response.groups[0]
@@ -131,9 +146,11 @@ class Groups:
         require_stable: bool = False,
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, Committed]:
-        """What a group has committed, of all partitions or of some; those without an offset are left out.
+        """Return the committed offsets of a group; partitions without one are omitted.
 
-        ``require_stable`` waits for open transactions that commit offsets too (KIP-447).
+        Args:
+            partitions: the partitions; None means all.
+            require_stable: wait for open transactions that commit offsets (KIP-447).
         """
         deadline = self._cluster.deadline(f"reading offsets of group {group_id}", timeout_ms)
         old = new = None
@@ -159,10 +176,10 @@ class Groups:
 
         def check(response: Any) -> None:
             group = answer(response)
-            _raise(group.error_code, f"group {group_id}")
+            raise_code(group.error_code, f"group {group_id}")
             for topic in group.topics:
                 for p in topic.partitions:
-                    _raise(p.error_code, f"group {group_id}, {topic.name}-{p.partition_index}")
+                    raise_code(p.error_code, f"group {group_id}, {topic.name}-{p.partition_index}")
 
         low = 7 if require_stable else 2 if partitions is None else 1
         response = self._call(group_id, request, deadline, check, low=low, high=_NAMED)
@@ -184,8 +201,15 @@ class Groups:
         *,
         timeout_ms: float | None = None,
     ) -> None:
-        """Commit offsets for a group: without a member only while it has none. Raises UnknownMemberId,
-        UnknownTopicOrPartition, …"""
+        """Commit offsets of a group.
+
+        Args:
+            group: the member that commits, or the id of a group that has no members.
+
+        Raises:
+            UnknownMemberId: the group has members, and ``group`` is not one of them.
+            UnknownTopicOrPartition: a partition does not exist.
+        """
         member = GroupMember(group) if isinstance(group, str) else group
         deadline = self._cluster.deadline(
             f"committing offsets of group {member.group_id}", timeout_ms
@@ -233,7 +257,11 @@ class Groups:
         *,
         timeout_ms: float | None = None,
     ) -> None:
-        """Forget what a group has committed. Raises GroupSubscribedToTopic, …"""
+        """Delete committed offsets of a group.
+
+        Raises:
+            GroupSubscribedToTopic: members of the group read the topic.
+        """
         deadline = self._cluster.deadline(f"deleting offsets of group {group_id}", timeout_ms)
         request = OffsetDeleteRequest(
             group_id=group_id,
@@ -250,18 +278,23 @@ class Groups:
         )
 
         def check(response: Any) -> None:
-            _raise(response.error_code, f"group {group_id}")
+            raise_code(response.error_code, f"group {group_id}")
             _check_partitions(group_id)(response)
 
         self._call(group_id, request, deadline, check)
 
     def delete(self, group_id: str, *, timeout_ms: float | None = None) -> None:
-        """Delete a group without members. Raises NonEmptyGroup, GroupIdNotFound, …"""
+        """Delete a group without members.
+
+        Raises:
+            NonEmptyGroup: the group has members.
+            GroupIdNotFound: the group does not exist.
+        """
         deadline = self._cluster.deadline(f"deleting group {group_id}", timeout_ms)
 
         def check(response: Any) -> None:
             for result in response.results:
-                _raise(result.error_code, f"group {result.group_id}", result.error_message)
+                raise_code(result.error_code, f"group {result.group_id}", result.error_message)
 
         self._call(group_id, DeleteGroupsRequest(groups_names=[group_id]), deadline, check)
 
@@ -280,19 +313,14 @@ class Groups:
         )
 
 
-def _raise(code: int, detail: str, message: str | None = None) -> None:
-    if code != ErrorCode.NONE:
-        raise kafka_error(code, describe(detail, message))
-
-
 def _check_top(detail: str) -> Any:
-    return lambda response: _raise(response.error_code, detail)
+    return lambda response: raise_code(response.error_code, detail)
 
 
 def _check_partitions(group_id: str) -> Any:
     def check(response: Any) -> None:
         for topic in response.topics:
             for p in topic.partitions:
-                _raise(p.error_code, f"group {group_id}, {topic.name}-{p.partition_index}")
+                raise_code(p.error_code, f"group {group_id}, {topic.name}-{p.partition_index}")
 
     return check

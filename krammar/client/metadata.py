@@ -1,4 +1,4 @@
-"""What the client knows of a cluster: its brokers, and who leads which partition."""
+"""The client's metadata: the brokers of a cluster, and the leaders of partitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TopicPartition(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A broker, at its address for the listener that the client came through."""
+    """A broker, with its address on the listener that the client uses."""
 
     node_id: int
     host: str
@@ -35,7 +35,7 @@ class Node(NamedTuple):
 
 @dataclass(slots=True)
 class Partition:
-    """``leader`` is -1 where there is none, ``leader_epoch`` -1 where it is not known."""
+    """A partition's replicas. ``leader`` is -1 if there is none, ``leader_epoch`` is -1 if it is unknown."""
 
     index: int
     leader: int
@@ -47,8 +47,11 @@ class Partition:
 
 @dataclass(slots=True)
 class Topic:
-    """A topic with its partitions by index. ``topic_id`` is the null uuid where the broker is too old
-    to have ids; ``error`` why a broker could not tell of it."""
+    """A topic with its partitions by index.
+
+    ``topic_id``  the null UUID if the broker is too old to have ids
+    ``error``     the error that the broker returned for this topic, if any
+    """
 
     name: str
     topic_id: UUID = NO_ID
@@ -58,7 +61,7 @@ class Topic:
 
 
 class Metadata:
-    """Brokers and topics, as Metadata responses have brought them."""
+    """Brokers and topics from Metadata responses."""
 
     def __init__(self) -> None:
         self.cluster_id: str | None = None
@@ -68,7 +71,7 @@ class Metadata:
         self.read_at: dict[str, float] = {}  # by time.monotonic
 
     def update(self, response: Any, now: float) -> list[Topic]:
-        """Take a response in; returns its topics, those with an error too."""
+        """Store a response; return its topics, including those with an error."""
         if response.brokers:
             self.nodes = {
                 b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in response.brokers
@@ -76,16 +79,16 @@ class Metadata:
         self.cluster_id = response.cluster_id or self.cluster_id
         self.controller_id = response.controller_id
         topics = []
-        for told in response.topics:
-            topic = Topic(told.name or "", told.topic_id, told.is_internal)
+        for reported in response.topics:
+            topic = Topic(reported.name or "", reported.topic_id, reported.is_internal)
             topics.append(topic)
-            if told.error_code:
-                topic.error = kafka_error(told.error_code, topic.name or str(told.topic_id))
-                if told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if reported.error_code:
+                topic.error = kafka_error(reported.error_code, topic.name or str(reported.topic_id))
+                if reported.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                     self.forget(topic.name)
                 continue
             known = self.topics.get(topic.name)
-            for p in told.partitions:
+            for p in reported.partitions:
                 new = Partition(
                     p.partition_index,
                     p.leader_id,
@@ -96,7 +99,7 @@ class Metadata:
                 )
                 if known is not None and known.topic_id == topic.topic_id:
                     old = known.partitions.get(new.index)
-                    # Another broker may lag behind what we have heard already.
+                    # This broker's metadata may be older than what is already known.
                     if old is not None and old.leader_epoch > new.leader_epoch >= 0:
                         new = old
                 topic.partitions[new.index] = new
@@ -105,19 +108,19 @@ class Metadata:
         return topics
 
     def forget(self, name: str) -> None:
-        """Ask anew before the topic is used again."""
+        """Discard a topic."""
         self.topics.pop(name, None)
         self.read_at.pop(name, None)
 
     def outdate(self, names: Iterable[str]) -> None:
-        """Ask anew, but keep what is known of leader epochs."""
+        """Mark topics as outdated: they are requested again, but their leader epochs remain known."""
         for name in names:
             self.read_at.pop(name, None)
 
     def learn_leader(
         self, topic: str, partition: int, leader: int, epoch: int, endpoints: Iterable[Any]
     ) -> bool:
-        """Take in whom a broker names as the leader in its stead (KIP-951); whether that was news."""
+        """Store the new leader that a broker names in an error (KIP-951); return whether it was unknown."""
         for e in endpoints:
             self.nodes[e.node_id] = Node(e.node_id, e.host, e.port, e.rack)
         known = self.topics.get(topic)

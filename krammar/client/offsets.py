@@ -1,4 +1,4 @@
-"""Offsets by time, the ends of partitions, and where a leader's epoch ended."""
+"""Finds offsets by time, the ends of partitions, and the end of a leader epoch."""
 
 from __future__ import annotations
 
@@ -22,22 +22,28 @@ from krammar.client.metadata import TopicPartition
 
 
 class At(IntEnum):
-    """Places to ask for instead of a time."""
+    """Special offsets, which requests accept in place of a timestamp."""
 
-    LATEST = -1  # the end: behind the last record, or the last stable offset with read_committed
+    LATEST = (
+        -1
+    )  # the next offset after the last record; with read_committed, the last stable offset
     EARLIEST = -2
     MAX_TIMESTAMP = -3  # the record with the latest timestamp (KIP-734)
-    EARLIEST_LOCAL = -4  # the first that is not only in tiered storage (KIP-405)
-    LATEST_TIERED = -5  # the last that is in tiered storage (KIP-1005)
+    EARLIEST_LOCAL = -4  # the first record in local storage (KIP-405)
+    LATEST_TIERED = -5  # the last record in tiered storage (KIP-1005)
 
 
-# The first versions that have them.
+# The first version of ListOffsets that has each.
 _SINCE = {At.MAX_TIMESTAMP: 7, At.EARLIEST_LOCAL: 8, At.LATEST_TIERED: 9}
 
 
 class OffsetAt(NamedTuple):
-    """``offset`` is -1 where no record is as late; ``timestamp`` that of the record in milliseconds, -1
-    for the ends; ``leader_epoch`` -1 where it is not known."""
+    """An offset that was found.
+
+    ``offset``        -1 if no record is at or after the requested time
+    ``timestamp``     the record's, in milliseconds since 1970; -1 for the ends
+    ``leader_epoch``  -1 if unknown
+    """
 
     offset: int
     timestamp: int
@@ -45,15 +51,14 @@ class OffsetAt(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where the last epoch that is not newer than the one that was asked for ends; both -1 where that
-    is not known."""
+    """The end of the latest epoch that is not newer than the requested one; both are -1 if unknown."""
 
     leader_epoch: int
     end_offset: int
 
 
 def group_topics(at: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Partitions by topic."""
+    """Return partitions by topic."""
     topics: dict[str, list[TopicPartition]] = {}
     for one in at:
         topics.setdefault(one.topic, []).append(one)
@@ -67,8 +72,12 @@ def list_offsets(
     *,
     read_committed: bool = False,
 ) -> dict[TopicPartition, OffsetAt]:
-    """For each partition the offset at ``At.…``, or of the first record whose timestamp, in
-    milliseconds since 1970, is that or later. Raises KafkaError, UnsupportedError, DeadlineError, …
+    """Return an offset for each partition; ``Client.list_offsets`` describes ``wanted``.
+
+    Raises:
+        KafkaError: a broker refuses a partition.
+        UnsupportedError: a broker does not know a special offset.
+        DeadlineError: the time is over.
     """
     isolation = IsolationLevel.READ_COMMITTED if read_committed else IsolationLevel.READ_UNCOMMITTED
 
@@ -106,8 +115,13 @@ def list_offsets(
 def epoch_ends(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline: Deadline
 ) -> dict[TopicPartition, EpochEnd]:
-    """For each partition where an epoch of its leaders ended, by which truncation is noticed (KIP-320).
-    Raises KafkaError, UnsupportedError, DeadlineError, …"""
+    """Return for each partition where a leader epoch ended, to detect truncation (KIP-320).
+
+    Raises:
+        KafkaError: a broker refuses a partition.
+        UnsupportedError: a broker does not have the request.
+        DeadlineError: the time is over.
+    """
 
     def request(group: dict[TopicPartition, int]) -> OffsetForLeaderEpochRequest:
         return OffsetForLeaderEpochRequest(

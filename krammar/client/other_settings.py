@@ -1,13 +1,15 @@
-"""Settings of Kafka's and librdkafka's clients that go by another name here, or do not apply."""
+"""Settings of Kafka's and librdkafka's clients that have another name here, or do not apply."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# Other names of settings that there are: librdkafka's, and Kafka's for PEM.
+# Other names of supported settings: librdkafka's, and Kafka's names for PEM.
 ALIASES: Final[dict[str, str]] = {
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",
+    "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
     "compression.codec": "compression.type",
     "queue.buffering.max.ms": "linger.ms",
     "message.max.bytes": "max.request.size",
@@ -29,12 +31,16 @@ ALIASES: Final[dict[str, str]] = {
     "ssl.keystore.key": "ssl.key.pem",
 }
 
-_NO_GROUP = "there is no membership in groups; positions are the caller's"
+_NO_GROUP = "the client cannot join groups; the caller manages positions"
 _BYTES = "keys and values are bytes"
-_LOGIN = "PLAIN and SCRAM are the logins that there are"
+_LOGIN = "only PLAIN, SCRAM and OAUTHBEARER logins are supported"
+_PROVIDER = "set krammar.oauthbearer.token.provider to a function that returns tokens"
+_FROM_SETTINGS = "the other settings determine the source of tokens"
+_REFRESH = "a token is replaced after 80 % of its lifetime"
+_NO_CLAIMS = "only brokers read the claims of a token"
 _PEM = "keys and certificates are PEM files"
 
-# Whoever sets these relies on something that is not there.
+# A program that sets these relies on a feature that is missing, so they are errors.
 NOT_SUPPORTED: Final[dict[str, str]] = {
     **dict.fromkeys(
         (
@@ -52,12 +58,12 @@ NOT_SUPPORTED: Final[dict[str, str]] = {
     **dict.fromkeys(
         ("key.serializer", "value.serializer", "key.deserializer", "value.deserializer"), _BYTES
     ),
-    "partitioner.class": "keys are placed as Java's default does (murmur2)",
-    "partitioner": "keys are placed as Java's default does (murmur2)",
-    "partitioner.ignore.keys": "keys are placed as Java's default does (murmur2)",
-    "interceptor.classes": "there are no interceptors",
+    "partitioner.class": "keys choose partitions as in Java's default (murmur2)",
+    "partitioner": "keys choose partitions as in Java's default (murmur2)",
+    "partitioner.ignore.keys": "keys choose partitions as in Java's default (murmur2)",
+    "interceptor.classes": "the client has no interceptors",
     "ssl.truststore.password": f"{_PEM}, which have no password",
-    "ssl.keystore.password": f"{_PEM}; ssl.key.password is for an encrypted key",
+    "ssl.keystore.password": f"{_PEM}; set ssl.key.password for an encrypted key",
     "ssl.engine.factory.class": _PEM,
     "ssl.provider": _PEM,
     "ssl.providers": _PEM,
@@ -69,30 +75,27 @@ NOT_SUPPORTED: Final[dict[str, str]] = {
     **dict.fromkeys(
         (
             "sasl.client.callback.handler.class",
-            "sasl.login.callback.handler.class",
             "sasl.login.class",
             "sasl.kerberos.service.name",
             "sasl.kerberos.kinit.cmd",
             "sasl.kerberos.keytab",
             "sasl.kerberos.principal",
-            "sasl.oauthbearer.token.endpoint.url",
-            "sasl.oauthbearer.config",
-            "sasl.oauthbearer.method",
-            "sasl.oauthbearer.client.id",
-            "sasl.oauthbearer.client.secret",
-            "sasl.oauthbearer.scope",
             "security.providers",
         ),
         _LOGIN,
     ),
+    "sasl.oauthbearer.config": _PROVIDER,
+    "sasl.oauthbearer.grant.type": _PROVIDER,
+    "sasl.oauthbearer.assertion.file": _PROVIDER,
+    "sasl.oauthbearer.assertion.private.key.file": _PROVIDER,
     "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not released",
     "allow.consumer.downgrade": _NO_GROUP,
 }
 
-_METRICS = "there are no metrics"
-_OWN = "connections and threads are managed otherwise"
+_METRICS = "the client has no metrics"
+_OWN = "the client manages connections and threads differently"
 
-# They tune what does not exist here, or what needs no tuning.
+# These tune features that do not exist here, or need no tuning, so they are ignored with a warning.
 WITHOUT_EFFECT: Final[dict[str, str]] = {
     **dict.fromkeys(
         (
@@ -156,17 +159,36 @@ WITHOUT_EFFECT: Final[dict[str, str]] = {
             "sasl.kerberos.min.time.before.relogin",
             "sasl.kerberos.ticket.renew.jitter",
             "sasl.kerberos.ticket.renew.window.factor",
-            "sasl.login.connect.timeout.ms",
-            "sasl.login.read.timeout.ms",
+        ),
+        _LOGIN,
+    ),
+    **dict.fromkeys(
+        (
             "sasl.login.refresh.buffer.seconds",
             "sasl.login.refresh.min.period.seconds",
             "sasl.login.refresh.window.factor",
             "sasl.login.refresh.window.jitter",
-            "sasl.login.retry.backoff.ms",
-            "sasl.login.retry.backoff.max.ms",
         ),
-        _LOGIN,
+        _REFRESH,
     ),
+    **dict.fromkeys(
+        (
+            "sasl.oauthbearer.clock.skew.seconds",
+            "sasl.oauthbearer.expected.audience",
+            "sasl.oauthbearer.expected.issuer",
+            "sasl.oauthbearer.jwks.endpoint.url",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+            "sasl.oauthbearer.jwt.validator.class",
+            "sasl.oauthbearer.scope.claim.name",
+            "sasl.oauthbearer.sub.claim.name",
+        ),
+        _NO_CLAIMS,
+    ),
+    "sasl.login.connect.timeout.ms": "sasl.login.read.timeout.ms limits connecting too",
+    "sasl.oauthbearer.method": _FROM_SETTINGS,
+    "enable.sasl.oauthbearer.unsecure.jwt": _FROM_SETTINGS,
     **dict.fromkeys(
         (
             "ssl.protocol",
@@ -176,6 +198,6 @@ WITHOUT_EFFECT: Final[dict[str, str]] = {
             "ssl.sigalgs.list",
             "ssl.secure.random.implementation",
         ),
-        "Python's defaults for TLS hold: version 1.2 and up",
+        "Python's defaults for TLS apply: version 1.2 and newer",
     ),
 }

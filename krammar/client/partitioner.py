@@ -1,4 +1,4 @@
-"""Where a record goes: by its key as Java's producer does it, or to any partition."""
+"""Chooses the partition of a record: by its key like Java's producer, or randomly without a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SEED = 0x9747B28C
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit MurmurHash2 of ``data`` with the seed that Kafka uses, without a sign."""
+    """Return the unsigned 32-bit MurmurHash2 of ``data`` with Kafka's seed."""
     size = len(data)
     h = _SEED ^ size
     whole = size & ~3
@@ -29,21 +29,23 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """The partition of a key on a topic with that many."""
+    """Return the partition of a key; ``partitions`` is the number that the topic has."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 class Partitioner:
-    """Chooses partitions. Records without a key go to one for ``batch_size`` bytes and then to another,
-    by chance, so that batches get full (KIP-480, KIP-794); to those that have a leader, if any has.
+    """Chooses partitions.
+
+    Records without a key go to one random partition for ``batch_size`` bytes and then to another one, so that
+    batches get full (KIP-480, KIP-794). Partitions with a leader are preferred.
     """
 
     def __init__(self, batch_size: int) -> None:
         self._batch_size = max(batch_size, 1)
-        self._current: dict[str, tuple[int, int]] = {}  # partition, bytes that it still gets
+        self._current: dict[str, tuple[int, int]] = {}  # by topic: partition, remaining bytes
 
     def choose(self, topic: Topic, key: bytes | None, size: int) -> int:
-        """The partition of a record of about ``size`` bytes."""
+        """Return the partition of a record of about ``size`` bytes."""
         if key is not None:
             return partition_of_key(key, len(topic.partitions))
         partition, left = self._without_key(topic)
@@ -51,8 +53,15 @@ class Partitioner:
         return partition
 
     def choose_run(self, topic: Topic, sizes: Sequence[int], begin: int) -> tuple[int, int]:
-        """For records without a key of these sizes: the partition of that at ``begin``, and the index
-        behind the last that goes there too."""
+        """Choose a partition for the next records without a key.
+
+        Args:
+            sizes: the sizes of all records, in bytes.
+            begin: the index of the first record.
+
+        Returns:
+            The partition, and the index of the first record that needs another one.
+        """
         partition, left = self._without_key(topic)
         end = begin
         while end < len(sizes) and left > 0:
@@ -62,7 +71,7 @@ class Partitioner:
         return partition, end
 
     def _without_key(self, topic: Topic) -> tuple[int, int]:
-        """The partition that is filled, and how many bytes it still gets."""
+        """Return the current partition for records without a key, and its remaining bytes."""
         partition, left = self._current.get(topic.name, (-1, 0))
         if left <= 0 or partition not in topic.partitions:
             led = [i for i, p in topic.partitions.items() if p.leader >= 0]

@@ -1,4 +1,4 @@
-"""Writing: records in batches, in order, without duplicates, in transactions.
+"""Writes records: in batches, in order, without duplicates, and in transactions.
 
 ```python
 with client.producer(compression_type="lz4") as producer:
@@ -6,9 +6,8 @@ with client.producer(compression_type="lz4") as producer:
     print(producer.send("orders", b"value").result().offset)
 ```
 
-There is no thread behind it: the work is done inside of ``send``, ``poll``, ``flush`` and
-``Delivery.result``. A batch goes out when it is full, and otherwise with the first of these calls after
-``linger.ms``.
+The producer has no thread: ``send``, ``poll``, ``flush`` and ``Delivery.result`` do the work. A batch is sent when it is
+full, otherwise by the first of these calls after ``linger.ms``.
 """
 
 from __future__ import annotations
@@ -61,10 +60,9 @@ from krammar.client.transactions import (
     State,
     Transactions,
 )
-from krammar.wire.compression import Compression
+from krammar.wire.batches import Record, encode_batch
+from krammar.wire.batches.compression import Compression
 from krammar.wire.errors import EncodeError
-from krammar.wire.record_format import Record
-from krammar.wire.records import encode_batch
 
 log = logging.getLogger("krammar.client")
 
@@ -72,19 +70,19 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 _BY_ID = 13
 _MOST_EPOCH = 32767
-# The second says that the log has had the batch for some time.
+# The second code means that the log already had the batch.
 _WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
 
 class Producer:
-    """Writes records, by the settings that Kafka's producers have.
+    """Writes records; the settings are those of Kafka's producers.
 
-    With ``enable.idempotence`` (the default) what is sent again after a lost answer is written once, and
-    records of a partition stay in order. With ``transactional.id`` records become visible to readers of
-    ``read_committed`` by transactions: ``init_transactions`` once, then ``with producer.transaction():``, or
+    With ``enable.idempotence`` (the default), records that are sent again after a lost response are written once, and
+    the records of a partition stay in order. With ``transactional.id``, readers with ``read_committed`` see records when
+    their transaction is committed: call ``init_transactions`` once, then use ``with producer.transaction():``, or
     ``begin`` and ``commit`` or ``abort``.
 
-    It has connections of its own, and is not for several threads at once.
+    A producer has its own connections. It is not thread-safe.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -106,7 +104,7 @@ class Producer:
             settings.max_in_flight_requests_per_connection if settings.enable_idempotence else 1
         )
         self._linger = settings.linger_ms / 1000
-        self._due = float("inf")  # when the oldest open batch has lingered enough
+        self._due = float("inf")  # when ``linger.ms`` ends for the oldest open batch
         self._buffered = 0
         self._unreported: ClientError | None = None
         self._closed = False
@@ -124,24 +122,31 @@ class Producer:
         headers: Headers = (),
         on_delivery: Callback | None = None,
     ) -> Delivery:
-        """Queue a record; ``on_delivery`` is called with its Delivery when it is done.
+        """Queue a record.
 
-        Without ``partition`` the key decides, as Java's producer has it. ``timestamp`` is in milliseconds
-        since 1970, now unless given. Waits for ``max.block.ms`` at most, for what is to be known of the
-        topic and where ``buffer.memory`` is full.
+        Waits for the topic's metadata, and while ``buffer.memory`` is full, for at most ``max.block.ms``.
 
-        Raises DeadlineError, UnknownTopicOrPartition, MessageTooLarge, StateError; TypeError for what is
-        not bytes.
+        Args:
+            partition: by default, the key chooses the partition as in Java's producer.
+            timestamp: in milliseconds since 1970; the default is the current time.
+            on_delivery: called with the record's Delivery when it is done.
+
+        Raises:
+            DeadlineError: ``max.block.ms`` is over.
+            UnknownTopicOrPartition: the topic or partition does not exist.
+            MessageTooLarge: the record is larger than ``max.request.size``.
+            StateError: the producer is closed, or no transaction is open.
+            TypeError: key, value or a header is not bytes.
         """
         self._check_open()
         size = RECORD_OVERHEAD
         if value is not None:
             if not isinstance(value, bytes):
-                raise TypeError(f"the value is no bytes, but {type(value).__name__}")
+                raise TypeError(f"the value must be bytes, not {type(value).__name__}")
             size += len(value)
         if key is not None:
             if not isinstance(key, bytes):
-                raise TypeError(f"the key is no bytes, but {type(key).__name__}")
+                raise TypeError(f"the key must be bytes, not {type(key).__name__}")
             size += len(key)
         if headers:
             size += _size_of(headers)
@@ -159,7 +164,7 @@ class Producer:
         queue = self._queue(at)
         batch = queue.waiting[-1] if queue.waiting else None
         full = False
-        if batch is None or not batch.has_room(size, self.settings.batch_size, told=True):
+        if batch is None or not batch.has_room(size, self.settings.batch_size, with_delivery=True):
             full = batch is not None
             batch = self._new_batch(queue, now)
         record = Record(-1, timestamp, key, value, list(headers) if headers else None)
@@ -181,14 +186,13 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> None:
-        """Queue many records of a topic, in order; arguments as ``send`` has them, a column each.
+        """Queue many records of a topic, in order. The arguments are columns of those of ``send``.
 
-        Nobody is told of a single record: an error of one is raised by the next call of this or of
-        ``flush``. That, and work that is done for many at once, makes it faster: with batches of
-        256 KiB for one partition 0.2 µs a record of 100 bytes where ``send`` takes 1.6, sending them and
-        what is under way left aside.
+        Records have no deliveries: the next call of this method or of ``flush`` raises the error of a record. This is
+        faster than ``send``: with batches of 256 KiB for one partition, queueing takes 0.2 µs per record of
+        100 bytes instead of 1.6 µs.
 
-        Raises as ``send`` does; where a record is too large, none of them is queued.
+        Raises the same errors as ``send``. If one record is too large, none is queued.
         """
         self._check_open()
         self._report()
@@ -227,9 +231,9 @@ class Producer:
                     without_key.append(index)
                 else:
                     groups.setdefault(partition_of_key(key, count), []).append(index)
-            for place, indexes in groups.items():
+            for chosen, indexes in groups.items():
                 self._queue_all(
-                    TopicPartition(topic, place),
+                    TopicPartition(topic, chosen),
                     [records[index] for index in indexes],
                     [sizes[index] for index in indexes],
                 )
@@ -237,19 +241,25 @@ class Producer:
             sizes = [sizes[index] for index in without_key]
         begin = 0
         while begin < len(records):
-            place, end = self._partitioner.choose_run(known, sizes, begin)
-            self._queue_all(TopicPartition(topic, place), records[begin:end], sizes[begin:end])
+            chosen, end = self._partitioner.choose_run(known, sizes, begin)
+            self._queue_all(TopicPartition(topic, chosen), records[begin:end], sizes[begin:end])
             begin = end
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has, as far as is known; asked of the brokers for the first time,
-        when the topic may be made. Waits for ``max.block.ms`` at most. Raises as ``send`` does."""
+        """Return how many partitions a topic has, as far as the client knows.
+
+        The first call asks the brokers, which may create the topic. It waits for at most ``max.block.ms``.
+        Raises the same errors as ``send``.
+        """
         self._check_open()
         return len(self._known(topic, None).partitions)
 
     def poll(self, timeout_ms: float = 0) -> None:
-        """Send what is due and take answers in; waits for ``timeout_ms`` at most until some records are
-        done."""
+        """Send batches that are due and process responses.
+
+        Args:
+            timeout_ms: wait for at most this time until some records are done.
+        """
         until = time.monotonic() + timeout_ms / 1000
         self._work()
         while not self._idle and (left := until - time.monotonic()) > 0:
@@ -260,16 +270,20 @@ class Producer:
                 return
 
     def flush(self, timeout_ms: float | None = None) -> None:
-        """Send all that was queued, and wait until it is done: ``delivery.timeout.ms`` unless given.
+        """Send all queued records, and wait until they are done.
 
-        Raises DeadlineError, and the first error of a record without ``on_delivery`` since the last
-        flush.
+        Args:
+            timeout_ms: the default is ``delivery.timeout.ms``.
+
+        Raises:
+            DeadlineError: the time is over.
+            ClientError: the first error of a record without ``on_delivery`` since the last flush.
         """
         self._drain(lambda: False, self._limit("flushing", timeout_ms))
         self._report()
 
     def wait_for(self, delivery: Delivery, timeout_ms: float | None = None) -> Delivery:
-        """Send until a record is done, as ``Delivery.result`` says."""
+        """Send until a record is done; see ``Delivery.result``."""
         self._drain(lambda: delivery.done, self._limit("sending", timeout_ms))
         error = delivery.error
         if error is not None:
@@ -279,7 +293,10 @@ class Producer:
         return delivery
 
     def close(self, timeout_ms: float | None = None) -> None:
-        """Flush, abort a transaction that is open, and close all connections. Raises as ``flush``."""
+        """Flush, or abort an open transaction, and close all connections.
+
+        Raises the same errors as ``flush`` and ``abort``.
+        """
         if self._closed:
             return
         try:
@@ -311,17 +328,24 @@ class Producer:
         try:
             self.close()
         except ClientError as another:
-            log.warning("closing a producer after an error: %s", another)
+            log.warning("closing a producer after an error has failed: %s", another)
 
     # Transactions.
 
     def init_transactions(self, timeout_ms: float | None = None) -> None:
-        """Get id and epoch for the transactional id. Another producer of it is fenced from now on, and its
-        open transaction aborted. Once, before the first transaction."""
+        """Get id and epoch for the transactional id; call this once, before the first transaction.
+
+        Another producer with the same transactional id is fenced, and its open transaction is aborted.
+        """
         self._transactional().init(self.cluster.deadline("initialising transactions", timeout_ms))
 
     def begin(self) -> None:
-        """Begin a transaction. Raises StateError, and the fatal error that there was."""
+        """Begin a transaction.
+
+        Raises:
+            StateError: the producer is not ready for a transaction.
+            KafkaError: an earlier fatal error, such as ProducerFenced.
+        """
         self._transactional().begin()
 
     def send_offsets(
@@ -330,7 +354,12 @@ class Producer:
         group: GroupMember | str,
         timeout_ms: float | None = None,
     ) -> None:
-        """Commit offsets of a group with the transaction: those that it goes on from."""
+        """Commit offsets of a group with the transaction.
+
+        Args:
+            offsets: for each partition, the next offset that the group will read.
+            group: the group's id, or the member that commits.
+        """
         self._transactional().send_offsets(
             {
                 TopicPartition(*at): Committed(value) if isinstance(value, int) else value
@@ -341,10 +370,12 @@ class Producer:
         )
 
     def commit(self, timeout_ms: float | None = None) -> None:
-        """Send what is left and commit the transaction.
+        """Send the remaining records and commit the transaction.
 
-        Raises the first error of its records, after which it can only be aborted. After DeadlineError it
-        can be called again; whether the transaction is committed is not known until then.
+        Raises:
+            DeadlineError: the time is over. It is unknown whether the transaction is committed; call
+                ``commit`` again.
+            ClientError: the first error of a record. The transaction can only be aborted then.
         """
         transactions = self._transactional()
         transactions.require(State.OPEN, State.COMMITTING)
@@ -356,8 +387,10 @@ class Producer:
         transactions.end(True, deadline)
 
     def abort(self, timeout_ms: float | None = None) -> None:
-        """Abort the transaction: nothing of it will be seen by readers of ``read_committed``. After
-        DeadlineError it can be called again."""
+        """Abort the transaction, so that readers with ``read_committed`` do not see its records.
+
+        It can be called again after DeadlineError.
+        """
         transactions = self._transactional()
         transactions.require(State.OPEN, State.ABORTABLE, State.ABORTING)
         deadline = self.cluster.deadline("aborting", timeout_ms)
@@ -366,7 +399,7 @@ class Producer:
         for queue in self._queues.values():
             for batch in list(queue.waiting):
                 self._drop(queue, batch, aborted)
-        # What is under way has to be answered first: it must not be written behind the marker.
+        # Wait for requests in flight: their records must not be written after the marker.
         while self._requests and not deadline.over:
             self._wait(deadline.left)
             self._take_answers()
@@ -380,7 +413,7 @@ class Producer:
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """A transaction around a block: committed at its end, aborted where it raises."""
+        """Return a context with a transaction: commit at its end, abort if it raises."""
         self.begin()
         try:
             yield self
@@ -391,7 +424,7 @@ class Producer:
                 try:
                     self.abort()
                 except ClientError as error:
-                    log.warning("aborting a transaction: %s", error)
+                    log.warning("aborting a transaction has failed: %s", error)
             raise
 
     def _transactional(self) -> Transactions:
@@ -411,11 +444,12 @@ class Producer:
 
     def _too_large(self, topic: str, size: int) -> KafkaError:
         return kafka_error(
-            ErrorCode.MESSAGE_TOO_LARGE, f"{topic}: {size} bytes are over max.request.size"
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{topic}: a record of {size} bytes exceeds max.request.size={self.settings.max_request_size}",
         )
 
     def _known(self, name: str, partition: int | None) -> Topic:
-        """What is known of a topic, with the partition if one is asked for."""
+        """Return the metadata of a topic, which contains ``partition`` unless it is None."""
         known = self._topics.get(name)
         if known is None or (partition is not None and partition not in known.partitions):
             known = self._find(name, partition)
@@ -440,16 +474,16 @@ class Producer:
         ends = list(accumulate(sizes))
         begin = done = 0
         while begin < len(records):
-            # Making room may send the batch that is open, so it comes first.
+            # This comes first, because making room may send the open batch.
             need = max(sizes[begin], min(most, ends[-1] - done))
             if self._buffered + need > self.settings.buffer_memory and self._buffered:
                 self._make_room(need)
             now = time.monotonic()
             batch = queue.waiting[-1] if queue.waiting else None
-            full = batch is not None and not batch.has_room(sizes[begin], most, told=False)
+            full = batch is not None and not batch.has_room(sizes[begin], most, with_delivery=False)
             if batch is None or full:
                 batch = self._new_batch(queue, now)
-            # One record at least, for it may be larger than a batch.
+            # At least one record: it may be larger than ``batch.size``.
             end = max(bisect_right(ends, done + most - batch.size, begin), begin + 1)
             size = ends[end - 1] - done
             batch.records += records[begin:end]
@@ -463,7 +497,7 @@ class Producer:
 
     @property
     def _idle(self) -> bool:
-        """Whether every record is done."""
+        """Whether all records are done."""
         return all(queue.empty for queue in self._queues.values())
 
     def _limit(self, doing: str, timeout_ms: float | None) -> Deadline:
@@ -476,7 +510,7 @@ class Producer:
             raise error
 
     def _drain(self, enough: Callable[[], bool], deadline: Deadline) -> None:
-        """Work until nothing is left, or it is enough."""
+        """Send until all records are done, or ``enough`` returns true."""
         while True:
             self._work(force=True, within=deadline)
             if enough() or self._idle:
@@ -485,7 +519,7 @@ class Producer:
             self._wait(deadline.left)
 
     def _wait(self, seconds: float) -> None:
-        """Wait for an answer, but not longer than until something else is to be done."""
+        """Wait for a response, but not longer than until another batch is due."""
         now = time.monotonic()
         times = [now + seconds, self._due]
         for queue in self._queues.values():
@@ -512,7 +546,7 @@ class Producer:
         topic = self.cluster.topic(name, deadline, auto_create=True)
         self._topics = self.cluster.metadata.topics
         if partition is not None and partition not in topic.partitions:
-            # It may have grown.
+            # Partitions may have been added.
             self.cluster.metadata.outdate([name])
             topic = self.cluster.topic(name, deadline, auto_create=True)
             if partition not in topic.partitions:
@@ -522,8 +556,13 @@ class Producer:
     # Work.
 
     def _work(self, *, force: bool = False, within: Deadline | None = None) -> None:
-        """Everything that can be done without waiting for records to be answered; ``force`` lets nothing
-        linger. Metadata, connections and ids are waited for, ``within`` a deadline where there is one.
+        """Do everything that is possible without waiting for responses to records.
+
+        Waits for metadata, connections and producer ids.
+
+        Args:
+            force: send all batches, without ``linger.ms``.
+            within: a deadline for waiting.
         """
         for connection in self.cluster.connections:
             connection.pump()
@@ -531,7 +570,7 @@ class Producer:
         self._take_answers()
         transactions = self._transactions
         if transactions is not None and transactions.error is not None:
-            # Nothing of it will be seen, so nothing more is sent.
+            # The transaction cannot be committed, so don't send more of it.
             for queue in self._queues.values():
                 for batch in [*queue.waiting, *queue.returned]:
                     self._drop(queue, batch, transactions.error)
@@ -574,7 +613,7 @@ class Producer:
         while ready:
             if not self._send_round(ready, limit_ms):
                 return
-            # As long as there are full batches, and room in flight.
+            # Continue with partitions that have more full batches, and fewer requests in flight than allowed.
             ready = {
                 at: queue
                 for at, queue in ready.items()
@@ -585,7 +624,7 @@ class Producer:
             }
 
     def _send_round(self, ready: dict[TopicPartition, Queue], limit_ms: int) -> bool:
-        """One request to each leader, with one batch of each of its partitions. Whether any was sent."""
+        """Send one request to each leader, with one batch per partition; return whether any was sent."""
         deadline = self.cluster.deadline("producing", limit_ms)
         try:
             self.cluster.update_topics({at.topic for at in ready}, deadline, auto_create=True)
@@ -646,7 +685,7 @@ class Producer:
         try:
             if transactions is not None:
                 transactions.add_partitions([batch.at for batch in batches], deadline)
-            # Its answer may come after the call that sends it has given up waiting.
+            # The response may arrive after the caller's deadline.
             pending = self.cluster.send(
                 connection,
                 self._request(batches),
@@ -668,8 +707,10 @@ class Producer:
         return True
 
     def _next(self, queue: Queue) -> Batch | None:
-        """The batch to send next. While the epoch is to be raised only what may have been written is sent
-        again, until that is known."""
+        """Return the batch to send next.
+
+        Before the epoch is raised, only batches that may have been written are sent again.
+        """
         if not queue.bump:
             return queue.waiting[0]
         return next((batch for batch in queue.waiting if batch.uncertain), None)
@@ -716,7 +757,7 @@ class Producer:
     # Identity.
 
     def _identify(self, ready: dict[TopicPartition, Queue], deadline: Deadline) -> bool:
-        """See to it that each queue has an identity to write as. False where that has to wait."""
+        """Give each queue the identity with which it writes; return False if that must wait."""
         if self._transactions is not None:
             if self._transactions.state is not State.OPEN:
                 return False
@@ -738,7 +779,7 @@ class Producer:
         return True
 
     def _next_epoch(self, deadline: Deadline) -> Identity:
-        """Without a transactional id the producer raises its epoch by itself (KIP-360)."""
+        """Raise the epoch; without a transactional id, the producer does so by itself (KIP-360)."""
         mine = self._identity
         if mine.epoch >= _MOST_EPOCH:
             return self._new_identity(deadline)
@@ -789,9 +830,9 @@ class Producer:
                 if code in _WRITTEN:
                     self._written(batch, answer.base_offset, answer.log_append_time_ms)
                     continue
-                told = answer.current_leader
+                current = answer.current_leader
                 self.cluster.metadata.learn_leader(
-                    *batch.at, told.leader_id, told.leader_epoch, response.node_endpoints
+                    *batch.at, current.leader_id, current.leader_epoch, response.node_endpoints
                 )
                 why = answer.error_message or ""
                 for record in answer.record_errors:
@@ -813,14 +854,14 @@ class Producer:
         self._done(batch, None)
 
     def _refused(self, batch: Batch, error: ClientError) -> None:
-        """A batch that was sent, but not written as far as we know."""
+        """Handle a batch that was sent, but not written as far as is known."""
         queue = self._queues[batch.at]
         code = error.code if isinstance(error, KafkaError) else None
         first = queue.in_flight[0] is batch and not queue.returned
         queue.in_flight.remove(batch)
         idempotent = self.settings.enable_idempotence
         if code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            batch.uncertain = False  # the log would have known it as a duplicate
+            batch.uncertain = False  # the log does not have it: otherwise it would be a duplicate
             if not first or queue.bump:
                 self._again(queue, batch, error, pause=False)
                 return
@@ -829,7 +870,7 @@ class Producer:
             return
         elif self._transactions is None and idempotent:
             if code == ErrorCode.UNKNOWN_PRODUCER_ID:
-                # All that this producer has written there is deleted already.
+                # All records of this producer in the partition are already deleted.
                 batch.uncertain = False
                 queue.bump = True
                 self._again(queue, batch, error, pause=False)
@@ -854,7 +895,7 @@ class Producer:
             queue.retry_at = time.monotonic() + queue.backoff.next()
 
     def _failed(self, queue: Queue, error: ClientError) -> None:
-        """What is waiting could not be sent."""
+        """Handle an error that prevents sending: retry later, or drop all waiting batches."""
         if error.retriable and queue.waiting:
             queue.waiting[0].error = error
             self.cluster.metadata.outdate([queue.at.topic])
@@ -864,7 +905,7 @@ class Producer:
             self._drop(queue, batch, error)
 
     def _drop(self, queue: Queue, batch: Batch, error: ClientError) -> None:
-        """Give a batch up."""
+        """End a batch with an error."""
         for batches in (queue.waiting, queue.in_flight, queue.returned):
             if batch in batches:
                 batches.remove(batch)
@@ -898,7 +939,7 @@ def _sizes(
     keys: Sequence[bytes | None] | None,
     headers: Sequence[Headers | None] | None,
 ) -> list[int]:
-    """The sizes of records, at most."""
+    """Return upper bounds for the sizes of records, in bytes."""
     sizes = [RECORD_OVERHEAD if v is None else RECORD_OVERHEAD + len(v) for v in values]
     if keys is not None:
         sizes = [n if k is None else n + len(k) for n, k in zip(sizes, keys, strict=True)]
@@ -911,7 +952,7 @@ def _size_of(headers: Headers) -> int:
     size = 0
     for name, value in headers:
         if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
-            raise TypeError("a header is a pair of text and bytes or None")
+            raise TypeError("a header must be a pair of str, and bytes or None")
         size += 4 * len(name) + len(value or b"") + 10
     return size
 

@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512, the client's side (RFC 5802, RFC 7677), without channel binding."""
+"""The client side of SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), without channel binding."""
 
 from __future__ import annotations
 
@@ -17,46 +17,63 @@ from krammar.auth.scram import (
     xor,
 )
 
-# A server could keep a client busy with a number of iterations that takes minutes.
-_MOST_ITERATIONS = 10_000_000
+# Without a limit, a server could request iterations that take minutes. Kafka's brokers use at most 16384; this many take
+# a quarter of a second.
+MAX_ITERATIONS = 100_000
 
 _FIRST = re.compile(rf"r=(?P<nonce>{NONCE}),s=(?P<salt>[^,]+),i=(?P<count>\d{{1,9}})(?:,.*)?")
 
 
 class ScramClient:
-    """One login: ``first()`` goes out; ``answer`` makes the final message of what came back, and
-    ``verify`` checks what came back on that.
+    """One login: send ``first()``, then ``answer()`` to the server's first message, then ``verify`` its final one.
 
-    The password is used as UTF-8 without SASLprep, as Kafka's clients and brokers use it.
+    As in Kafka's clients and brokers, the password is encoded as UTF-8 without SASLprep. ``max_iterations`` limits
+    the work that a server can request.
     """
 
     def __init__(
-        self, mechanism: str, user: str, password: str, *, nonce: str | None = None
+        self,
+        mechanism: str,
+        user: str,
+        password: str,
+        *,
+        max_iterations: int = MAX_ITERATIONS,
+        nonce: str | None = None,
     ) -> None:
         self._mechanism = BY_NAME[mechanism]
         self._password = password
+        self._max_iterations = max_iterations
         self._nonce = secrets.token_urlsafe(24) if nonce is None else nonce
         name = user.replace("=", "=3D").replace(",", "=2C")
         self._bare = f"n={name},r={self._nonce}"
         self._signature: bytes | None = None
 
     def first(self) -> bytes:
-        """The client's first message."""
+        """Return the client's first message."""
         return f"n,,{self._bare}".encode()
 
     def answer(self, message: bytes) -> bytes:
-        """The client's final message. Raises ScramError for a server's first message that is wrong."""
+        """Return the client's final message, the answer to the server's first message.
+
+        Raises:
+            ScramError: the message is malformed, or its number of iterations is not allowed.
+        """
         text = to_text(message)
         match = _FIRST.fullmatch(text)
         if match is None:
             raise ScramError(f"the server's first message is malformed: {text[:200]!r}")
         nonce = match["nonce"]
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise ScramError("the server's nonce does not go on from ours")
+            raise ScramError("the server's nonce does not begin with the client's")
         count = int(match["count"])
-        if not MIN_ITERATIONS <= count <= _MOST_ITERATIONS:
+        if count < MIN_ITERATIONS:
             raise ScramError(
-                f"{count} iterations: {MIN_ITERATIONS} to {_MOST_ITERATIONS} are accepted"
+                f"the server requests {count} iterations, but fewer than {MIN_ITERATIONS} are not safe"
+            )
+        if count > self._max_iterations:
+            raise ScramError(
+                f"the server requests {count} iterations, more than the client's limit of "
+                f"{self._max_iterations} (set krammar.scram.max.iterations to allow them)"
             )
         mechanism = self._mechanism
         salted = mechanism.salted_password(self._password, from_base64(match["salt"]), count)
@@ -68,7 +85,7 @@ class ScramClient:
         return f"{unproven},p={base64.b64encode(proof).decode()}".encode()
 
     def verify(self, message: bytes) -> None:
-        """Raises ScramError unless the server's final message proves that it knows the password."""
+        """Raise ScramError unless the server's final message proves that it knows the password."""
         text = to_text(message)
         if text.startswith("e="):
             raise ScramError(f"the server refuses the login: {text[2:200]}")
@@ -76,4 +93,4 @@ class ScramClient:
         if not value.startswith("v=") or self._signature is None:
             raise ScramError(f"the server's final message is malformed: {text[:200]!r}")
         if not hmac.compare_digest(from_base64(value[2:]), self._signature):
-            raise ScramError("the server could not prove that it knows the password")
+            raise ScramError("the server cannot prove that it knows the password")

@@ -5,27 +5,35 @@ settings = Settings.of({"bootstrap.servers": "a:9092,b:9092", "isolation.level":
 settings.request_timeout_ms
 ```
 
-A setting's attribute is its name with underscores. Names and defaults are the Java clients' but for
-those that ``Settings`` says otherwise of; librdkafka's names for the same things are understood too.
+A setting's attribute is its name with underscores. Names and defaults match Kafka's Java clients, with the exceptions
+that ``Settings`` lists. librdkafka's names for the same settings are accepted too.
 """
 
 from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Self
+from urllib.parse import urlsplit
 
+from krammar.auth.oauth import MECHANISM as OAUTHBEARER
+from krammar.auth.oauth import OAuthError, check_extensions
+from krammar.auth.scram import BY_NAME as SCRAM
+from krammar.auth.scram import MIN_ITERATIONS
 from krammar.client.errors import SettingsError
 from krammar.client.jaas import parse_jaas
 from krammar.client.other_settings import ALIASES, NOT_SUPPORTED, WITHOUT_EFFECT
-from krammar.wire.compression import Compression
+from krammar.client.scram import MAX_ITERATIONS
+from krammar.wire.batches.compression import Compression
 
 log = logging.getLogger("krammar.client")
 
 _INT32 = 2**31 - 1
+_MECHANISMS = ("PLAIN", *SCRAM, OAUTHBEARER)
 
 Parser = Callable[[Any], Any]
 
@@ -83,11 +91,51 @@ def _choice(*choices: str, upper: bool = False) -> Parser:
 
 def _mechanism(value: Any) -> str:
     text = _text(value).upper()
-    if text in ("GSSAPI", "OAUTHBEARER"):
-        raise _Invalid(f"{text} is not supported; PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 are")
-    if text not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-        raise _Invalid(f"{value!r} is none of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512")
+    if text in _MECHANISMS:
+        return text
+    supported = f"use one of {', '.join(_MECHANISMS)}"
+    if text == "AWS_MSK_IAM":
+        supported = f"use {OAUTHBEARER} with krammar.oauthbearer.token.provider"
+    raise _Invalid(f"{value!r} is not supported; {supported}")
+
+
+def _function(value: Any) -> str:
+    text = _text(value)
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
+        raise _Invalid(f"{value!r} is not module:function")
     return text
+
+
+def _endpoint(value: Any) -> str:
+    text = _text(value)
+    parts = urlsplit(text)
+    if parts.scheme not in ("https", "http", "file") or not (parts.netloc or parts.path):
+        raise _Invalid(f"{value!r} is not a URL that begins with https:, http: or file:")
+    return text
+
+
+def _extensions(value: Any) -> tuple[tuple[str, str], ...]:
+    pairs = [part.strip().partition("=") for part in _text(value).split(",") if part.strip()]
+    found = {key.strip(): text.strip() for key, _, text in pairs}
+    try:
+        check_extensions(found)
+    except OAuthError as error:
+        raise _Invalid(f"{error}; needed is name=value,name=value") from None
+    return tuple(found.items())
+
+
+def _java_class(kind: str, *names: str) -> Parser:
+    """A class of Kafka's that does what krammar does without it."""
+
+    def parse(value: Any) -> str:
+        text = _text(value)
+        if text.rpartition(".")[2] not in names:
+            raise _Invalid(
+                f"{value!r} is a Java class; krammar.oauthbearer.token.provider names a {kind} in Python"
+            )
+        return text
+
+    return parse
 
 
 def _acks(value: Any) -> int:
@@ -106,7 +154,7 @@ def _servers(value: Any) -> tuple[tuple[str, int], ...]:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port`` as a pair."""
+    """Parse ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port`` to a pair."""
     host, colon, port = text.rpartition("://")[2].rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -115,17 +163,32 @@ def parse_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+# What they do in Java follows here from the other settings.
+_LOGIN_HANDLER = _java_class("function that returns tokens", "OAuthBearerLoginCallbackHandler")
+_RETRIEVER = _java_class(
+    "function that returns tokens",
+    "DefaultJwtRetriever",
+    "ClientCredentialsJwtRetriever",
+    "FileJwtRetriever",
+)
+
+
 def _of(parse: Parser, default: Any, *, secret: bool = False) -> Any:
     return field(default=default, repr=not secret, metadata={"parse": parse})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings, typed; durations are in milliseconds and sizes in bytes. They can be pickled.
+    """All settings, typed; durations are in milliseconds and sizes in bytes. Settings can be pickled.
 
-    What differs from Java's clients: ``client.id`` is ``krammar``; ``allow.auto.create.topics``
-    is false for reading (a producer lets the broker create topics); ``default.api.timeout.ms`` holds
-    for a producer's and an administrator's operations too. ``bootstrap.servers`` is required.
+    ``bootstrap.servers`` is required. Differences from Java's clients: ``client.id`` is ``krammar``,
+    ``allow.auto.create.topics`` is false for reading (a producer lets the broker create topics), and
+    ``default.api.timeout.ms`` also applies to operations of producers and administrators.
+
+    Three settings are krammar's own. ``krammar.retry.bootstrap=true`` retries, until the operation's timeout, if all
+    of ``bootstrap.servers`` refuse the client's first connection; by default that is an error immediately.
+    ``krammar.scram.max.iterations`` limits the iterations that a server may request in a SCRAM login.
+    ``krammar.oauthbearer.token.provider`` names a function that returns tokens, ``module:function``.
     """
 
     # Connections.
@@ -139,6 +202,7 @@ class Settings:
     retries: int = _of(_integer(), _INT32)
     retry_backoff_ms: int = _of(_integer(), 100)
     retry_backoff_max_ms: int = _of(_integer(), 1000)
+    krammar_retry_bootstrap: bool = _of(_boolean, False)
     metadata_max_age_ms: int = _of(_integer(), 300_000)
     receive_buffer_bytes: int = _of(_integer(-1), -1)
     send_buffer_bytes: int = _of(_integer(-1), -1)
@@ -150,6 +214,20 @@ class Settings:
     sasl_mechanism: str | None = _of(_mechanism, None)
     sasl_username: str | None = _of(_secret, None)
     sasl_password: str | None = _of(_secret, None, secret=True)
+    krammar_scram_max_iterations: int = _of(_integer(MIN_ITERATIONS), MAX_ITERATIONS)
+    krammar_oauthbearer_token_provider: str | None = _of(_function, None)
+    sasl_oauthbearer_token_endpoint_url: str | None = _of(_endpoint, None)
+    sasl_oauthbearer_client_credentials_client_id: str | None = _of(_secret, None)
+    sasl_oauthbearer_client_credentials_client_secret: str | None = _of(_secret, None, secret=True)
+    sasl_oauthbearer_scope: str | None = _of(_text, None)
+    sasl_oauthbearer_extensions: tuple[tuple[str, str], ...] = _of(_extensions, ())
+    sasl_oauthbearer_header_urlencode: bool = _of(_boolean, False)
+    sasl_oauthbearer_jwt_retriever_class: str | None = _of(_RETRIEVER, None)
+    sasl_login_callback_handler_class: str | None = _of(_LOGIN_HANDLER, None)
+    sasl_login_read_timeout_ms: int = _of(_integer(1), 10_000)
+    sasl_login_retry_backoff_ms: int = _of(_integer(), 100)
+    sasl_login_retry_backoff_max_ms: int = _of(_integer(), 10_000)
+    https_ca_location: str | None = _of(_text, None)
     ssl_ca_location: str | None = _of(_text, None)
     ssl_ca_pem: str | None = _of(_secret, None, secret=True)
     ssl_certificate_location: str | None = _of(_text, None)
@@ -191,16 +269,19 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
-        """Settings by Kafka's names; keywords have underscores for dots. None stands for the default.
+        """Build settings from Kafka's names, or from keywords with underscores instead of dots.
 
-        Raises SettingsError for an unknown name, with the nearest that there is, for a name or value
-        that is not supported, and for values that contradict each other. A setting that Kafka's
-        clients have and that is of no effect here is accepted, with a warning to ``krammar.client``.
+        None means the default. A setting of Kafka's clients that has no effect here is accepted, with a warning
+        to the logger ``krammar.client``.
+
+        Raises:
+            SettingsError: a name is unknown, a name or value is not supported, or values contradict each
+                other.
         """
         return cls(**_consistent(_parse(values, more)))
 
     def with_(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
-        """These settings with some changed, as ``of`` takes them. Raises SettingsError."""
+        """Return these settings with changes; arguments and errors are those of ``of``."""
         parsed = {f.name: getattr(self, f.name) for f in fields(self)}
         parsed = {n: v for n, v in parsed.items() if v != self.__dataclass_fields__[n].default}
         changed = _parse(values, more)
@@ -210,10 +291,12 @@ class Settings:
 
     @property
     def tls(self) -> bool:
+        """Whether connections are encrypted."""
         return self.security_protocol.endswith("SSL")
 
     @property
     def sasl(self) -> bool:
+        """Whether connections log in with SASL."""
         return self.security_protocol.startswith("SASL")
 
     @property
@@ -223,17 +306,17 @@ class Settings:
 
 @cache
 def _parsers() -> dict[str, Parser]:
-    """How each setting's value is read, by Kafka's name."""
+    """Return the parser of each setting, by Kafka's name."""
     return {f.name.replace("_", "."): f.metadata["parse"] for f in fields(Settings)}
 
 
 def setting_names() -> list[str]:
-    """The names of the settings that have an effect, sorted."""
+    """Return the names of the settings that have an effect, sorted."""
     return sorted({*_parsers(), "sasl.jaas.config"})
 
 
 def _canonical(name: str) -> str | None:
-    """The name that a setting goes by here; None for one without effect."""
+    """Return the setting's name in this client, or None if it has no effect."""
     name = name.replace("_", ".")
     name = ALIASES.get(name, name)
     if name in _parsers() or name == "sasl.jaas.config":
@@ -245,20 +328,18 @@ def _canonical(name: str) -> str | None:
         return None
     known = [*setting_names(), *ALIASES, *NOT_SUPPORTED, *WITHOUT_EFFECT]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    raise SettingsError(
-        name, "there is no such setting" + (f"; did you mean {near[0]}?" if near else "")
-    )
+    raise SettingsError(name, "unknown setting" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 def _parse(values: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given, by attribute. Raises SettingsError."""
+    """Parse settings to attributes. Raises SettingsError."""
     given: dict[str, Any] = {}
     for name, value in [*(values or {}).items(), *more.items()]:
         canonical = _canonical(str(name))
         if value is None or canonical is None:
             continue
         if canonical in given and given[canonical] != value:
-            raise SettingsError(name, f"says something else than {canonical} or its like")
+            raise SettingsError(name, f"contradicts another spelling of {canonical}; give only one")
         given[canonical] = value
     if "sasl.jaas.config" in given:
         _take_jaas(given)
@@ -272,15 +353,15 @@ def _parse(values: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[st
 
 
 def _take_jaas(given: dict[str, Any]) -> None:
-    """Put user and password of ``sasl.jaas.config`` in their own settings' place."""
+    """Add the settings that ``sasl.jaas.config`` contains. Settings of their own take precedence."""
     try:
         login = parse_jaas(str(given.pop("sasl.jaas.config")))
     except ValueError as error:
         raise SettingsError("sasl.jaas.config", str(error)) from None
-    given.setdefault("sasl.username", login.username)
-    given.setdefault("sasl.password", login.password)
-    if login.mechanism == "PLAIN":
-        given.setdefault("sasl.mechanism", "PLAIN")
+    for name, value in login.settings.items():
+        given.setdefault(name, value)
+    if login.mechanism != "SCRAM":
+        given.setdefault("sasl.mechanism", login.mechanism)
     mechanism = str(given.get("sasl.mechanism", login.mechanism)).upper()
     if not mechanism.startswith(login.mechanism):
         raise SettingsError(
@@ -288,21 +369,49 @@ def _take_jaas(given: dict[str, Any]) -> None:
         )
 
 
+def _check_oauth(parsed: dict[str, Any]) -> None:
+    """Raise SettingsError unless the source of tokens is complete."""
+    url = parsed.get("sasl_oauthbearer_token_endpoint_url")
+    if "krammar_oauthbearer_token_provider" in parsed:
+        if url is not None:
+            raise SettingsError(
+                "krammar.oauthbearer.token.provider",
+                "cannot be combined with sasl.oauthbearer.token.endpoint.url",
+            )
+        return
+    if url is None:
+        raise SettingsError(
+            "sasl.oauthbearer.token.endpoint.url",
+            f"or krammar.oauthbearer.token.provider is required with {OAUTHBEARER}",
+        )
+    if url.startswith("file:"):
+        return
+    for part in ("id", "secret"):
+        if f"sasl_oauthbearer_client_credentials_client_{part}" not in parsed:
+            raise SettingsError(
+                f"sasl.oauthbearer.client.credentials.client.{part}",
+                "is required with sasl.oauthbearer.token.endpoint.url",
+            )
+
+
 def _consistent(parsed: dict[str, Any]) -> dict[str, Any]:
-    """Settle what depends on several settings. Raises SettingsError where they contradict."""
+    """Compute values that depend on several settings. Raises SettingsError if settings contradict."""
     if not parsed.get("bootstrap_servers"):
         raise SettingsError("bootstrap.servers", "is required")
     protocol = parsed.get("security_protocol", "PLAINTEXT")
     if protocol.startswith("SASL"):
         if "sasl_mechanism" not in parsed:
             raise SettingsError("sasl.mechanism", f"is required with {protocol}")
-        for name in ("sasl_username", "sasl_password"):
-            if name not in parsed:
-                raise SettingsError(name.replace("_", "."), f"is required with {protocol}")
+        if parsed["sasl_mechanism"] == OAUTHBEARER:
+            _check_oauth(parsed)
+        else:
+            for name in ("sasl_username", "sasl_password"):
+                if name not in parsed:
+                    raise SettingsError(name.replace("_", "."), f"is required with {protocol}")
     for kind in ("truststore", "keystore"):
         if parsed.get(f"ssl_{kind}_type", "PEM").upper() != "PEM":
             raise SettingsError(
-                f"ssl.{kind}.type", "only PEM is supported; keytool and openssl convert"
+                f"ssl.{kind}.type", "only PEM is supported; convert with keytool or openssl"
             )
     low, high = parsed.get("retry_backoff_ms"), parsed.get("retry_backoff_max_ms")
     if low is not None and high is None and low > 1000:
@@ -313,7 +422,7 @@ def _consistent(parsed: dict[str, Any]) -> dict[str, Any]:
     idempotent = parsed.get("enable_idempotence")
     in_flight = parsed.get("max_in_flight_requests_per_connection", 5)
     if transactional and idempotent is False:
-        raise SettingsError("enable.idempotence", "has to be true with a transactional.id")
+        raise SettingsError("enable.idempotence", "must be true with a transactional.id")
     for name, fits in (
         ("acks", acks == -1),
         ("max.in.flight.requests.per.connection", in_flight <= 5),
@@ -323,6 +432,6 @@ def _consistent(parsed: dict[str, Any]) -> dict[str, Any]:
             continue
         if transactional or idempotent:
             need = {"acks": "all", "retries": "more than 0"}.get(name, "5 or less")
-            raise SettingsError(name, f"has to be {need} for an idempotent producer")
+            raise SettingsError(name, f"must be {need} for an idempotent producer")
         parsed["enable_idempotence"] = False
     return parsed

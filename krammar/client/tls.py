@@ -1,4 +1,4 @@
-"""TLS contexts by Kafka's setting names. Keys and certificates are PEM, in files or as text."""
+"""Builds TLS contexts from settings. Keys and certificates are PEM, in files or as text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,18 @@ from krammar.client.settings import Settings
 
 
 def client_context(settings: Settings) -> ssl.SSLContext:
-    """The context for connections to the cluster. Without ``ssl.ca.location`` the system's authorities
-    are trusted. Raises SettingsError for files that cannot be read or do not fit together."""
+    """Return the context for connections to the cluster.
+
+    Without ``ssl.ca.location`` and ``ssl.ca.pem``, the system's certificate authorities are trusted.
+
+    Raises:
+        SettingsError: a file cannot be read, or key and certificate do not match.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Python 3.13 sets this flag by default. Java's clients and librdkafka accept certificates without the
+    # extensions that it requires.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
     if not settings.enable_ssl_certificate_verification:
         context.check_hostname = False
@@ -49,7 +57,7 @@ def _load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
         if settings.ssl_key_location or settings.ssl_key_pem:
             raise SettingsError("ssl.certificate.location", "is required with a key")
         return
-    # An empty password rather than none: none has OpenSSL ask for it on the terminal.
+    # With None, OpenSSL would ask for the password on the terminal.
     password = settings.ssl_key_password or ""
     try:
         with (
@@ -67,7 +75,7 @@ def _load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
 
 @contextmanager
 def _as_file(location: str | None, text: str | None) -> Iterator[str | None]:
-    """A file with the text where there is one: OpenSSL's interface in Python takes files only."""
+    """Yield the path of a file; text is written to a temporary one, because Python's ssl accepts only files."""
     if text is None:
         yield location
         return

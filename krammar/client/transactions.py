@@ -28,12 +28,12 @@ from krammar.client.errors import ClientError, KafkaError, StateError, kafka_err
 from krammar.client.metadata import TopicPartition
 from krammar.client.offsets import group_topics
 
-# From these versions on the broker adds what is written to to the transaction.
+# From these versions on, the broker itself adds partitions and groups to the transaction (KIP-890).
 PRODUCE_ADDS = 12
 _OFFSETS_ADD = 5
 _END_BUMPS = 5
 
-# After these nothing more can be done with this transactional id by this producer.
+# After these errors, the producer cannot be used any more.
 FATAL = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -49,7 +49,7 @@ FATAL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """The member of a group in whose name offsets are committed; the defaults are nobody's."""
+    """The group member that commits offsets; the defaults commit without a member."""
 
     group_id: str
     generation: int = -1
@@ -59,7 +59,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An offset to go on from, as it is committed for a group."""
+    """A group's committed offset: the next one that it will read. ``leader_epoch`` is -1 if unknown."""
 
     offset: int
     leader_epoch: int = -1
@@ -67,17 +67,19 @@ class Committed:
 
 
 class State(Enum):
+    """The state of a transactional producer; values are for messages."""
+
     NEW = "not initialised"
     READY = "ready"
     OPEN = "in a transaction"
     ABORTABLE = "in a transaction that can only be aborted"
     COMMITTING = "committing"
     ABORTING = "aborting"
-    FATAL = "of no more use"
+    FATAL = "unusable after a fatal error"
 
 
 class Transactions:
-    """The state of a transactional producer, and what it says to the coordinators."""
+    """The state of a transactional producer, and its requests to the coordinators."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, timeout_ms: int) -> None:
         self._cluster = cluster
@@ -87,16 +89,16 @@ class Transactions:
         self.error: ClientError | None = None
         self.identity = Identity(-1, -1)
         self.version = 1
-        # Something of this transaction is, or may be, at the coordinator.
+        # Whether the coordinator may know this transaction, so that it must be ended there.
         self.touched = False
         self._added: set[TopicPartition] = set()
-        # A sequence number was given to what has not been written.
+        # Whether records that were not written had sequence numbers.
         self.gap = False
 
     # State.
 
     def require(self, *states: State) -> None:
-        """Raises StateError unless in one of the states, and what has gone wrong before."""
+        """Raise the earlier error, or StateError, unless the producer is in one of the states."""
         if self.state in states:
             return
         if self.error is not None:
@@ -104,7 +106,7 @@ class Transactions:
         raise StateError(f"the producer of {self.transactional_id!r} is {self.state.value}")
 
     def fail(self, error: ClientError) -> None:
-        """Take note of an error that ends the transaction."""
+        """Store an error that ends the transaction, or the use of the producer."""
         code = error.code if isinstance(error, KafkaError) else None
         if code in FATAL:
             self.state, self.error = State.FATAL, error
@@ -112,13 +114,13 @@ class Transactions:
             self.state, self.error = State.ABORTABLE, error
 
     def fail_produce(self, error: ClientError) -> None:
-        """Of a batch: the coordinator decides whether we are fenced, unless the leader knows."""
+        """Store the error of a batch. Unless it says that the producer is fenced, the transaction can be aborted."""
         if isinstance(error, KafkaError) and error.code == ErrorCode.PRODUCER_FENCED:
             self.fail(error)
         elif self.state is State.OPEN:
             self.state, self.error = State.ABORTABLE, error
 
-    # What it says to the coordinators.
+    # Requests to the coordinators.
 
     def _call(
         self, request: Any, deadline: Deadline, check: Any, *, low: int = 0, high: int = 32767
@@ -142,7 +144,7 @@ class Transactions:
             raise kafka_error(response.error_code, f"transactional id {self.transactional_id}")
 
     def init(self, deadline: Deadline) -> None:
-        """Get id and epoch; whoever had them is fenced, and what they left open is aborted."""
+        """Get id and epoch. An earlier producer is fenced, and its open transaction is aborted."""
         self.require(State.NEW)
         self._identify(deadline)
         level = self._cluster.features(deadline).get("transaction.version", 0)
@@ -158,12 +160,13 @@ class Transactions:
             producer_id=mine.producer_id,
             producer_epoch=mine.epoch,
         )
-        # Version 6 and up is for two-phase commit (KIP-939).
+        # Versions from 6 are for two-phase commit (KIP-939).
         low = 3 if mine.producer_id >= 0 else 0
         response = self._call(request, deadline, self._check, low=low, high=5)
         self.identity = Identity(response.producer_id, response.producer_epoch)
 
     def begin(self) -> None:
+        """Begin a transaction. Nothing is sent to the coordinator yet."""
         self.require(State.READY)
         self.state = State.OPEN
         self.error = None
@@ -171,7 +174,7 @@ class Transactions:
         self._added.clear()
 
     def add_partitions(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> None:
-        """See to it that the coordinator knows of them before anything is written to them."""
+        """Add partitions to the transaction before records are written to them."""
         new = [at for at in partitions if at not in self._added]
         if not new:
             return
@@ -193,7 +196,7 @@ class Transactions:
     def _check_partitions(self, response: Any) -> None:
         for topic in response.results_by_topic_v3_and_below:
             for p in topic.results_by_partition:
-                # Others are refused for the sake of one; that one's error says more.
+                # If one partition is refused, the others are not attempted. Raise the error of the refused one.
                 if p.partition_error_code not in (0, ErrorCode.OPERATION_NOT_ATTEMPTED):
                     raise kafka_error(
                         p.partition_error_code,
@@ -263,7 +266,7 @@ class Transactions:
                 commit,
                 deadline,
                 check,
-                # Version 3 has members; 6 names topics by id, which those of old offsets may lack.
+                # Version 3 added members. Version 6 names topics by id, which deleted topics lack.
                 low=_OFFSETS_ADD if new else 3 if named else 0,
                 high=_OFFSETS_ADD if new else _OFFSETS_ADD - 1,
             )
@@ -272,7 +275,7 @@ class Transactions:
             raise
 
     def end(self, commit: bool, deadline: Deadline) -> None:
-        """Tell the coordinator how the transaction ends. After DeadlineError it can be called again."""
+        """Commit or abort at the coordinator. It can be called again after DeadlineError."""
         if self.touched:
             request = EndTxnRequest(
                 transactional_id=self.transactional_id,
@@ -293,7 +296,7 @@ class Transactions:
                 self.gap = False
             self.touched = False
         if self.gap:
-            # The numbers of what was not written cannot be used again in this epoch (KIP-360).
+            # The sequence numbers of unwritten records cannot be used again in this epoch (KIP-360).
             self._identify(deadline)
             self.gap = False
         self.state = State.READY

@@ -1,4 +1,10 @@
-"""The compiler. Its stages are the files of this folder, in the order that data passes them:
+"""The compiler of definition files. Data passes its parts in this order:
 
-``parser`` (text to tree to IR, by ``grammar.lark``), ``ir``, ``checks``, ``layout``, ``emitter``.
+1. ``front`` parses text into the IR (``ir``), and reports diagnostics.
+2. ``layout`` makes every decision about bytes.
+3. ``backends`` render files, and ``write`` writes them.
 """
+
+from krammar.util.extras import require
+
+require("krammar.compiler", "compiler")

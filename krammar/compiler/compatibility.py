@@ -1,10 +1,10 @@
-"""What a change of definitions breaks: for peers that speak the old ones, and for code that uses them.
+"""Finds changes of definitions that break peers, or programs that use the generated code.
 
-Two sets of definitions are compared layout by layout: in a version that both have, the same bytes must
-mean the same. What a peer or a program of before would notice is a finding:
+It compares the layouts of all versions that both sets of definitions have. In these versions, the same bytes
+must have the same meaning. Breaking changes become diagnostics:
 
-``B1xx``  on the wire: a version, a message, or the bytes of a version are not what they were
-``B2xx``  in Python: a name that code may use is gone, or a default is another one
+- ``B1xx``, on the wire: a message or a version is missing, or the bytes of a version differ.
+- ``B2xx``, in the Python API: a name is missing, or a default differs.
 """
 
 from __future__ import annotations
@@ -13,36 +13,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from krammar.compiler import ir, layout
-from krammar.compiler.findings import Findings, Position
+from krammar.util.diagnostics import Diagnostics, Position
 
 WIRE = "B1"
 
-# What is new and breaks nobody, as sentences.
+# Additions that break nobody, as sentences.
 News = list[str]
 
 
 def compare(
-    old: Sequence[ir.Protocol], new: Sequence[ir.Protocol], findings: Findings
+    old: Sequence[ir.Protocol], new: Sequence[ir.Protocol], diagnostics: Diagnostics
 ) -> list[str]:
-    """Adds what breaks to ``findings``, at the place in the new definitions, or in the old ones where
-    something is gone. Returns what is new."""
+    """Compare two sets of definitions, and add breaking changes to ``diagnostics``.
+
+    Their positions are in the new definitions, or in the old ones for definitions that are missing.
+
+    Returns:
+        The additions, which break nobody, as sentences.
+    """
     news: News = []
     latest = {protocol.package: protocol for protocol in new}
     earlier = {protocol.package for protocol in old}
     for protocol in old:
         name = protocol.package or "the protocol"
         if protocol.package in latest:
-            _Comparison(findings, news).protocol(protocol, latest[protocol.package])
+            _Comparison(diagnostics, news).protocol(protocol, latest[protocol.package])
         elif protocol.files:
             at = Position(protocol.files[0].path, 1, 1)
-            findings.add("B101", f"{name} is gone", at, "keep its definitions")
+            diagnostics.add("B101", f"{name} is missing", at, "restore its definitions")
     news += [f"{each} is new" for each in sorted(latest.keys() - earlier)]
     return news
 
 
 class _Comparison:
-    def __init__(self, findings: Findings, news: News) -> None:
-        self._findings = findings
+    def __init__(self, diagnostics: Diagnostics, news: News) -> None:
+        self._diagnostics = diagnostics
         self._news = news
 
     def protocol(self, old: ir.Protocol, new: ir.Protocol) -> None:
@@ -50,7 +55,7 @@ class _Comparison:
         for name, struct in _structs(old).items():
             now = structs.pop(name, None)
             if now is None:
-                self._add("B101", f"{name} is gone", struct.position, "keep its definition")
+                self._add("B101", f"{name} is missing", struct.position, "restore its definition")
             else:
                 self._struct(struct, now)
         self._news += [f"{name} is new" for name in structs]
@@ -60,7 +65,7 @@ class _Comparison:
             if name in enums:
                 self._enum(enum, enums[name])
             else:
-                self._add("B201", f"the enum {name} is gone", enum.position)
+                self._add("B201", f"the enum {name} is missing", enum.position)
 
     def _requests(self, old: ir.Protocol, new: ir.Protocol) -> None:
         requests = {request.struct.name: request for request in new.requests}
@@ -69,7 +74,7 @@ class _Comparison:
             if now is not None and now.key != request.key:
                 self._add(
                     "B102",
-                    f"{request.struct.name} has key {now.key}, which was {request.key}",
+                    f"{request.struct.name} has key {now.key}, it was {request.key}",
                     now.struct.position,
                 )
 
@@ -86,16 +91,16 @@ class _Comparison:
                 faults.setdefault(fault, []).append(version)
         for (code, message, position), versions in faults.items():
             where = "" if code.startswith("B2") else f" in {_ranges(versions)}"
-            hint = "a version that is out stays as it is: make a new one" if where else ""
+            hint = "released versions must not change; add a new version" if where else ""
             self._add(code, message + where, position, hint)
 
     def _versions(self, old: ir.Struct, new: ir.Struct) -> range:
-        """The versions that both have; those that are gone are findings."""
+        """Return the versions that both have. Missing versions are reported."""
         if old.min_version < new.min_version:
-            self._gone(new, range(old.min_version, new.min_version))
+            self._missing(new, range(old.min_version, new.min_version))
         last, now_last = _last(old, new), _last(new, old)
         if now_last < last:
-            self._gone(new, range(now_last + 1, last + 1))
+            self._missing(new, range(now_last + 1, last + 1))
         if last < now_last and old.max_version is not None:
             self._news.append(f"{new.name} {_ranges([*range(last + 1, now_last + 1)])} is new")
         if new.min_version < old.min_version:
@@ -103,13 +108,13 @@ class _Comparison:
             self._news.append(f"{new.name} {added} is new")
         return range(max(old.min_version, new.min_version), min(last, now_last) + 1)
 
-    def _gone(self, struct: ir.Struct, versions: range) -> None:
+    def _missing(self, struct: ir.Struct, versions: range) -> None:
         verb = "is" if len(versions) == 1 else "are"
-        self._add("B103", f"{struct.name} {_ranges([*versions])} {verb} gone", struct.position)
+        self._add("B103", f"{struct.name} {_ranges([*versions])} {verb} missing", struct.position)
 
     def _enum(self, old: ir.Enum, new: ir.Enum) -> None:
         if old.type != new.type:
-            message = f"{new.name} is {new.type.name}, which was {old.type.name}"
+            message = f"{new.name} is {new.type.name}, it was {old.type.name}"
             self._add("B106", message, new.position)
         by_value = {member.value: member for member in new.members}
         by_name = {member.name: member for member in new.members}
@@ -117,13 +122,13 @@ class _Comparison:
             now = by_value.get(member.value)
             moved = by_name.get(member.name)
             if moved is not None and moved.value != member.value:
-                message = f"{old.name}.{member.name} is {moved.value}, which was {member.value}"
+                message = f"{old.name}.{member.name} is {moved.value}, it was {member.value}"
                 self._add("B106", message, moved.position)
             elif now is None:
-                message = f"{old.name}.{member.name} ({member.value}) is gone"
+                message = f"{old.name}.{member.name} ({member.value}) is missing"
                 self._add("B201", message, member.position)
             elif now.name != member.name:
-                message = f"{old.name}.{member.name} ({member.value}) is now called {now.name}"
+                message = f"{old.name}.{member.name} ({member.value}) is renamed to {now.name}"
                 self._add("B202", message, now.position)
         known = {member.name for member in old.members} | {member.value for member in old.members}
         self._news += [
@@ -133,14 +138,14 @@ class _Comparison:
         ]
 
     def _add(self, code: str, message: str, position: Position, hint: str = "") -> None:
-        self._findings.add(code, message, position, hint)
+        self._diagnostics.add(code, message, position, hint)
 
 
 Fault = tuple[str, str, Position]
 
 
-def _differences(old: layout.Layout, new: layout.Layout, path: str) -> Iterator[Fault]:
-    """What differs between the layouts of one version. ``path`` is shown before fields' names."""
+def _differences(old: layout.StructLayout, new: layout.StructLayout, path: str) -> Iterator[Fault]:
+    """Yield the differences between two layouts of a version. ``path`` precedes the names of fields."""
     at = new.struct.position
     if old.flexible != new.flexible:
         yield "B104", f"{path} is {'' if new.flexible else 'no longer '}flexible", at
@@ -152,7 +157,7 @@ def _differences(old: layout.Layout, new: layout.Layout, path: str) -> Iterator[
             yield "B104", f"{path}.{now.field.name} is new", now.field.position
             return
         if now is None or _moved_in(now, was, after, before):
-            yield "B104", f"{path}.{was.field.name} is gone", was.field.position
+            yield "B104", f"{path}.{was.field.name} is missing", was.field.position
             return
         if (
             was.field.name in after
@@ -168,26 +173,26 @@ def _differences(old: layout.Layout, new: layout.Layout, path: str) -> Iterator[
 def _moved_in(
     was: layout.Step, now: layout.Step, before: Sequence[str], after: Sequence[str]
 ) -> bool:
-    """Whether ``now`` stands where ``was`` did, which comes later."""
+    """Whether ``now`` was inserted before ``was``."""
     return now.field.name not in before and was.field.name in after
 
 
 def _tags(
     old: Mapping[int, layout.Step], new: Mapping[int, layout.Step], path: str
 ) -> Iterator[Fault]:
-    # A tag that is new is left alone by those who do not know it; one that is gone is an unknown tag.
+    # Peers ignore tags that they do not know, so added and removed tags break nobody.
     for tag in old.keys() & new.keys():
         yield from _field(old[tag], new[tag], path, tagged=True)
     names = {step.field.name: tag for tag, step in new.items()}
     for tag, step in old.items():
         name = step.field.name
         if names.get(name, tag) != tag:
-            yield "B104", f"{path}.{name} has tag {names[name]}, which was {tag}", new[
+            yield "B104", f"{path}.{name} has tag {names[name]}, it was {tag}", new[
                 names[name]
             ].field.position
 
 
-def _by_tag(one: layout.Layout) -> dict[int, layout.Step]:
+def _by_tag(one: layout.StructLayout) -> dict[int, layout.Step]:
     return {step.field.tag or 0: step for step in (one.tags.known if one.tags else ())}
 
 
@@ -195,47 +200,47 @@ def _field(was: layout.Step, now: layout.Step, path: str, *, tagged: bool) -> It
     name, at = f"{path}.{now.field.name}", now.field.position
     if was.field.python_name != now.field.python_name:
         old_name, new_name = was.field.python_name, now.field.python_name
-        yield "B202", f"{path}.{was.field.name}: {old_name} is now called {new_name}", at
+        yield "B202", f"{path}.{was.field.name}: {old_name} is renamed to {new_name}", at
     if was.field.default != now.field.default:
-        message = f"{name} is {now.field.default!r} by default, which was {was.field.default!r}"
-        # A tagged field that has its default is left out.
+        message = f"the default of {name} is {now.field.default!r}, it was {was.field.default!r}"
+        # Tagged fields with their default value are not on the wire.
         yield ("B105", message, at) if tagged else ("B203", message, at)
     yield from _wires(was.wire, now.wire, name, at)
 
 
-def _wires(was: layout.Wire, now: layout.Wire, name: str, at: Position) -> Iterator[Fault]:
-    if isinstance(was, layout.Array) and isinstance(now, layout.Array):
+def _wires(was: layout.WireType, now: layout.WireType, name: str, at: Position) -> Iterator[Fault]:
+    if isinstance(was, layout.WireArray) and isinstance(now, layout.WireArray):
         if (was.prefix, was.nullable) == (now.prefix, now.nullable):
             yield from _wires(was.element, now.element, f"{name}[]", at)
             return
-    elif isinstance(was, layout.Nested) and isinstance(now, layout.Nested):
+    elif isinstance(was, layout.WireStruct) and isinstance(now, layout.WireStruct):
         if was.nullable == now.nullable:
             if was.layout.struct.name != now.layout.struct.name:
                 before, after = was.layout.struct.name, now.layout.struct.name
-                yield "B202", f"{name}: the class {before} is now called {after}", at
+                yield "B202", f"{name}: the class {before} is renamed to {after}", at
             yield from _differences(was.layout, now.layout, name)
             return
     elif _shown(was) == _shown(now):
         return
-    yield "B104", f"{name} is {_shown(now)}, which was {_shown(was)}", at
+    yield "B104", f"{name} is {_shown(now)}, it was {_shown(was)}", at
 
 
-def _shown(wire: layout.Wire) -> str:
-    """What a field puts on the wire, without names."""
+def _shown(wire: layout.WireType) -> str:
+    """Describe the bytes of a field."""
     match wire:
-        case layout.Fixed(type_):
+        case layout.WireFixed(type_):
             return type_.name
-        case layout.VarInteger(name):
+        case layout.WireVarint(name):
             return name
-        case layout.Text(kind, prefix, nullable):
+        case layout.WireText(kind, prefix, nullable):
             return f"{_nullable(nullable)}{kind} with {prefix.label} length"
-        case layout.Array(element, prefix, nullable):
+        case layout.WireArray(element, prefix, nullable):
             return f"{_nullable(nullable)}array of {_shown(element)} with {prefix.label} count"
-        case layout.Nested(_, nullable):
+        case layout.WireStruct(_, nullable):
             return f"{_nullable(nullable)}struct"
-        case layout.Versioned(struct):
+        case layout.WireVersioned(struct):
             return f"{struct.name} with its own version"
-        case layout.Sized(length_field, minus):
+        case layout.WireSized(length_field, minus):
             return f"{length_field} - {minus} bytes"
 
 
@@ -244,7 +249,7 @@ def _nullable(nullable: bool) -> str:
 
 
 def _structs(protocol: ir.Protocol) -> dict[str, ir.Struct]:
-    """The structs that have versions and bytes of their own."""
+    """The structs that can be encoded alone, by name."""
     return {
         struct.name: struct for file in protocol.files for struct in file.structs if struct.encoding
     }
@@ -255,15 +260,15 @@ def _enums(protocol: ir.Protocol) -> dict[str, ir.Enum]:
 
 
 def _last(struct: ir.Struct, other: ir.Struct) -> int:
-    """The last version to look at: where it is open, the last at which either of them changes."""
+    """The last version to compare. If the struct has no last version: the last one that changes either struct."""
     if struct.max_version is not None:
         return struct.max_version
-    ends = [layout.codec_table(each).max_version for each in (struct, other)]
+    ends = [layout.layout_table(each).max_version for each in (struct, other)]
     return max(ends)
 
 
 def _ranges(versions: list[int]) -> str:
-    """``v1, v3-v5`` of ascending versions."""
+    """Format ascending versions as ``v1, v3-v5``."""
     parts: list[list[int]] = []
     for version in versions:
         if parts and version == parts[-1][-1] + 1:

@@ -1,6 +1,6 @@
-"""The formatter: mends what is only style (findings W9xx) and changes no meaning.
+"""The formatter. It corrects style (diagnostics W9xx) and never changes the meaning of a file.
 
-It works on lines, not on the tree, so that comments which belong to nothing stay where they are.
+It works on lines, not on the syntax tree, so that comments outside of definitions keep their places.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class _Line:
 
 
 def format_source(text: str) -> str:
-    """The text of one definition file in its canonical layout.
+    """Return the text of a definition file in its canonical format.
 
-    UTF-8 without byte order mark, ``\\n`` ends, no trailing spaces, one blank line between
-    definitions and none inside of them, documentation aligned with what it documents, one newline at
-    the end. A comment block that a blank line parts from what follows stays apart.
+    It has no byte order mark, lines that end with ``\\n``, no trailing spaces, one blank line between
+    definitions and none inside, comments aligned with the lines that they document, and one newline at the
+    end. A blank line after a comment block is preserved.
     """
     lines = [_line(line) for line in text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")]
     _align_comments(lines)
@@ -58,7 +58,7 @@ def _line(text: str) -> _Line:
 
 
 def _align_comments(lines: list[_Line]) -> None:
-    """Give each comment line that directly precedes content, or other such comments, its indent."""
+    """Give comment lines the indent of the content that directly follows the comment block."""
     below: _Line | None = None
     for line in reversed(lines):
         if line.kind is _Kind.COMMENT and below is not None:
@@ -67,9 +67,9 @@ def _align_comments(lines: list[_Line]) -> None:
 
 
 def _wants_blank(lines: list[_Line], index: int, before: _Line, line: _Line, blank: bool) -> bool:
-    """Whether a blank line belongs between ``before`` and ``line``; ``blank``: there was one."""
+    """Whether the result has a blank line before ``line``. ``blank`` is whether the source has one."""
     following = next((other for other in lines[index:] if other.kind is _Kind.CONTENT), None)
-    # What follows is still part of a definition if the next content is indented, or closes an enum.
+    # The line is inside a definition if the next content is indented, or closes an enum.
     inside = following is not None and (following.indent > 0 or following.text == ")")
     if before.kind is _Kind.COMMENT:
         return blank

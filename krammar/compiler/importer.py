@@ -1,15 +1,18 @@
-"""Apache Kafka's JSON message schemas become definitions.
+"""Converts Apache Kafka's JSON message schemas to definitions.
 
-The stages, in the order of this file: read (JSON with ``//`` comments into ``Schema``), merge (the
-schemas of one message from several Kafka releases into one), name (a class name for every struct,
-hints where two collide), write (definition text).
+The stages, in the order of this file:
 
-Version ranges are made concrete on reading: a field's ``0+`` in a schema of versions 4 to 18 is
-4 to 18, and within a nested struct at most the versions of the field that holds it. Merging is then a
-union of ranges. The schema of the higher versions wins; an older one adds the versions below it.
+1. Read JSON with ``//`` comments into ``Schema``.
+2. Merge the schemas of each message from several Kafka releases.
+3. Name every struct, with hints where names collide.
+4. Write definition files.
 
-What the schemas leave unsaid is in the tables below: where a request is sent, which schemas are
-preceded by a version on the wire, and which integers are codes (``KAFKA_ENUMS``).
+Reading makes version ranges concrete: ``0+`` in a schema with versions 4 to 18 becomes 4 to 18, and in a
+nested struct at most the versions of the outer field. So merging is a union of ranges. The schema with the
+higher versions wins, and an older one adds the versions below.
+
+The tables below contain facts that the schemas lack: where a request is sent, which schemas have a version
+before them on the wire, and which integers are enums (``KAFKA_ENUMS``).
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ from typing import Any
 
 from krammar.compiler.names import singular, snake_case
 
-# Where a request has to be sent, from the protocol guide and the KIPs that brought the requests.
-# What is not here goes to any broker, or to a partition's leader.
+# Where a request must be sent, from the protocol guide and the KIPs that added the requests. Other requests
+# go to any broker, or to the leader of a partition.
 ROUTING = {
     name: routing
     for routing, names in {
@@ -54,8 +57,8 @@ ROUTING = {
     for name in names.split()
 }
 
-# Schemas of type `data` that Kafka writes behind an int16 version which their JSON leaves out. The
-# last three tolerate any version: a reader takes what it knows and skips the rest.
+# Schemas of type `data` that Kafka writes after an int16 version, which is not in their JSON. The last three
+# accept any version: a reader ignores the bytes that it does not know.
 VERSION_PREFIXED = frozenset(
     {
         "ConsumerProtocolAssignment",
@@ -68,7 +71,7 @@ VERSION_PREFIXED = frozenset(
     }
 )
 
-# The file for schemas of type `data` that belong together; any other gets a file of its own.
+# The files for related schemas of type `data`. Each other schema gets a separate file.
 DATA_FILES = {
     name: file
     for file, names in {
@@ -81,7 +84,7 @@ DATA_FILES = {
     for name in names.split()
 }
 
-# The file for the records of one of Kafka's modules (a folder on the schema's path that ends so).
+# The files for the records of Kafka's modules. The key is the end of a folder's name on the schema's path.
 MODULE_FILES = {
     "group-coordinator": "consumer_offsets",
     "transaction-coordinator": "transaction_state",
@@ -90,8 +93,8 @@ MODULE_FILES = {
     "storage": "remote_log_metadata",
 }
 
-# Integers that are codes: a pattern of `Message.Field.Field…` → the enum and its integer type.
-# The first pattern that fits wins.
+# Integers that are enums: from a pattern of `Message.Field.Field…` to the enum and its integer type. The first
+# pattern that matches wins.
 KAFKA_ENUMS = {
     "*ErrorCode": "ErrorCode int16",
     "*Acls*.ResourceType*": "AclResourceType int8",
@@ -150,9 +153,13 @@ _SCALARS = frozenset(_INTEGERS) | {"bool", "float64", "string", "bytes", "record
 _KINDS = frozenset(
     {"request", "response", "header", "data", "metadata", "coordinator-key", "coordinator-value"}
 )
-# Folders of a source tree or a jar that say nothing about what is in them.
+# Folders of a source tree or a jar that do not identify a module.
 _IDLE_FOLDERS = frozenset({"common", "message", "resources", "main", "src"})
 _WIDTH = 100
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+# The maximum nesting of fields. Definitions allow fewer levels, see ``parser``.
+_MAX_DEPTH = 64
+_TOO_DEEP = "nested too deeply"
 
 Range = tuple[int, int]
 """Versions from the first to the second, both included."""
@@ -161,9 +168,9 @@ _OPEN = 1 << 15
 
 
 class SchemaError(Exception):
-    """Schemas that cannot become definitions. ``line`` is 0 where no single line is at fault.
+    """Schemas cannot be converted. ``line`` is 0 if the problem concerns the whole file.
 
-    ``others`` are the further problems of the same run; ``str()`` shows them all, one a line.
+    ``others`` are further problems of the same run. ``str()`` lists all problems, one per line.
     """
 
     def __init__(
@@ -176,7 +183,7 @@ class SchemaError(Exception):
         self.others = tuple(others)
 
     def each(self) -> list[SchemaError]:
-        """This problem and the others, each by itself."""
+        """Return this problem and the others, each without others."""
         return [SchemaError(self.path, self.line, self.message), *self.others]
 
     def __str__(self) -> str:
@@ -186,7 +193,7 @@ class SchemaError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """Definition files by name (``metadata.krm`` → text), and what a user should know about them."""
+    """The texts of definition files by name (``metadata.krm``), and warnings for the user."""
 
     files: dict[str, str]
     warnings: tuple[str, ...]
@@ -200,28 +207,34 @@ def import_schemas(
     enums: Mapping[str, str] | None = None,
     releases: Sequence[str] = (),
 ) -> ImportResult:
-    """Turn all ``*.json`` schemas below ``folders`` into definitions.
+    """Convert all ``*.json`` schemas below ``folders`` to definitions.
 
-    Of several schemas of one message the one with the highest version wins (of equals, that of the
-    earlier folder); the others supply versions below its lowest. ``docs`` carries the schemas' prose
-    over as comments. ``enums`` maps patterns of ``Message.Field.Field…`` to an enum and its integer
-    type (``{"*.ErrorCode": "ErrorCode int16"}``). ``releases`` names the Kafka release of each folder
-    (``["4.4.0", "3.9.2"]``); with it a comment at the head of every file says what the file follows.
-    Raises ``SchemaError`` for a missing folder and for schemas that are broken or contradict each
-    other; it carries all problems that were found.
+    If a message has several schemas, the one with the highest version wins, or else the one in the first
+    folder. The others add versions below its lowest one.
+
+    Args:
+        docs: include the documentation of the schemas, as comments.
+        enums: from patterns of ``Message.Field.Field…`` to an enum and its integer type, such as
+            ``{"*.ErrorCode": "ErrorCode int16"}``.
+        releases: the Kafka release of each folder, such as ``["4.4.0", "3.9.2"]``. A comment at the begin of
+            each file names them.
+
+    Raises:
+        SchemaError: a folder does not exist, or schemas are invalid or contradict each other. It contains
+            all problems.
     """
     problems: list[SchemaError] = []
     warnings: list[str] = []
     schemas: list[Schema] = []
     if releases and len(releases) != len(folders):
-        raise ValueError("as many releases as folders are needed")
+        raise ValueError("give one release for each folder")
     for folder, release in zip(folders, releases or [""] * len(folders), strict=True):
         if not folder.is_dir():
-            problems.append(SchemaError(folder, 0, "no such folder"))
+            problems.append(SchemaError(folder, 0, "is not a folder"))
             continue
         paths = sorted(folder.rglob("*.json"))
         if not paths:
-            problems.append(SchemaError(folder, 0, "no *.json files in this folder"))
+            problems.append(SchemaError(folder, 0, "the folder contains no *.json files"))
         read = []
         for path in paths:
             try:
@@ -254,9 +267,11 @@ def import_schemas(
 
 @dataclass(slots=True)
 class Field:
-    """A field of a schema. A struct's type is ``fields`` (written in place) or ``common`` (the name
-    of one that the schema shares between fields), and ``struct`` is what the schema calls it; every
-    other type is ``type``. ``versions`` are those within the message, ``declared`` those spelled out.
+    """A field of a schema.
+
+    A struct has ``fields`` (if it is defined in place) or ``common`` (the name of a struct that several fields
+    share), and ``struct`` is its name in the schema. Any other type is ``type``. ``declared`` are the versions in
+    the schema; ``versions`` are limited to those of the message.
     """
 
     name: str
@@ -277,9 +292,11 @@ class Field:
 
 @dataclass(slots=True)
 class Schema:
-    """One message, of one release or merged. ``versions`` None is a message that has only its key
-    left. ``flexible_from`` None is a message that is never flexible. ``older`` has the versions that came
-    from schemas of older releases."""
+    """A message, of one release or merged.
+
+    ``versions`` is None if only the key of the message is still reserved. ``flexible_from`` is None if no
+    version is flexible. ``older`` are the versions from schemas of older releases.
+    """
 
     path: Path
     kind: str
@@ -295,6 +312,7 @@ class Schema:
 
     @property
     def span(self) -> Range:
+        """The versions of a message that has some."""
         assert self.versions is not None, self.name
         return self.versions
 
@@ -305,16 +323,16 @@ class Schema:
 
 
 def _parse_range(text: str) -> Range | None:
-    """``0+``, ``1-3``, ``2`` or ``none``."""
+    """Parse ``0+``, ``1-3``, ``2`` or ``none``."""
     if text == "none":
         return None
     match = re.fullmatch(r"(\d+)(\+|-(\d+))?", text.strip())
     if not match:
-        raise ValueError(f'"{text}" is no range of versions')
+        raise ValueError(f'"{text}" is not a range of versions')
     low = int(match[1])
     high = _OPEN if match[2] == "+" else int(match[3] or low)
     if high < low:
-        raise ValueError(f'"{text}" is no range of versions: {high} is below {low}')
+        raise ValueError(f'"{text}" is not a range of versions: {high} is lower than {low}')
     return low, high
 
 
@@ -326,12 +344,12 @@ def _intersect(one: Range | None, other: Range | None) -> Range | None:
 
 
 def _strip_comments(text: str) -> str:
-    """JSON without its ``//`` comments; every line keeps its number."""
+    """Remove ``//`` comments from JSON. Lines keep their numbers."""
     return re.sub(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*', lambda match: match[1] or "", text)
 
 
 class _Reader:
-    """Reads one schema; collects all that is wrong with it."""
+    """Reads a schema, and collects all of its problems."""
 
     def __init__(self, path: Path, release: str) -> None:
         self.path = path
@@ -347,17 +365,39 @@ class _Reader:
         self.lines = text.split("\n")
         lead = len(text) - len(text.lstrip())
         try:
-            # What follows the object is ignored, as Kafka's own generator does.
+            # Text after the object is ignored, as by Kafka's own generator.
             data, _ = json.JSONDecoder().raw_decode(text, lead)
         except json.JSONDecodeError as error:
-            raise SchemaError(self.path, error.lineno, f"broken JSON: {error.msg}") from None
+            raise SchemaError(self.path, error.lineno, f"invalid JSON: {error.msg}") from None
+        except RecursionError:
+            raise SchemaError(self.path, 0, _TOO_DEEP) from None
         if not isinstance(data, dict):
-            raise SchemaError(self.path, 1, "the schema is no JSON object")
+            raise SchemaError(self.path, 1, "the schema is not a JSON object")
+        self._check_nesting(data)
         schema = self._schema(data)
         if self.problems:
             first = self.problems[0]
             raise SchemaError(first.path, first.line, first.message, self.problems[1:])
         return schema
+
+    def _check_nesting(self, data: dict[str, Any]) -> None:
+        """Raise SchemaError if fields are nested too deeply for definitions."""
+        level: list[Any] = [data]
+        for _ in range(_MAX_DEPTH):
+            inside = [item.get("fields") for item in level if isinstance(item, dict)]
+            level = [item for fields in inside if isinstance(fields, list) for item in fields]
+        if level:
+            raise SchemaError(self.path, 0, _TOO_DEEP)
+
+    def _name(self, data: dict[str, Any], line: int) -> str:
+        """Read a name, which becomes part of a definition file and of its file name."""
+        name = self._text(data, "name", line)
+        if name and not _NAME.fullmatch(name):
+            self._problem(
+                line,
+                f"the name {json.dumps(name)} contains characters other than letters, digits and `_`",
+            )
+        return name
 
     def _line(self, name: str, after: int = 0) -> int:
         pattern = re.compile(rf'"name"\s*:\s*"{re.escape(name)}"')
@@ -371,7 +411,7 @@ class _Reader:
         value = data.get(key, default)
         if isinstance(value, str):
             return value
-        what = "is missing" if value is None else f"is no string: {json.dumps(value)}"
+        what = "is missing" if value is None else f"is not a string: {json.dumps(value)}"
         self._problem(line, f'"{key}" {what}')
         return default or ""
 
@@ -381,7 +421,7 @@ class _Reader:
         number = int(value) if isinstance(value, str) and value.isdecimal() else value
         if number is None or (isinstance(number, int) and 0 <= number < _OPEN):
             return number
-        self._problem(line, f'"{key}" is no number from 0 to {_OPEN - 1}: {json.dumps(value)}')
+        self._problem(line, f'"{key}" is not a number from 0 to {_OPEN - 1}: {json.dumps(value)}')
         return None
 
     def _range(self, text: str, line: int) -> Range | None:
@@ -392,16 +432,16 @@ class _Reader:
             return None
 
     def _schema(self, data: dict[str, Any]) -> Schema:
-        name = self._text(data, "name", 1)
+        name = self._name(data, 1)
         kind = self._text(data, "type", 1)
         line = self._line(name)
         if kind and kind not in _KINDS:
-            self._problem(line, f'unknown type of schema "{kind}"')
+            self._problem(line, f'unknown schema type "{kind}"')
         versions = self._range(self._text(data, "validVersions", line, "none"), line)
         flexible = self._range(self._text(data, "flexibleVersions", line, "none"), line)
         key = self._number(data, "apiKey", line)
         if key is None and kind in {"request", "response", "coordinator-key"}:
-            self._problem(line, f'"apiKey" is missing, which a {kind} needs')
+            self._problem(line, f'a {kind} needs "apiKey"')
         schema = Schema(
             path=self.path,
             kind=kind,
@@ -416,11 +456,11 @@ class _Reader:
             return schema
         if flexible and flexible[0] <= versions[1]:
             if flexible[1] < versions[1]:
-                self._problem(line, "flexible versions that end before the last version")
+                self._problem(line, "the flexible versions end before the last version")
             schema.flexible_from = max(flexible[0], versions[0])
         commons = {}
         for struct in self._objects(data, "commonStructs", line):
-            struct_name = self._text(struct, "name", line)
+            struct_name = self._name(struct, line)
             at = self._line(struct_name, line)
             span = _intersect(self._range(self._text(struct, "versions", at), at), versions)
             if span:
@@ -438,7 +478,7 @@ class _Reader:
         value = data.get(key, [])
         if isinstance(value, list) and all(isinstance(item, dict) for item in value):
             return value
-        self._problem(line, f'"{key}" is no list of objects')
+        self._problem(line, f'"{key}" is not a list of objects')
         return []
 
     def _fields(
@@ -446,12 +486,12 @@ class _Reader:
     ) -> list[Field]:
         result: list[Field] = []
         for entry in self._objects(data, "fields", line):
-            name = self._text(entry, "name", line)
+            name = self._name(entry, line)
             line = self._line(name, line)
             read = self._field(entry, name, span, commons, line)
             if read:
                 if any(other.name == read.name for other in result):
-                    self._problem(line, f'two fields are called "{name}"')
+                    self._problem(line, f'two fields have the name "{name}"')
                 result.append(read)
         return result
 
@@ -459,7 +499,7 @@ class _Reader:
         self, data: dict[str, Any], name: str, span: Range, commons: set[str], line: int
     ) -> Field | None:
         tagged = self._range(self._text(data, "taggedVersions", line, "none"), line)
-        # A tagged field may leave out "versions": they are those of the tag.
+        # A tagged field without "versions" has the versions of its tag.
         declared = (
             self._range(self._text(data, "versions", line), line) if "versions" in data else tagged
         )
@@ -471,16 +511,19 @@ class _Reader:
         tag = self._number(data, "tag", line)
         if tagged and _intersect(tagged, versions) != versions:
             self._problem(
-                line, f'field "{name}" is tagged in part of its versions: not expressible'
+                line,
+                f'field "{name}" has a tag in some of its versions only, which definitions do not support',
             )
         if (tag is None) != (tagged is None):
-            self._problem(line, f'field "{name}": "tag" and "taggedVersions" go together')
+            self._problem(line, f'field "{name}" needs both "tag" and "taggedVersions", or neither')
         flexible = self._text(data, "flexibleVersions", line, "0+")
         if flexible not in {"0+", "none"}:
-            self._problem(line, f'field "{name}": "flexibleVersions" may only be "none"')
+            self._problem(line, f'field "{name}": "flexibleVersions" can only be "none"')
         nullable = self._range(self._text(data, "nullableVersions", line, "none"), line)
         spelled = self._text(data, "type", line)
         element = spelled.removeprefix("[]")
+        if not _NAME.fullmatch(element):
+            self._problem(line, f'field "{name}": {json.dumps(spelled)} is not a type')
         result = Field(
             name=name[:1].upper() + name[1:],
             type=element if element in _SCALARS else "",
@@ -506,17 +549,19 @@ class _Reader:
         return result
 
     def _default(self, data: dict[str, Any], spec: Field, line: int) -> str | None:
-        """The default as the language spells it, or None where it is the type's own."""
+        """The default in the language, or None for the default of the type."""
         value = data.get("default")
         if spec.type == "records":
             return "null" if spec.nullable else None
-        # Kafka's generator takes a JSON null for "no default"; only the string counts.
+        # Kafka's generator reads a JSON null as "no default". Only the string "null" means null.
         if value is None:
             return None
         text = json.dumps(value) if isinstance(value, bool | int | float) else str(value)
         if text == "null":
             if not spec.nullable:
-                self._problem(line, f'field "{spec.name}": default null, but never nullable')
+                self._problem(
+                    line, f'field "{spec.name}" has the default null, but is never nullable'
+                )
             return "null"
         if spec.array or not spec.type or spec.type in {"bytes", "uuid"}:
             if text:
@@ -531,20 +576,24 @@ class _Reader:
             except ValueError:
                 number = high + 1
             if not low <= number <= high:
-                self._problem(line, f'field "{spec.name}": {text} is no {spec.type}')
+                self._problem(
+                    line, f'field "{spec.name}": the default {text} is not a value of {spec.type}'
+                )
             return text if number else None
         if spec.type == "float64" and text:
             try:
                 return text if float(text) else None
             except ValueError:
-                self._problem(line, f'field "{spec.name}": {text} is no float64')
+                self._problem(
+                    line, f'field "{spec.name}": the default {text} is not a value of float64'
+                )
         if re.search(r"[()\n]", text):
-            self._problem(line, f'field "{spec.name}": no parentheses in a default: "{text}"')
+            self._problem(line, f'field "{spec.name}": the default "{text}" contains parentheses')
         return None if text in {"", "false"} else text
 
 
 def _reachable(schema: Schema, fields: list[Field]) -> set[str]:
-    """The common structs that ``fields`` use, at any depth."""
+    """The shared structs that ``fields`` use, at any depth."""
     found: set[str] = set()
     todo = list(fields)
     while todo:
@@ -557,10 +606,10 @@ def _reachable(schema: Schema, fields: list[Field]) -> set[str]:
 
 
 def _pair_up_old_records(schemas: list[Schema]) -> list[Schema]:
-    """Give coordinator records of Kafka before 4.0 the form that they have since.
+    """Convert coordinator records of Kafka before 4.0 to the form of Kafka 4.0.
 
-    There they are of type `data`, known by a pair of names XKey and XValue in one folder, and the
-    key's version is the number of the record type, which is now ``apiKey`` beside version 0.
+    The old records have the type `data`, and pairs of names XKey and XValue in a folder. The version of the key
+    is the number of the record type. In Kafka 4.0 this number is ``apiKey``, and the version is 0.
     """
     places = {(schema.path.parent, schema.name): schema for schema in schemas}
     for (folder, name), key in places.items():
@@ -581,9 +630,10 @@ def _pair_up_old_records(schemas: list[Schema]) -> list[Schema]:
 
 
 def _group(schemas: list[Schema]) -> Iterator[list[Schema]]:
-    """The schemas of each message, the winner first.
+    """Group the schemas of each message, the winner first.
 
-    Requests and responses belong together by their key: Kafka has renamed some. All else by name.
+    Requests and responses are matched by key, because Kafka has renamed some. Other messages are matched by
+    name.
     """
     groups: dict[tuple[str, object], list[Schema]] = {}
     for schema in schemas:
@@ -591,19 +641,19 @@ def _group(schemas: list[Schema]) -> Iterator[list[Schema]]:
         identity = (schema.kind, schema.key) if by_key else ("", schema.name)
         groups.setdefault(identity, []).append(schema)
     for group in groups.values():
-        # sorted() is stable: of equals, the schema of the earlier folder stays in front.
+        # sorted() is stable: among equal versions, the schema of the first folder comes first.
         yield sorted(group, key=lambda schema: -schema.versions[1] if schema.versions else 1)
 
 
 def _merge(group: list[Schema], warnings: list[str]) -> Schema | None:
     result = group[0]
     if result.versions is None:
-        warnings.append(f"{result.name}: no schema has a version of it; left out")
+        warnings.append(f"{result.name}: skipped, because no schema contains a version of it")
         return None
     if result.unstable:
-        warnings.append(f"{result.name}: its latest version, {result.span[1]}, is unstable")
+        warnings.append(f"{result.name}: the last version, {result.span[1]}, is unstable")
     for name in sorted({schema.name for schema in group} - {result.name}):
-        warnings.append(f"{result.name} was called {name} in other schemas")
+        warnings.append(f"{result.name} has the name {name} in other schemas")
     for older in group[1:]:
         if older.versions is not None and older.versions[0] < result.span[0]:
             _Merger(result, older, warnings).merge()
@@ -611,7 +661,7 @@ def _merge(group: list[Schema], warnings: list[str]) -> Schema | None:
 
 
 class _Merger:
-    """Adds to ``new``, in place, the versions below its lowest that ``old`` has."""
+    """Adds the versions of ``old`` that are lower than those of ``new`` to ``new``, in place."""
 
     def __init__(self, new: Schema, old: Schema, warnings: list[str]) -> None:
         self.new = new
@@ -628,11 +678,11 @@ class _Merger:
         if old.span[1] < self.low - 1:
             raise self._fail(f"no schema of {new.name} has version {self.low - 1}")
         if new.kind != old.kind:
-            raise self._fail(f"{new.name} is of type {new.kind} here and of type {old.kind} there")
+            raise self._fail(f"{new.name} has type {new.kind} here and type {old.kind} there")
         below = (old.span[0], self.low - 1)
         old_flexible = old.flexible_from is not None and old.flexible_from < self.low
         if old_flexible and new.flexible_from != self.low:
-            raise self._fail(f"{new.name} loses its flexible versions at version {self.low}")
+            raise self._fail(f"{new.name} is no longer flexible from version {self.low} on")
         old.fields = self._clip(old.fields, below)
         old.commons = {name: self._clip(fields, below) for name, fields in old.commons.items()}
         for name, fields in old.commons.items():
@@ -660,17 +710,17 @@ class _Merger:
     def _merge_common(self, name: str, old: list[Field]) -> None:
         if name in self.done:
             if not _same_layout(self.done[name], old):
-                raise self._fail(f'{self.new.name}: two older forms of the struct "{name}"')
+                raise self._fail(f'{self.new.name}: the struct "{name}" has two older forms')
             return
         self.done[name] = old
         self.new.commons[name] = self._merge_fields(self.new.commons[name], old, name)
 
     def _merge_fields(self, new: list[Field], old: list[Field], path: str) -> list[Field]:
-        """Both lists in one, each in its own order; old fields before new ones in the same gap."""
+        """Merge two lists and preserve both orders. At the same place, old fields precede new ones."""
         new_names = [item.name for item in new]
         shared = [item.name for item in old if item.name in new_names]
         if shared != [name for name in new_names if name in shared]:
-            raise self._fail(f"{path}: the fields {', '.join(shared)} come in another order")
+            raise self._fail(f"{path}: the order of the fields {', '.join(shared)} differs")
         result: list[Field] = []
         rest = list(new)
         for older in old:
@@ -685,29 +735,33 @@ class _Merger:
         for newer in new:
             if newer.name not in shared and newer.declared[0] < newer.versions[0] == self.low:
                 self.warnings.append(
-                    f"{path}.{newer.name}: its schema has it below version {self.low}, "
-                    f"where {self.old.path} does not"
+                    f"{path}.{newer.name}: the schema contains it below version {self.low}, but "
+                    f"{self.old.path} does not"
                 )
         return result + rest
 
     def _merge_field(self, new: Field, old: Field, path: str) -> None:
         alias = {"records": "bytes"}
         if (alias.get(new.type, new.type), new.array) != (alias.get(old.type, old.type), old.array):
-            raise self._fail(f"{path} is of another type")
+            raise self._fail(f"{path} has another type")
         if new.tag != old.tag:
             raise self._fail(f"{path} has tag {new.tag} here and tag {old.tag} there")
         if new.flexible != old.flexible:
             raise self._fail(f'{path} differs in "flexibleVersions"')
         if old.versions[1] + 1 != new.versions[0]:
-            raise self._fail(f"{path} is missing between {old.versions[1]} and {new.versions[0]}")
+            raise self._fail(
+                f"{path} is missing between versions {old.versions[1]} and {new.versions[0]}"
+            )
         if new.default != old.default:
             self.warnings.append(
-                f"{path}: default {new.default or 'none'} taken, not {old.default or 'none'} "
-                f"of the older schema"
+                f"{path}: the default is {new.default or 'none'}, not {old.default or 'none'} as in the "
+                "older schema"
             )
         old_null, new_null = old.nullable, new.nullable
         if old_null and new_null and old_null[1] + 1 != new_null[0]:
-            raise self._fail(f"{path}: nullable up to {old_null[1]} and again from {new_null[0]}")
+            raise self._fail(
+                f"{path} is nullable up to version {old_null[1]} and again from {new_null[0]}"
+            )
         nulls = [span for span in (old_null, new_null) if span]
         new.nullable = (nulls[0][0], nulls[-1][1]) if nulls else None
         new.versions = (old.versions[0], new.versions[1])
@@ -730,7 +784,7 @@ def _same_layout(one: list[Field], other: list[Field]) -> bool:
 
 
 def _unpaired(schemas: list[Schema]) -> Iterator[SchemaError]:
-    """Responses that have no request, or not its versions."""
+    """Report responses without a request, or with other versions than their request."""
     requests = {schema.name: schema for schema in schemas if schema.kind == "request"}
     for schema in schemas:
         if schema.kind != "response":
@@ -739,10 +793,12 @@ def _unpaired(schemas: list[Schema]) -> Iterator[SchemaError]:
         if request is None or request.key != schema.key:
             yield SchemaError(schema.path, 0, f"{schema.name} has no request")
         elif request.versions != schema.versions:
-            yield SchemaError(schema.path, 0, f"{schema.name} has not the versions of its request")
+            yield SchemaError(
+                schema.path, 0, f"{schema.name} and its request have different versions"
+            )
         elif request.flexible_from != schema.flexible_from:
             yield SchemaError(
-                schema.path, 0, f"{schema.name} has not the flexible versions of its request"
+                schema.path, 0, f"{schema.name} and its request have different flexible versions"
             )
 
 
@@ -781,8 +837,10 @@ class _Writer:
         return candidate
 
     def _used_commons(self, schema: Schema) -> dict[str, Range]:
-        """Common structs that need a name (all but those that are only written in place), with the
-        versions in which they are used."""
+        """Shared structs that need a name, with the versions in which they are used.
+
+        Structs that are only written in place need no name.
+        """
         used: dict[str, Range] = {}
         todo = [(item, schema.span) for item in schema.fields]
         while todo:
@@ -825,7 +883,7 @@ class _Writer:
             modifiers += [f"key {schema.key}", f"max version {high}"]
         elif schema.kind != "response":
             modifiers.append("not top level")
-            # Control records say their version in a field of their own.
+            # Control records contain their version in a field.
             own = schema.kind == "data" and bool(fields) and _is_version(fields[0], schema)
             if own or schema.name in VERSION_PREFIXED or schema.kind.startswith("coordinator-"):
                 if own:
@@ -835,7 +893,7 @@ class _Writer:
                 modifiers.append("with version field")
                 first = schema.key if schema.kind == "coordinator-key" else low
                 lines.append(f"  Version: int16({first})" if first else "  Version: int16")
-            # A record key's version is its type; a lone version of a plain prefix names nothing.
+            # The version of a record key is the type of the record. A single version is not written.
             lone = schema.name in VERSION_PREFIXED and (low, high) == (0, 0)
             if schema.flexible_from is not None or not (lone or schema.kind == "coordinator-key"):
                 modifiers.append(f"max version {high}")
@@ -851,10 +909,10 @@ class _Writer:
         return [header, *lines, *body]
 
     def _not_version(self, schema: Schema, item: Field) -> Field:
-        """The name `Version` is taken by the field that the JSON leaves out."""
+        """Rename a field `Version`, because the field that is not in the JSON has this name."""
         if item.name != "Version":
             return item
-        self.warnings.append(f"{schema.name}.Version is called BodyVersion here")
+        self.warnings.append(f"{schema.name}.Version is renamed to BodyVersion")
         return replace(item, name="BodyVersion")
 
     def _fields(
@@ -866,7 +924,7 @@ class _Writer:
         path: str,
         depth: int,
     ) -> list[str]:
-        """The lines of ``fields`` in a struct of class ``owner`` that has the versions ``bound``."""
+        """The lines of ``fields`` in a struct of the class ``owner`` with the versions ``bound``."""
         lines: list[str] = []
         indent = "  " * depth
         for item in fields:
@@ -892,14 +950,14 @@ class _Writer:
         return lines
 
     def _class_name(self, item: Field, owner: str, schema: Schema) -> tuple[str, str]:
-        """The class of an anonymous struct, and the hint that its field needs for it."""
+        """The class of an anonymous struct, and the hint that its field needs."""
         name = owner + singular(item.name)
         if name not in self.names:
             self.names.add(name)
             return name, ""
         if not item.array:
-            raise SchemaError(schema.path, item.line, f"two structs would be called {name}")
-        # The schema's own word for the struct, or else a number.
+            raise SchemaError(schema.path, item.line, f"two structs would have the name {name}")
+        # The name of the struct in the schema, or else a number.
         hint, number = item.struct.removeprefix(schema.base), 2
         while owner + hint in self.names or not hint[:1].isupper():
             hint, number = f"{singular(item.name)}{number}", number + 1
@@ -930,7 +988,7 @@ class _Writer:
             null = "" if since is None else f"nullable{since}"
             return f"{null}[{name}]{hint}{default}"
         if not item.type:
-            # Without a default of null, Kafka's is a struct of defaults.
+            # In Kafka, the default is a struct with default values unless it is null.
             absent = "()" if item.default is None else ""
             return f"nullable{name}{absent}" if since is not None else name
         return f"{name}{default}" if since is None else f"nullable-{name}{since}{default}"
@@ -940,35 +998,36 @@ class _Writer:
             if item.type in _INTEGERS and fnmatchcase(path, pattern):
                 if integer == item.type:
                     return f"enum-{enum}"
-                message = f"{path} is of type {item.type}, but {enum} of type {integer}"
+                message = f"{path} has type {item.type}, but {enum} has type {integer}"
                 raise SchemaError(schema.path, item.line, message)
         return ""
 
     def _nullable_since(
         self, schema: Schema, item: Field, path: str, versions: Range
     ) -> str | None:
-        """``-v7+`` for a field that is nullable from version 7, empty for one that always is, None
-        for one that never is."""
+        """``-v7+`` if the field is nullable from version 7, empty if always, None if never."""
         null = _intersect(item.nullable, versions)
         if null is None:
             return None
         if not item.array and item.type not in {"", "string", "bytes", "records"}:
-            raise SchemaError(schema.path, item.line, f"{path}: {item.type} is never nullable")
+            raise SchemaError(
+                schema.path, item.line, f"{path}: the type {item.type} cannot be nullable"
+            )
         if null == versions:
             return ""
         if not item.array and not item.type:
-            message = f"{path}: a struct that is nullable in part of its versions"
+            message = f"{path}: a struct cannot be nullable in some of its versions only"
             raise SchemaError(schema.path, item.line, message)
         if null[1] == versions[1]:
             return f"-v{null[0]}+"
         self.warnings.append(
-            f"{path}: nullable in versions {null[0]} to {null[1]} only; here in all versions"
+            f"{path}: nullable in versions {null[0]} to {null[1]} only; the definition allows null in all versions"
         )
         return ""
 
 
 def _follows(schemas: list[Schema]) -> list[str]:
-    """The comment that names the releases a file's definitions follow."""
+    """The comment with the Kafka releases that the definitions of a file follow."""
     newest = schemas[0].release
     others: dict[str, list[str]] = {}
     for schema in schemas:
@@ -994,18 +1053,18 @@ def _is_version(item: Field, schema: Schema) -> bool:
 
 
 def _in_place(item: Field) -> bool:
-    """Whether a common struct is spelled out at this field: the language has no nullable name."""
+    """Whether a shared struct is written in place, because the language has no nullable named structs."""
     return item.common is not None and not item.array and item.nullable is not None
 
 
 def _common_name(schema: Schema, name: str) -> str:
-    """Unique in the folder: the message's name, then the struct's without what repeats it."""
+    """A name that is unique in the folder: the message's name, and the struct's name without repetition."""
     short = name.removeprefix(schema.base)
     return schema.name + (short if short[:1].isupper() else name)
 
 
 def _module(path: Path) -> str:
-    """Kafka's module that a schema is from: the nearest folder that has a say."""
+    """Kafka's module of a schema: the nearest folder that identifies one."""
     folders = [
         re.sub(r"^kafka-|-[0-9].*$", "", part) for part in path.parent.parts if part not in "/"
     ]
@@ -1013,7 +1072,7 @@ def _module(path: Path) -> str:
         if folder in MODULE_FILES:
             return MODULE_FILES[folder]
     telling = [folder for folder in folders if folder not in _IDLE_FOLDERS]
-    return re.sub(r"\W+", "_", telling[-1]).lower() if telling else "records"
+    return re.sub(r"\W+", "_", telling[-1], flags=re.ASCII).lower() if telling else "records"
 
 
 def _file_name(schema: Schema) -> str:
@@ -1027,7 +1086,7 @@ def _file_name(schema: Schema) -> str:
 
 
 def _file_order(schema: Schema) -> tuple[object, ...]:
-    """A response behind its request, a record's value behind its key, records by their number."""
+    """Sort a response after its request, a value after its key, and records by their numbers."""
     if schema.kind in {"request", "response", "header"}:
         return (schema.base, schema.kind == "response" or schema.name.endswith("Response"))
     return (schema.key or 0, schema.name)

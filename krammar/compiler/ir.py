@@ -1,22 +1,23 @@
-"""The intermediate representation: what definitions mean, with every name resolved.
+"""The intermediate representation (IR) of definitions, with all names resolved.
 
-Everything is immutable. A struct holds the types that it uses, so an IR without findings has no
-cycles and no name that would still have to be looked up.
+All objects are immutable. A struct contains the types of its fields, so the IR of definitions without errors
+has no cycles and no names to look up.
 """
 
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from krammar.compiler.findings import Position
+from krammar.util.diagnostics import Position
 
 
 @dataclass(frozen=True, slots=True)
 class VersionRange:
-    """Versions ``min`` to ``max``, both included; ``max`` None is open-ended."""
+    """Versions ``min`` to ``max``, both included. If ``max`` is None, the range has no end."""
 
     min: int = 0
     max: int | None = None
@@ -28,13 +29,14 @@ class VersionRange:
         return f"v{self.min}+" if self.max is None else f"v{self.min}-v{self.max}"
 
     def intersect(self, other: VersionRange) -> VersionRange | None:
-        """The versions of both, or None where they have none in common."""
+        """Return the versions of both ranges, or None if they have none in common."""
         low = max(self.min, other.min)
         ends = [end for end in (self.max, other.max) if end is not None]
         high = min(ends) if ends else None
         return None if high is not None and high < low else VersionRange(low, high)
 
     def covers(self, other: VersionRange) -> bool:
+        """Return whether this range contains all versions of the other."""
         return self.intersect(other) == other
 
 
@@ -43,7 +45,7 @@ ALL_VERSIONS = VersionRange()
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A type of a fixed width. ``code`` is its letter in Python's ``struct`` module."""
+    """A type with a fixed width in bytes. ``code`` is its letter in Python's ``struct`` module."""
 
     name: str
     code: str
@@ -55,7 +57,7 @@ class Primitive:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The least and the greatest value of an integer type."""
+        """The lowest and the highest value of an integer type."""
         bits = self.width * 8
         return (
             (0, 2**bits - 1) if self.code.isupper() else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
@@ -87,6 +89,7 @@ class Varint:
 
     @property
     def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest value."""
         return (-(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1)
 
 
@@ -95,8 +98,11 @@ VARINTS = {varint.name: varint for varint in (Varint("varint", 32), Varint("varl
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """``string`` and ``bytes`` in all spellings. ``nullable`` is None where null is never allowed;
-    ``varint`` marks the forms whose length is a zig-zag varint."""
+    """``string`` or ``bytes``, in all forms.
+
+    ``nullable`` are the versions in which null is allowed, or None. ``varint`` is whether the length is a
+    zig-zag varint.
+    """
 
     kind: Literal["string", "bytes"]
     nullable: VersionRange | None = None
@@ -105,6 +111,8 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Array:
+    """An array. ``nullable`` and ``varint`` are as for ``Text``, for its count."""
+
     element: Type
     nullable: VersionRange | None = None
     varint: bool = False
@@ -123,16 +131,17 @@ class EnumType:
 
 @dataclass(frozen=True, slots=True)
 class LengthFieldMinus:
-    """Raw bytes, as many as the field called ``length_field`` says, minus ``minus``."""
+    """Raw bytes. Their number is the value of the field ``length_field``, minus ``minus``."""
 
     length_field: str
     minus: int
+    position: Position | None = field(default=None, compare=False)
 
 
 Type = Primitive | Varint | Text | Array | StructType | EnumType | LengthFieldMinus
 
-# A default: a scalar, None for null, or () for an empty array and for a nullable struct whose default
-# is a struct of defaults. Any other struct's default is that too, and needs no value here.
+# A default: a scalar, None for null, or () for an empty array. For a nullable struct, () is a struct with
+# default values. Other structs always have that default; their value here is not used.
 Default = bool | int | float | str | bytes | uuid.UUID | tuple[()] | None
 
 
@@ -140,9 +149,9 @@ Default = bool | int | float | str | bytes | uuid.UUID | tuple[()] | None
 class Field:
     """A field of a struct.
 
-    ``versions`` are those of its annotation (of its struct's own numbering). ``tag`` is None for an
-    ordinary field. ``flexible`` is False for a field that keeps its classic encoding.
-    ``throttle_from`` is the version from which a broker throttles after the response (KIP-219).
+    ``versions`` are the versions of the struct in which the field exists. ``tag`` is None for an untagged
+    field. ``flexible`` is False for a field with classic encoding in flexible versions. ``throttle_from`` is
+    the version from which a broker throttles after the response (KIP-219).
     """
 
     name: str
@@ -159,10 +168,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct: a message, a named struct, or an anonymous one that got its class's name.
+    """A struct: a message, a named struct, or an anonymous struct with the name of its class.
 
-    ``max_version`` is None where nothing bounds the version. ``version_field`` is the attribute of
-    the leading version field, if the struct has one. ``encoding`` is whether it can be encoded alone.
+    ``max_version`` is None if the versions have no end. ``version_field`` is the attribute of the leading
+    version field, or None. ``encoding`` is whether the struct can be encoded alone.
     """
 
     name: str
@@ -181,11 +190,14 @@ class Struct:
         return VersionRange(self.min_version, self.max_version)
 
     def flexible(self, version: int) -> bool:
+        """Return whether a version is flexible (KIP-482)."""
         return self.flexible_from is not None and version >= self.flexible_from
 
 
 @dataclass(frozen=True, slots=True)
 class EnumMember:
+    """A member of an enum. ``remarks`` are the words after it, such as ``retriable``."""
+
     value: int
     name: str
     remarks: tuple[str, ...]
@@ -195,6 +207,8 @@ class EnumMember:
 
 @dataclass(frozen=True, slots=True)
 class Enum:
+    """An enum. ``camelcase`` is whether the definition writes its members in camel case."""
+
     name: str
     type: Primitive
     camelcase: bool
@@ -205,7 +219,7 @@ class Enum:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, its key, where it goes (empty: to any broker), and its response, if it has one."""
+    """A request. ``routing`` is the kind of broker that it is sent to; empty for any broker."""
 
     struct: Struct
     key: int
@@ -215,7 +229,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionFile:
-    """One definition file: ``structs`` are those that it names, in order; anonymous ones are in them."""
+    """A definition file. ``structs`` are its named structs in order; they contain the anonymous ones."""
 
     path: Path
     module: str
@@ -225,11 +239,27 @@ class DefinitionFile:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """All definition files of one folder, and the package that they become.
+    """The definition files of a folder.
 
-    ``package`` is the folder's place below the source, with ``/`` between names; empty for the root.
+    ``package`` is the path of the folder below the source, with ``/`` as separator; empty for the source.
     """
 
     package: str
     files: tuple[DefinitionFile, ...]
     requests: tuple[Request, ...]
+
+
+def walk(struct: Struct) -> Iterator[Struct]:
+    """Yield a struct and the anonymous structs in it, outer structs first."""
+    yield struct
+    for member in struct.fields:
+        inner = struct_of(member.type)
+        if inner is not None and inner.anonymous:
+            yield from walk(inner)
+
+
+def struct_of(type_: Type) -> Struct | None:
+    """Return the struct of a type or of an array's elements, or None."""
+    while isinstance(type_, Array):
+        type_ = type_.element
+    return type_.struct if isinstance(type_, StructType) else None

@@ -1,12 +1,11 @@
-"""Layouts: for one struct and one version, the flat list of operations that read or write its bytes.
+"""Layouts: the list of operations that read or write the bytes of a struct at a version.
 
-Every decision about bytes is made here: which fields exist, compact or classic lengths, what is
-nullable, which fixed-width neighbours are read at once, in which order tags stand. Templates only
-spell the operations in a language.
+This module makes every decision about bytes: which fields exist, compact or classic lengths, nullability,
+which fixed-width fields are read at once, and the order of tags. Templates only write the operations in a
+language.
 
-A layout is a list of steps. Fixed-width fields that follow each other are fused into one ``Run``,
-together with the length or count (its first byte, where that is a varint) of the step behind them:
-one call of ``struct`` reads them all.
+A layout is a list of steps. Neighbouring fixed-width fields form one ``Run``, together with the length or
+count of the next step (or its first byte, if it is a varint), so that one call of ``struct`` reads them all.
 """
 
 from __future__ import annotations
@@ -19,39 +18,47 @@ from krammar.compiler import ir
 
 
 class Prefix(Enum):
-    """How a length or count is written: its name, its letter in ``struct`` (for a varint: that of
-    its first byte), and the least number of bytes it takes."""
+    """The form of a length or count: its name, its letter in ``struct``, and its minimum number of bytes.
+
+    For a varint, the letter is that of the first byte.
+    """
 
     INT16 = ("int16", "h", 2)
     INT32 = ("int32", "i", 4)
-    # Unsigned varint of the number plus one; 0 is null.
+    # An unsigned varint of the number plus one; 0 is null.
     UVARINT = ("uvarint", "B", 1)
-    # Zig-zag varint; negative is null.
+    # A zig-zag varint; a negative number is null.
     VARINT = ("varint", "B", 1)
-    # Null (255, an int8 of -1) or present (1), before a nullable struct.
+    # Before a nullable struct: null (255, an int8 of -1) or present (1).
     PRESENCE = ("presence", "B", 1)
-    # The same inside a tagged field: null (0) or present (1), as Kafka writes it.
+    # Before a nullable struct in a tagged field, as in Kafka: null (0) or present (1).
     TAGGED_PRESENCE = ("tagged presence", "B", 1)
     # The number of tagged fields.
     TAGS = ("tags", "B", 1)
 
     @property
     def label(self) -> str:
+        """The name."""
         return self.value[0]
 
     @property
     def code(self) -> str:
+        """The letter in ``struct``."""
         return self.value[1]
 
     @property
     def width(self) -> int:
+        """The minimum number of bytes."""
         return self.value[2]
 
 
 @dataclass(frozen=True, slots=True)
 class RunItem:
-    """A fixed-width field in a run. ``length_of`` is the attribute whose length in bytes, plus
-    ``plus``, this field says; encoding takes the value from there."""
+    """A fixed-width field in a run.
+
+    If it is a length field, ``length_of`` is the counted attribute. Encoding writes the number of its bytes
+    plus ``plus``, instead of the value.
+    """
 
     field: ir.Field
     type: ir.Primitive
@@ -62,37 +69,39 @@ class RunItem:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Fixed-width fields read at once; ``prefix`` is that of the next step, read with them."""
+    """Fixed-width fields that are read at once, together with the ``prefix`` of the next step."""
 
     items: tuple[RunItem, ...]
     prefix: Prefix | None = None
 
     @property
     def codes(self) -> str:
-        """The letters of the whole run in Python's ``struct``."""
+        """The letters of the complete run in Python's ``struct``."""
         return "".join(item.type.code for item in self.items) + (
             self.prefix.code if self.prefix else ""
         )
 
     @property
     def write_codes(self) -> str:
-        """The letters of what is written at once: varint prefixes and presence are written apart."""
+        """The letters of the part that is written at once. Varint prefixes and presence are written separately."""
         codes = "".join(item.type.code for item in self.items)
         return codes + self.prefix.code if self.classic_prefix and self.prefix else codes
 
     @property
     def classic_prefix(self) -> bool:
+        """Whether the prefix has a fixed width (not compact, not a varint)."""
         return self.prefix in (Prefix.INT16, Prefix.INT32)
 
     @property
     def width(self) -> int:
+        """The number of bytes of the run, with the first byte of a varint prefix."""
         return sum(item.type.width for item in self.items) + (
             self.prefix.width if self.prefix else 0
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class WireFixed:
     """A fixed-width element of an array. ``enum`` names its values."""
 
     type: ir.Primitive
@@ -100,137 +109,144 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """A string or bytes behind ``prefix``."""
+class WireText:
+    """A string or bytes after a ``prefix``.
+
+    ``records`` is whether the bytes contain record batches, which Kafka's protocol guide calls RECORDS.
+    """
 
     kind: str
     prefix: Prefix
     nullable: bool
+    records: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class VarInteger:
+class WireVarint:
     """A zig-zag varint of 32 or 64 bits."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
-    element: Wire
+class WireArray:
+    """An array after the ``prefix`` with its count."""
+
+    element: WireType
     prefix: Prefix
     nullable: bool
 
     @property
     def zero_width(self) -> bool:
-        """Whether elements may take no bytes, so that no count can be checked against what is left."""
+        """Whether elements can be empty. If so, the remaining bytes do not limit the count."""
         return min_size(self.element) == 0
 
     @property
     def lead(self) -> Run | None:
-        """What reads an element's prefix, where it has one."""
+        """The run that reads the prefix of an element, or None."""
         prefix = _prefix_of(self.element)
         return None if prefix is None else Run((), prefix)
 
 
 @dataclass(frozen=True, slots=True)
-class Nested:
-    """A struct laid out in place."""
+class WireStruct:
+    """A struct whose fields are written in place."""
 
-    layout: Layout
+    layout: StructLayout
     nullable: bool
     tagged: bool = False
 
     @property
     def null(self) -> int:
-        """The byte before a null struct; 1 is before one that is there."""
+        """The byte that represents a null struct. The byte 1 precedes a struct that is not null."""
         return 0 if self.tagged else 255
 
 
 @dataclass(frozen=True, slots=True)
-class Versioned:
-    """A struct with a version field, inside another one: its own first field chooses its layout."""
+class WireVersioned:
+    """A nested struct with a version field, which selects its layout."""
 
     struct: ir.Struct
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
-    """Raw bytes, as many as the attribute ``length_field`` says, minus ``minus``."""
+class WireSized:
+    """Raw bytes. Their number is the value of the attribute ``length_field``, minus ``minus``."""
 
     length_field: str
     minus: int
 
 
-Wire = Fixed | Text | VarInteger | Array | Nested | Versioned | Sized
+WireType = WireFixed | WireText | WireVarint | WireArray | WireStruct | WireVersioned | WireSized
 
 
-def min_size(wire: Wire) -> int:
-    """The least number of bytes that a value takes."""
+def min_size(wire: WireType) -> int:
+    """Return the minimum number of bytes of a value."""
     match wire:
-        case Fixed(type_):
+        case WireFixed(type_):
             return type_.width
-        case Text(prefix=prefix) | Array(prefix=prefix):
+        case WireText(prefix=prefix) | WireArray(prefix=prefix):
             return prefix.width
-        case VarInteger():
+        case WireVarint():
             return 1
-        case Nested(layout, nullable):
+        case WireStruct(layout, nullable):
             return 1 if nullable else layout.min_size
-        case Versioned():
+        case WireVersioned():
             return 2
-        case Sized():
+        case WireSized():
             return 0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A field of variable width, laid out as ``wire`` says."""
+    """A field of variable width, with its form on the wire."""
 
     field: ir.Field
-    wire: Wire
+    wire: WireType
 
     @property
     def alone(self) -> tuple[Run | Step | Tags, ...]:
-        """The steps of this field by itself: how a tagged field is laid out inside its size."""
+        """The steps of this field alone, as for the content of a tagged field."""
         return tuple(_fuse([self], None))
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Runs and arrays of integers between them, written with one call of ``struct``: the compiled
-    format is looked up by the arrays' lengths. ``steps`` alternate runs and arrays.
+    """Alternating runs and arrays of integers that are written with one call of ``struct``.
 
-    It takes a fifth off the time to encode a Metadata response, whose partitions hold three such
-    arrays; arrays that stand alone gain nothing, so two is the least.
+    The lengths of the arrays select the compiled format. Packing saves a fifth of the time to encode a
+    Metadata response, whose partitions contain three such arrays. A single array would not be faster, so
+    there are at least two.
     """
 
     steps: tuple[Run | Step, ...]
 
     @property
     def arrays(self) -> tuple[Step, ...]:
+        """The arrays without the runs."""
         return tuple(step for step in self.steps if isinstance(step, Step))
 
     @property
     def segments(self) -> tuple[tuple[str, str, str], ...]:
-        """Of each array: the codes of the fields before it, of its count, and of its elements."""
+        """For each array: the letters of the fields before it, of its count, and of its elements."""
         found = []
         for run, step in zip(self.steps[::2], self.steps[1::2], strict=False):
             assert isinstance(run, Run) and run.prefix is not None
-            assert isinstance(step, Step) and isinstance(step.wire, Array)
-            assert isinstance(step.wire.element, Fixed)
+            assert isinstance(step, Step) and isinstance(step.wire, WireArray)
+            assert isinstance(step.wire.element, WireFixed)
             codes = "".join(item.type.code for item in run.items)
             found.append((codes, run.prefix.code, step.wire.element.type.code))
         return tuple(found)
 
     @property
     def name(self) -> str:
-        """A name of its own for each distinct list of segments."""
+        """A distinct name for each list of segments."""
         return "_".join("".join(segment) for segment in self.segments).replace("?", "t")
 
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tagged fields at the end of a struct in a flexible version, in ascending order of tags."""
+    """The tagged fields at the end of a struct in a flexible version, in ascending order (KIP-482)."""
 
     known: tuple[Step, ...]
 
@@ -240,12 +256,12 @@ class Tags:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StructLayout:
     """The bytes of ``struct`` at one version.
 
-    ``steps`` are the operations in order; ``fields`` the untagged fields in order, each with what it
-    puts on the wire; ``absent`` the fields that this version does not have. ``key`` tells layouts of
-    one struct apart: equal keys, equal bytes.
+    ``steps`` are the operations in order. ``fields`` are the untagged fields in order, each with its form on
+    the wire. ``absent`` are the fields that this version does not have. Two layouts of a struct with equal
+    ``key`` have the same bytes.
     """
 
     struct: ir.Struct
@@ -259,18 +275,21 @@ class Layout:
 
     @property
     def write_steps(self) -> tuple[Run | Step | Tags | Packed, ...]:
-        """The steps as they are written, with what can be packed at once taken together."""
+        """The steps for writing, with runs and arrays packed where possible."""
         return tuple(_packed(self.steps))
 
     @property
     def min_size(self) -> int:
+        """The minimum number of bytes."""
         return sum(min_size(step.wire) for step in self.fields) + (1 if self.tags else 0)
 
 
-def build(struct: ir.Struct, version: int, flexible: bool | None = None) -> Layout:
-    """The layout of ``struct`` at ``version``.
+def build(struct: ir.Struct, version: int, flexible: bool | None = None) -> StructLayout:
+    """Build the layout of ``struct`` at ``version``.
 
-    ``flexible`` is the holder's where the struct stands inside another one; None takes the struct's own.
+    Args:
+        flexible: whether the outer struct is flexible, for a nested struct. None: the struct's own header
+            decides.
     """
     if flexible is None:
         flexible = struct.flexible(version)
@@ -282,58 +301,69 @@ def build(struct: ir.Struct, version: int, flexible: bool | None = None) -> Layo
             absent.append(item)
             continue
         wire = _wire_of(item.type, version, flexible and item.flexible)
-        if item.tag is not None and isinstance(wire, Nested):
+        if item.tag is not None and isinstance(wire, WireStruct):
             wire = replace(wire, tagged=True)
+        if isinstance(wire, WireText) and _holds_records(item, wire):
+            wire = replace(wire, records=True)
         step = Step(item, wire)
         (present if item.tag is None else tagged).append(step)
     tags = None
     if flexible:
         tags = Tags(tuple(sorted(tagged, key=lambda step: step.field.tag or 0)))
     steps = tuple(_fuse(present, tags))
-    layout = Layout(struct, flexible, steps, tuple(present), tags, tuple(absent), version)
+    layout = StructLayout(struct, flexible, steps, tuple(present), tags, tuple(absent), version)
     return replace(layout, key=_key(layout))
 
 
-def _wire_of(type_: ir.Type, version: int, flexible: bool) -> Wire:
+# Names of fields with record batches, in Kafka's schemas and in franz-go's definitions. The language has no
+# type for them.
+_RECORDS = frozenset({"Records", "RecordBatches", "UnalignedRecords"})
+
+
+def _holds_records(item: ir.Field, wire: WireText) -> bool:
+    return wire.kind == "bytes" and wire.prefix is not Prefix.VARINT and item.name in _RECORDS
+
+
+def _wire_of(type_: ir.Type, version: int, flexible: bool) -> WireType:
     match type_:
         case ir.Primitive():
-            return Fixed(type_)
+            return WireFixed(type_)
         case ir.EnumType(enum):
-            return Fixed(enum.type, enum)
+            return WireFixed(enum.type, enum)
         case ir.Varint(name):
-            return VarInteger(name)
+            return WireVarint(name)
         case ir.Text(kind, nullable, varint):
             prefix = Prefix.INT16 if kind == "string" else Prefix.INT32
             if varint:
                 prefix = Prefix.VARINT
             elif flexible:
                 prefix = Prefix.UVARINT
-            return Text(kind, prefix, nullable is not None and version in nullable)
+            return WireText(kind, prefix, nullable is not None and version in nullable)
         case ir.Array(element, nullable, varint):
             prefix = Prefix.INT32
             if varint:
                 prefix = Prefix.VARINT
             elif flexible:
                 prefix = Prefix.UVARINT
-            return Array(
+            return WireArray(
                 _wire_of(element, version, flexible),
                 prefix,
                 nullable is not None and version in nullable,
             )
         case ir.StructType(struct, nullable):
             if struct.version_field is not None:
-                return Versioned(struct)
-            return Nested(build(struct, version, flexible), nullable)
+                return WireVersioned(struct)
+            return WireStruct(build(struct, version, flexible), nullable)
         case ir.LengthFieldMinus(length_field, minus):
-            return Sized(length_field, minus)
+            return WireSized(length_field, minus)
 
 
-def _prefix_of(wire: Wire) -> Prefix | None:
-    """The prefix that a run before this step can read along with its own fields."""
+def _prefix_of(wire: WireType) -> Prefix | None:
+    """The prefix that the run before this step can read together with its own fields."""
     match wire:
-        case Text(prefix=prefix) | Array(prefix=prefix):
+        case WireText(prefix=prefix) | WireArray(prefix=prefix):
             return prefix
-        case Nested(nullable=True, tagged=tagged):
+        case WireStruct(nullable=True, tagged=tagged):
             return Prefix.TAGGED_PRESENCE if tagged else Prefix.PRESENCE
         case _:
             return None
@@ -343,11 +373,11 @@ def _fuse(present: list[Step], tags: Tags | None) -> Iterator[Run | Step | Tags]
     lengths = {
         step.wire.length_field: (step.field.python_name, step.wire.minus)
         for step in present
-        if isinstance(step.wire, Sized)
+        if isinstance(step.wire, WireSized)
     }
     run: list[RunItem] = []
     for step in present:
-        if isinstance(step.wire, Fixed):
+        if isinstance(step.wire, WireFixed):
             length_of, plus = lengths.get(step.field.python_name, (None, 0))
             run.append(RunItem(step.field, step.wire.type, step.wire.enum, length_of, plus))
             continue
@@ -357,7 +387,7 @@ def _fuse(present: list[Step], tags: Tags | None) -> Iterator[Run | Step | Tags]
             run = []
         yield step
     if run or tags is not None:
-        # The count of tagged fields; what follows it is read apart, since there rarely is any.
+        # The count of tagged fields. They rarely exist, so they are read separately.
         yield Run(tuple(run), Prefix.TAGS if tags is not None else None)
     if tags is not None:
         yield tags
@@ -367,10 +397,10 @@ def _is_packable(step: Run | Step | Tags) -> bool:
     """Whether a step is an array of integers that is never null."""
     return (
         isinstance(step, Step)
-        and isinstance(step.wire, Array)
+        and isinstance(step.wire, WireArray)
         and not step.wire.nullable
         and step.wire.prefix in (Prefix.UVARINT, Prefix.INT32)
-        and isinstance(step.wire.element, Fixed)
+        and isinstance(step.wire.element, WireFixed)
         and step.wire.element.type.is_integer
     )
 
@@ -389,7 +419,7 @@ def _packed(steps: tuple[Run | Step | Tags, ...]) -> Iterator[Run | Step | Tags 
             index += 1
 
 
-def _key(layout: Layout) -> str:
+def _key(layout: StructLayout) -> str:
     fields = ",".join(f"{step.field.python_name}:{_wire_key(step.wire)}" for step in layout.fields)
     tags = ""
     if layout.tags is not None:
@@ -400,67 +430,81 @@ def _key(layout: Layout) -> str:
     return f"({fields}{tags})"
 
 
-def _wire_key(wire: Wire) -> str:
+def _wire_key(wire: WireType) -> str:
     match wire:
-        case Fixed(type_):
+        case WireFixed(type_):
             return type_.name
-        case Text(kind, prefix, nullable):
+        case WireText(kind, prefix, nullable):
             return f"{kind}/{prefix.label}{'?' * nullable}"
-        case VarInteger(name):
+        case WireVarint(name):
             return name
-        case Array(element, prefix, nullable):
+        case WireArray(element, prefix, nullable):
             return f"[{_wire_key(element)}]/{prefix.label}{'?' * nullable}"
-        case Nested(layout, nullable):
+        case WireStruct(layout, nullable):
             return f"{layout.struct.name}{layout.key}{'?' * nullable}"
-        case Versioned(struct):
+        case WireVersioned(struct):
             return f"versioned {struct.name}"
-        case Sized(length_field, minus):
+        case WireSized(length_field, minus):
             return f"{length_field}-{minus}"
 
 
 @dataclass(frozen=True, slots=True)
-class Codec:
-    """One layout of a struct and the versions that share it; ``first`` names its functions."""
+class SharedLayout:
+    """One layout of a struct, and the versions that share it."""
 
-    layout: Layout
+    layout: StructLayout
     versions: tuple[int, ...]
 
     @property
     def first(self) -> int:
+        """The lowest of the versions. Generated functions have it in their names."""
         return self.versions[0]
 
 
 @dataclass(frozen=True, slots=True)
-class CodecTable:
-    """All layouts of a struct that can be encoded alone. ``open_ended`` means that versions above
-    ``max_version`` exist and are laid out like it."""
+class LayoutTable:
+    """All layouts of a struct that can be encoded alone.
+
+    ``open_ended`` is whether versions above ``max_version`` exist; they share the layout of ``max_version``.
+    """
 
     struct: ir.Struct
-    codecs: tuple[Codec, ...]
+    layouts: tuple[SharedLayout, ...]
     min_version: int
     max_version: int
     open_ended: bool
 
 
-def codec_table(struct: ir.Struct) -> CodecTable:
-    """The layouts of ``struct`` at each of its versions; versions with the same layout share one."""
+def layout_table(struct: ir.Struct) -> LayoutTable:
+    """Build the layouts of ``struct`` at all of its versions. Versions with the same layout share one."""
     changes = set(_changes(struct))
     highest = struct.max_version
     if highest is None:
         highest = max([struct.min_version, *changes])
-    shared: dict[str, tuple[Layout, list[int]]] = {}
+    shared: dict[str, tuple[StructLayout, list[int]]] = {}
     served: list[int] = []
     for version in range(struct.min_version, highest + 1):
         if version == struct.min_version or version in changes:
             layout = build(struct, version)
             served = shared.setdefault(layout.key, (layout, []))[1]
         served.append(version)
-    codecs = tuple(Codec(layout, tuple(served)) for layout, served in shared.values())
-    return CodecTable(struct, codecs, struct.min_version, highest, struct.max_version is None)
+    layouts = tuple(SharedLayout(layout, tuple(served)) for layout, served in shared.values())
+    return LayoutTable(struct, layouts, struct.min_version, highest, struct.max_version is None)
 
 
 def _changes(struct: ir.Struct) -> Iterator[int]:
-    """The versions at which the layout of a struct can differ from that of the version before."""
+    """The versions at which the layout of a struct can differ from the version before."""
+    yield from own_changes(struct)
+    for item in struct.fields:
+        type_ = item.type
+        while isinstance(type_, ir.Array):
+            type_ = type_.element
+        if isinstance(type_, ir.StructType) and type_.struct.version_field is None:
+            yield from _changes(type_.struct)
+
+
+def own_changes(struct: ir.Struct) -> Iterator[int]:
+    """Yield the versions at which the struct's own fields change, without those of nested structs."""
     if struct.flexible_from is not None:
         yield struct.flexible_from
     for item in struct.fields:
@@ -474,13 +518,11 @@ def _changes(struct: ir.Struct) -> Iterator[int]:
             type_ = type_.element
         if isinstance(type_, ir.Text) and type_.nullable is not None:
             yield type_.nullable.min
-        if isinstance(type_, ir.StructType) and type_.struct.version_field is None:
-            yield from _changes(type_.struct)
 
 
 @dataclass(frozen=True, slots=True)
 class HeaderVersions:
-    """Which header version goes with a request's version: ``classic`` below ``flexible_from``."""
+    """Pairs of a first version and the header version from it on, for a request and its response."""
 
     request: tuple[tuple[int, int], ...]
     response: tuple[tuple[int, int], ...]
@@ -489,12 +531,16 @@ class HeaderVersions:
 def header_versions(
     request: ir.Request, request_header_max: int, response_header_max: int
 ) -> HeaderVersions:
-    """Pairs (from version, header version) for a request and its response.
+    """Return the header versions of a request and its response.
 
-    Kafka's rule (KIP-482): request header 2 and response header 1 in flexible versions, 1 and 0
-    before. Two exceptions: a response to ApiVersions always has header 0, since the client does not
-    know yet what the broker speaks (KIP-511), and a ControlledShutdown request of version 0 has
-    header 0, without a client id. Headers that a protocol does not have are not asked for.
+    Flexible versions have request header 2 and response header 1, other versions 1 and 0 (KIP-482). There
+    are two exceptions. The response to ApiVersions always has header 0, because the client does not yet
+    know the versions of the broker (KIP-511). Version 0 of the ControlledShutdown request has header 0,
+    without a client id.
+
+    Args:
+        request_header_max: the last version of the protocol's request header, which is never exceeded.
+        response_header_max: the same for the response header.
     """
     struct = request.struct
     requests = [(struct.min_version, min(1, request_header_max))]

@@ -1,12 +1,12 @@
-"""How names in definitions become names in Python."""
+"""Converts names of definitions to names in Python."""
 
 from __future__ import annotations
 
 import keyword
 import re
 
-# What every generated class defines for itself; a field of that name gets a trailing underscore.
-STRUCT_NAMES = frozenset({"self", "to_dict", "from_dict", "unknown_tags"})
+# Names that every generated class defines. A field with such a name gets a trailing underscore.
+STRUCT_NAMES = frozenset({"self", "to_dict", "from_dict", "unknown_tags", "with_lengths"})
 CODEC_NAMES = frozenset(
     {
         "encode",
@@ -21,9 +21,9 @@ CODEC_NAMES = frozenset(
 MESSAGE_NAMES = frozenset(
     {"api_key", "request_class", "response_class", "routing", "throttle_from"}
 )
-# What a struct with a field `UUID: uuid` defines besides: it is a message of krammar.journal.
+# Further names of a struct with a field `UUID: uuid`, which is a message of krammar.journal.
 JOURNAL_NAMES = frozenset({"get_uuid", "set_uuid", "new_acknowledgement"})
-# What a generated package defines at its top; a module of that name gets a trailing underscore.
+# Names that every generated package defines. A module with such a name gets a trailing underscore.
 PACKAGE_NAMES = frozenset(
     {
         "header_versions",
@@ -32,6 +32,7 @@ PACKAGE_NAMES = frozenset(
         "parse_request",
         "parse_response",
         "request_class",
+        "requests",
         "response_class",
     }
 )
@@ -43,11 +44,15 @@ _CONSONANT_Y = re.compile(r"[^aeiouAEIOU]ies$")
 
 
 def words(name: str) -> list[str]:
-    """``TopicID`` is Topic, ID; ``ISRNodes`` is ISR, Nodes; ``ApiKeys`` is Api, Keys; ``ISRs`` one word."""
+    """Split a name into words.
+
+    ``TopicID`` becomes Topic, ID; ``ISRNodes`` becomes ISR, Nodes; ``ApiKeys`` becomes Api, Keys; ``ISRs`` is one
+    word.
+    """
     parts: list[str] = []
     for match in _WORD.finditer(name):
         part = match.group()
-        # A digit run belongs to the word before it: `Field1` and `SHA256` are one word each.
+        # Digits belong to the word before them: `Field1` and `SHA256` are one word each.
         if parts and part[0].isdigit():
             parts[-1] += part
         else:
@@ -56,12 +61,12 @@ def words(name: str) -> list[str]:
 
 
 def snake_case(name: str) -> str:
-    """``TopicID`` → ``topic_id``."""
+    """Convert ``TopicID`` to ``topic_id``."""
     return "_".join(word.lower() for piece in name.split("_") for word in words(piece))
 
 
 def python_name(name: str, taken: frozenset[str] = frozenset()) -> str:
-    """The attribute for a field: snake case, with an underscore behind keywords and ``taken`` names."""
+    """Return the attribute for a field: in snake case, with an underscore after keywords and ``taken`` names."""
     result = snake_case(name) or name
     if keyword.iskeyword(result) or result in taken:
         result += "_"
@@ -69,13 +74,16 @@ def python_name(name: str, taken: frozenset[str] = frozenset()) -> str:
 
 
 def constant_name(name: str) -> str:
-    """``PrepareCommit`` → ``PREPARE_COMMIT``; names without lower case stay."""
+    """Convert ``PrepareCommit`` to ``PREPARE_COMMIT``. Names without lower case are unchanged."""
     return snake_case(name).upper() if any(c.islower() for c in name) else name
 
 
 def singular(name: str) -> str:
-    """The singular of a plural field name: ``Batches`` → ``Batch``, ``Statuses`` → ``Status``,
-    ``Topologies`` → ``Topology``, ``ISRs`` → ``ISR``. A name that is no plural stays."""
+    """Return the singular of a plural name.
+
+    ``Batches`` becomes ``Batch``, ``Statuses`` ``Status``, ``Topologies`` ``Topology``, ``ISRs`` ``ISR``. A name that
+    is not a plural is unchanged.
+    """
     for plural, single in _IRREGULAR.items():
         if name.endswith(plural):
             return name[: -len(plural)] + single
@@ -88,7 +96,7 @@ def singular(name: str) -> str:
     return name
 
 
-# What the rules below would miss.
+# Plurals that the rules of ``singular`` do not cover.
 _IRREGULAR = {
     "Caches": "Cache",
     "Indices": "Index",
@@ -102,8 +110,10 @@ _IRREGULAR = {
 
 
 def module_name(file_name: str) -> str:
-    """The module for a definition file: its stem without a leading number (``00_produce`` and
-    ``produce.krm`` are both ``produce``), made an identifier."""
+    """Return the module for a definition file: its name without suffix and leading number.
+
+    ``00_produce`` and ``produce.krm`` both become ``produce``. The result is an identifier.
+    """
     stem = file_name.rsplit(".", 1)[0] if "." in file_name.lstrip(".") else file_name
     stem = re.sub(r"\W", "_", stem)
     stripped = re.sub(r"^[0-9_]+", "", stem) or f"_{stem}"

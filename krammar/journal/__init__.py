@@ -1,8 +1,8 @@
 """Journals: append-only streams of messages that readers see exactly once.
 
-Messages carry UUIDs that order those of a producer. A producer may write a message twice, or write and
-never acknowledge it; readers of committed messages see each acknowledged message once. It follows the
-documented behaviour of Gazette's message package (v0.83), on files and on topics.
+Each message has a UUID, which orders the messages of a producer. A producer may write a message twice, or never
+acknowledge it. Readers of committed messages see each acknowledged message once. Journals are stored in files or in
+topics, and follow the documented behaviour of Gazette's message package (v0.83).
 
 ```python
 journals = FileJournals("/data/journals")
@@ -16,7 +16,7 @@ for envelope in ReadCommittedIter(journals.reader("orders/part-000"), Order):
     print(envelope.begin, envelope.message)
 ```
 
-``Order`` is a class that ``krammar gen`` made of a definition with a field ``UUID: uuid``. See docs/journal.md.
+``Order`` is a class that ``krammar gen`` generated from a definition with a field ``UUID: uuid``. See docs/journal.md.
 """
 
 from __future__ import annotations
@@ -44,21 +44,26 @@ from krammar.journal.framing import (
     FIXED_CONTENT_TYPE,
     FIXED_FRAME_HEADER_LENGTH,
     JSON_CONTENT_TYPE,
+    PROTOBUF_CONTENT_TYPE,
     FixedFraming,
     Framing,
     JSONFraming,
     framing_by_content_type,
+    unpack_line,
 )
 from krammar.journal.iterators import ReadCommittedIter, ReadUncommittedIter
 from krammar.journal.journals import AsyncAppend, Journals, Reader, append_intents
 from krammar.journal.mapping import (
     Mapping,
+    MappingKey,
+    Partitions,
+    even_rendezvous_mapping,
     fnv1a,
     modulo_mapping,
     random_mapping,
     rendezvous_mapping,
 )
-from krammar.journal.messages import Envelope, Message
+from krammar.journal.messages import Envelope, Message, MessageClass
 from krammar.journal.publisher import Publisher
 from krammar.journal.sequencer import JournalProducer, ProducerState, Sequencer
 from krammar.journal.specs import JournalSpec
@@ -79,7 +84,7 @@ if TYPE_CHECKING:
     from krammar.journal.files import FileJournals
     from krammar.journal.topics import TopicJournals
 
-# Files need flock, topics the whole client: whoever uses one of them need not have the other.
+# Imported on first use: files need flock, and topics need the client.
 _LATER = {"FileJournals": "krammar.journal.files", "TopicJournals": "krammar.journal.topics"}
 
 
@@ -95,6 +100,7 @@ __all__ = [
     "FIXED_FRAME_HEADER_LENGTH",
     "JSON_CONTENT_TYPE",
     "NULL_UUID",
+    "PROTOBUF_CONTENT_TYPE",
     "AckIntent",
     "AppendError",
     "AsyncAppend",
@@ -118,9 +124,12 @@ __all__ = [
     "JournalSpec",
     "Journals",
     "Mapping",
+    "MappingKey",
     "Message",
+    "MessageClass",
     "MessageError",
     "MustStartReplayError",
+    "Partitions",
     "ProducerID",
     "ProducerState",
     "Publisher",
@@ -136,6 +145,7 @@ __all__ = [
     "clock_at",
     "decode_intents",
     "encode_intents",
+    "even_rendezvous_mapping",
     "fnv1a",
     "framing_by_content_type",
     "get_clock",
@@ -145,4 +155,5 @@ __all__ = [
     "random_mapping",
     "rendezvous_mapping",
     "time_of",
+    "unpack_line",
 ]

@@ -1,6 +1,6 @@
-"""What is stored so that a crash loses nothing and repeats nothing: intents and checkpoints.
+"""Intents and checkpoints: programs store them so that a crash loses and repeats nothing.
 
-Both are structs of ``definitions/journal_wire``.
+Both are encoded as structs of ``definitions/journal_wire``.
 """
 
 from __future__ import annotations
@@ -21,34 +21,33 @@ _BITS = 1 << 64
 
 
 class AckIntent(NamedTuple):
-    """A framed acknowledgement and the journal to append it to, where it commits what was published there
-    uncommitted."""
+    """A framed acknowledgement, and the journal to which it must be appended to commit messages there."""
 
     journal: str
     intent: bytes
 
 
 def encode_intents(intents: Iterable[AckIntent]) -> bytes:
-    """Intents as bytes, to be stored before the first of them is appended."""
+    """Encode intents. Store the bytes before the first intent is appended."""
     return wire.AckIntents(intents=_wire_intents(intents)).encode()
 
 
 def decode_intents(data: bytes) -> list[AckIntent]:
-    """The inverse of ``encode_intents``. Raises CheckpointError."""
+    """Decode the bytes of ``encode_intents``. Raises CheckpointError if they are malformed."""
     try:
         return _intents(wire.AckIntents.decode(data).intents)
     except WireError as error:
-        raise CheckpointError(f"no intents: {error}") from error
+        raise CheckpointError(f"these bytes are not intents: {error}") from error
 
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What a reader of committed messages stores with its results.
+    """The position of a reader of committed messages, which it stores together with its results.
 
-    ``read_through``  by journal the offset behind the last message that was read
-    ``states``        those of the producers, as ``Sequencer.producer_states`` gives them
-    ``ack_intents``   what the reader has published itself since the checkpoint before: to be appended
-                      when the checkpoint is stored, and again after a restart from it
+    ``read_through``  by journal: the next offset after the last message that was read
+    ``states``        the states of producers, from ``Sequencer.producer_states``
+    ``ack_intents``   the acknowledgements of what the reader itself has published since the last checkpoint;
+                      append them after the checkpoint is stored, and again after a restart
     """
 
     read_through: dict[str, int] = field(default_factory=dict)
@@ -56,6 +55,7 @@ class Checkpoint:
     ack_intents: list[AckIntent] = field(default_factory=list)
 
     def encode(self) -> bytes:
+        """Encode the checkpoint as the message Checkpoint of ``definitions/journal_wire``."""
         return wire.Checkpoint(
             read_through=[
                 wire.CheckpointReadThrough(journal=journal, offset=offset)
@@ -75,7 +75,7 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, data: bytes) -> Checkpoint:
-        """Raises CheckpointError."""
+        """Decode the bytes of ``encode``. Raises CheckpointError if they are malformed."""
         try:
             found = wire.Checkpoint.decode(data)
             states = [
@@ -88,7 +88,7 @@ class Checkpoint:
                 for p in found.producers
             ]
         except ValueError as error:
-            raise CheckpointError(f"no checkpoint: {error}") from error
+            raise CheckpointError(f"these bytes are not a checkpoint: {error}") from error
         return cls(
             {at.journal: at.offset for at in found.read_through},
             states,

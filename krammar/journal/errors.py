@@ -1,33 +1,33 @@
-"""What the journal layer raises on purpose.
+"""The errors of journals.
 
 ``JournalError``
-    ``FrameError``               a frame that cannot be read as a message; the frames behind it can
-        ``DesyncDetectedError``  bytes that are no frame: the stream is de-synchronised there
-    ``MessageError``             a message that cannot be published, or a class that is no message
-    ``ContentTypeError``         a content type that names no framing
-    ``EmptyListError``           a mapping that has no journal to choose from
-    ``SequencerError``           a call that the sequencer's state does not allow
-        ``MustStartReplayError`` messages have to be read again before more can be handed out
-    ``ClockError``               a time outside of what UUIDs can carry
-    ``UnknownJournalError``      a journal that does not exist
-    ``CorruptJournalError``      files of a journal that contradict each other
-    ``AppendError``              an append that failed, or a transaction of which one failed
-    ``CheckpointError``          bytes that are no checkpoint, or a checkpoint that contradicts itself
+    ``FrameError``               a frame is not a message; the frames after it can be read
+        ``DesyncDetectedError``  bytes are not a frame: the stream is not synchronised
+    ``MessageError``             a message cannot be published, or a class cannot be used for messages
+    ``ContentTypeError``         no framing has the content type
+    ``EmptyListError``           a mapping has no journal to choose from
+    ``SequencerError``           the sequencer's state does not allow the call
+        ``MustStartReplayError`` messages must be read again before more can be returned
+    ``ClockError``               UUIDs cannot contain the time
+    ``UnknownJournalError``      a journal does not exist
+    ``CorruptJournalError``      files of a journal are damaged or contradict each other
+    ``AppendError``              an append has failed, or one append of a transaction
+    ``CheckpointError``          bytes are not a checkpoint, or a checkpoint contradicts itself
 """
 
 from __future__ import annotations
 
 
 class JournalError(Exception):
-    """Base of all that this package raises on purpose."""
+    """Base of all errors of this package."""
 
 
 class FrameError(JournalError, ValueError):
-    """A whole frame that is no message of the class that is read. It concerns this frame alone."""
+    """A complete frame is not a message of the expected class. Other frames are not affected."""
 
 
 class DesyncDetectedError(FrameError):
-    """Bytes where a frame should be and none is. ``skipped`` is how many there are."""
+    """Bytes at the place of a frame are not a frame; ``skipped`` is their number."""
 
     def __init__(self, message: str, skipped: int) -> None:
         super().__init__(message)
@@ -38,42 +38,47 @@ class DesyncDetectedError(FrameError):
 
 
 class MessageError(JournalError, ValueError):
-    """A message that its own ``validate`` refuses or its framing cannot carry, or something that has
-    not the methods of a message."""
+    """A message cannot be published, or an object lacks the methods of a message.
+
+    The message's ``validate`` refuses it, or its framing cannot encode it.
+    """
 
 
 class ContentTypeError(JournalError, ValueError):
-    """A content type that names no framing."""
+    """No framing has the content type."""
 
 
 class EmptyListError(JournalError, LookupError):
-    """A mapping found no journal to choose from."""
+    """A mapping has no journal to choose from."""
 
 
 class SequencerError(JournalError, RuntimeError):
-    """A call that the sequencer's state does not allow."""
+    """The sequencer's state does not allow the call."""
 
 
 class MustStartReplayError(SequencerError):
-    """``replay_range`` must be read again and given to ``start_replay`` first."""
+    """``replay_range`` must be read again first, and passed to ``start_replay``."""
 
 
 class ClockError(JournalError, ValueError):
-    """A time that the 60 bits of a UUID's timestamp cannot carry: before 1582-10-15 or after 5236."""
+    """The 60 bits of a UUID's timestamp cannot contain the time: it is before 1582-10-15 or after 5236."""
 
 
 class UnknownJournalError(JournalError, LookupError):
-    """A journal that does not exist."""
+    """A journal does not exist."""
 
 
 class CorruptJournalError(JournalError):
-    """Files of a journal that contradict each other."""
+    """Files of a journal are damaged or contradict each other."""
 
 
 class AppendError(JournalError, OSError):
-    """An append that failed: nothing of it is in the journal, or, where the message says so, nobody
-    knows. Of a transaction: it cannot be acknowledged, only rolled back."""
+    """An append has failed.
+
+    Nothing of it is in the journal, unless the message says that this is unknown. If the append belongs to a
+    transaction, the transaction can only be rolled back.
+    """
 
 
 class CheckpointError(JournalError, ValueError):
-    """Bytes that are no checkpoint, no intents, or no states of producers."""
+    """Bytes are not a checkpoint or intents, or the states of producers contradict each other."""

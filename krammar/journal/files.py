@@ -1,22 +1,22 @@
 """Journals in files.
 
-A journal is a folder. Its content, frames one behind the other, lies in fragments: files named by the
-offset of their first byte, of which only the last grows. ``head`` says up to where the journal is written:
+A journal is a folder. Its frames are stored one after the other in fragments: files named by the offset of
+their first byte. Only the last fragment grows. The file ``head`` contains the end of the journal:
 
     orders/part-000/
-        spec                             what the journal is
+        spec                             name, content type and labels of the journal
         head                             end 5200, in the fragment that begins at 4096
         00000000000000000000.fragment    bytes    0 ─ 4096
-        00000000000000004096.fragment    bytes 4096 ─ 5200, and perhaps the beginning of an append whose
-                                         writer was killed: nobody reads it, the next writer cuts it off
+        00000000000000004096.fragment    bytes 4096 ─ 5200, and possibly the beginning of an append whose
+                                         writer was killed; readers ignore it, the next writer removes it
 
-An append locks ``head`` (flock), writes its bytes behind the end, and then the new end into ``head``. So it is
-in the journal as a whole or not at all, wherever its writer is killed, and any number of threads and
-processes of one machine can write. ``head`` has two slots that are written in turn, each with a
-checksum: if one is torn, the other one is the journal's end as it was before.
+An append locks ``head`` (flock), writes its bytes after the end, and then the new end into ``head``. Thus an
+append is in the journal completely or not at all, even if its writer is killed, and any number of threads and
+processes of one machine can write. ``head`` has two slots, which are written in turn, each with a checksum. If
+one slot is torn, the other one has the previous end.
 
-The end may be ahead of the file after a power cut (unless ``fsync``). Offsets are not used twice: writing
-goes on in a new fragment, and readers jump over what is lost, as they do over fragments that were deleted.
+After a power cut, the end may be larger than the file (unless ``fsync`` is set). Offsets are not used twice:
+writers continue in a new fragment, and readers skip lost bytes in the same way as deleted fragments.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import os
 import secrets
 import threading
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Self
@@ -38,7 +39,7 @@ from journal_wire import JournalSpec as WireSpec
 from krammar.journal.errors import AppendError, CorruptJournalError, UnknownJournalError
 from krammar.journal.framing import Framing
 from krammar.journal.journals import Frame, Ticker
-from krammar.journal.listing import listing
+from krammar.journal.listing import refreshing
 from krammar.journal.mapping import Partitions
 from krammar.journal.specs import JournalSpec, check_name
 from krammar.wire.errors import WireError
@@ -48,7 +49,7 @@ log = logging.getLogger("krammar.journal")
 _SPEC = "spec"
 _HEAD = "head"
 _SUFFIX = ".fragment"
-# The slots of a head lie in sectors of their own: a disk writes a sector whole or not at all.
+# Each slot of a head is in a sector of its own: a disk writes a sector completely or not at all.
 _SLOT = 512
 _HEAD_SIZE = len(JournalHead().encode())
 
@@ -56,13 +57,14 @@ _HEAD_SIZE = len(JournalHead().encode())
 class FileJournals:
     """The journals in the folders below ``root``.
 
-    ``fragment_bytes``  the size in bytes from which a fragment is full and another one is begun
-    ``fsync``           whether appends survive a power cut, not only the end of their process
-    ``linger_ms``       how long an append that nobody waits for may wait for others to be written with
-    ``buffer_bytes``    how much of a journal's appends waits at most before it is written
+    All methods are thread-safe, and a forked process can use the object too. It needs a local file system
+    of a POSIX machine, because it relies on flock.
 
-    All methods may be called by several threads at once. A process that was forked may go on using it.
-    For local file systems of POSIX machines: it relies on flock.
+    Args:
+        fragment_bytes: the size in bytes from which a fragment is full, and a new one begins.
+        fsync: whether appends survive a power cut, and not only the end of their process.
+        linger_ms: how long appends that nobody waits for are collected before they are written.
+        buffer_bytes: how many bytes of a journal's appends are collected at most.
     """
 
     def __init__(
@@ -89,13 +91,16 @@ class FileJournals:
         self._pid = pid
         self._ticker = Ticker(self._write_all, self._linger_ms / 1000)
 
-    # Which journals there are.
+    # The list of journals.
 
     def create(self, spec: JournalSpec | str, **labels: str) -> JournalSpec:
-        """Make a journal; one of fixed framing if only its name is given. One that exists already, with
-        the same content type, is left as it is.
+        """Create a journal, unless it exists with the same content type; return its spec.
 
-        Raises ValueError if it exists with another content type.
+        Args:
+            spec: the spec, or the name of a journal with fixed framing.
+
+        Raises:
+            ValueError: the name is not valid, or the journal exists with another content type.
         """
         if isinstance(spec, str):
             spec = JournalSpec(spec, labels=labels)
@@ -106,7 +111,7 @@ class FileJournals:
             content_type=spec.content_type,
             labels=[JournalSpecLabel(name=n, value=v) for n, v in sorted(spec.labels.items())],
         )
-        # Two processes may do this at once; each file appears whole, the first that is made counts.
+        # Two processes may do this at the same time. Each file appears completely, and the first one is used.
         _make(folder / _HEAD, _slot(0, 0).ljust(_SLOT, b"\0") + _slot(0, 0))
         _make(folder / _SPEC, wire.encode())
         existing = self.spec(spec.name)
@@ -118,7 +123,12 @@ class FileJournals:
         return existing
 
     def spec(self, journal: str) -> JournalSpec:
-        """What a journal is. Raises UnknownJournalError, CorruptJournalError."""
+        """Return the spec of a journal.
+
+        Raises:
+            UnknownJournalError: the journal does not exist.
+            CorruptJournalError: its spec is malformed.
+        """
         found = self._specs.get(journal)
         if found is None:
             path = self._folder(journal) / _SPEC
@@ -127,13 +137,15 @@ class FileJournals:
                 labels = {label.name: label.value for label in wire.labels}
                 found = self._specs[journal] = JournalSpec(wire.name, wire.content_type, labels)
             except (FileNotFoundError, NotADirectoryError):
-                raise UnknownJournalError(f"there is no journal {journal} in {self.root}") from None
+                raise UnknownJournalError(
+                    f"journal {journal!r} does not exist in {self.root}; create it with create()"
+                ) from None
             except ValueError as error:
                 raise CorruptJournalError(f"{path}: {error}") from error
         return found
 
     def list(self, prefix: str = "") -> list[JournalSpec]:
-        """The journals whose names begin with ``prefix``, by name."""
+        """Return the journals whose names begin with ``prefix``, sorted by name."""
         names = [
             path.parent.relative_to(self.root).as_posix()
             for path in self.root.rglob(_SPEC)
@@ -142,11 +154,15 @@ class FileJournals:
         return [self.spec(name) for name in sorted(names) if name.startswith(prefix)]
 
     def partitions(self, prefix: str = "", *, refresh_ms: float = 10_000) -> Partitions:
-        """A function that lists these journals, for mappings. It looks for new ones every ``refresh_ms``."""
-        return listing(lambda: self.list(prefix), refresh_ms)
+        """Return a function that lists these journals, for mappings; it looks for new ones every ``refresh_ms``."""
+        return refreshing(lambda: self.list(prefix), refresh_ms)
 
     def offsets(self, journal: str) -> tuple[int, int]:
-        """The offset of the first byte that is left, and the one behind the last."""
+        """Return the offsets of the first byte and of the journal's end (exclusive).
+
+        Raises:
+            UnknownJournalError: the journal does not exist.
+        """
         self.spec(journal)
         folder = self._folder(journal)
         end = _read_head(folder).end
@@ -154,8 +170,14 @@ class FileJournals:
         return (min(fragments[0], end) if fragments else end), end
 
     def prune(self, journal: str, before: int) -> int:
-        """Delete the fragments that end at ``before`` or earlier, except for the last of the journal.
-        Returns the offset of the first byte that is left. Raises UnknownJournalError."""
+        """Delete the fragments that end at ``before`` or earlier, except for the journal's last one.
+
+        Returns:
+            The offset of the first remaining byte.
+
+        Raises:
+            UnknownJournalError: the journal does not exist.
+        """
         self.spec(journal)
         folder = self._folder(journal)
         last = _read_head(folder).fragment
@@ -170,17 +192,24 @@ class FileJournals:
     # Writing.
 
     def append(self, journal: str, data: bytes) -> FileAppend:
-        """Begin to append a frame. It is written by ``FileAppend.result``, ``flush``, or after
-        ``linger_ms``; what is appended in between is written together, in order.
+        """Begin to append a frame.
 
-        Raises UnknownJournalError; AppendError if this object was closed.
+        ``FileAppend.result`` or ``flush`` writes it, or a thread after ``linger_ms``. Appends in between are written
+        together, in order.
+
+        Raises:
+            UnknownJournalError: the journal does not exist.
+            AppendError: this object was closed.
         """
         writer = self._own_writers().get(journal)
         return (self._writer(journal) if writer is None else writer).append(data)
 
     def _own_writers(self) -> dict[str, _Writer]:
-        """The writers of this process: what a forked process has of them, their files with the locks on
-        them and what waits to be written, is its parent's."""
+        """Return the writers of this process.
+
+        After a fork, a process starts without writers: the open files, their locks, and unwritten appends belong to
+        its parent.
+        """
         if self._pid != os.getpid():
             self._adding = threading.Lock()
             self._writers = {}
@@ -191,14 +220,14 @@ class FileJournals:
         self.spec(journal)
         with self._adding:
             if self._closed:
-                raise AppendError("the journals were closed")
+                raise AppendError(f"{journal}: the journals are closed")
             writer = self._writers.get(journal)
             if writer is None:
                 writer = self._writers[journal] = _Writer(self, journal, self._folder(journal))
             return writer
 
     def flush(self) -> None:
-        """Write all that was appended."""
+        """Write all appends."""
         self._write_all()
 
     def _write_all(self) -> bool:
@@ -207,11 +236,11 @@ class FileJournals:
         return False
 
     def wake(self) -> None:
-        """Have what waits written in a while."""
+        """Let the thread write unwritten appends after ``linger_ms``."""
         self._ticker.wake()
 
     def close(self) -> None:
-        """Write all that was appended, and close all files."""
+        """Write all appends, and close all files."""
         self._own_writers()
         with self._adding:
             self._closed = True
@@ -239,14 +268,17 @@ class FileJournals:
         synchronise: bool = False,
         chunk_bytes: int = 1 << 18,
     ) -> FileReader:
-        """A reader of the frames that begin at offset ``begin`` or behind it, and before ``end``: the end of
-        the journal as it is, unless given. With ``follow`` and without ``end`` it waits for more for ever.
+        """Return a reader of the frames with ``begin <= offset < end``.
 
-        ``synchronise`` lets ``begin`` be any offset: reading begins at the next frame that looks like one.
-        For JSON that is certain; with fixed framing, messages that have whole frames in themselves can
-        be mistaken for what they contain.
+        Args:
+            end: the default is the journal's current end.
+            follow: without ``end``, wait for new frames forever.
+            synchronise: accept any offset as ``begin``, and start at the next frame. With fixed framing, a
+                complete frame inside of a message can be mistaken for a frame of the journal.
+            chunk_bytes: how many bytes are read at a time.
 
-        Raises UnknownJournalError.
+        Raises:
+            UnknownJournalError: the journal does not exist.
         """
         spec = self.spec(journal)
         folder = self._folder(journal)
@@ -272,8 +304,11 @@ class FileAppend:
         return self._writer.journal
 
     def result(self, timeout_ms: float | None = None) -> FileAppend:
-        """Write it, with all that was appended to the journal before. Nothing here waits for others, so
-        that ``timeout_ms`` is of no use. Raises AppendError."""
+        """Write the append, with all earlier appends to the journal. ``timeout_ms`` is ignored.
+
+        Raises:
+            AppendError: the append has failed.
+        """
         if not self.done:
             self._writer.write()
         if self.error is not None:
@@ -282,7 +317,7 @@ class FileAppend:
 
 
 class _Writer:
-    """What is to be appended to a journal, and how."""
+    """Collects and writes the appends to one journal."""
 
     def __init__(self, journals: FileJournals, journal: str, folder: Path) -> None:
         self.journal = journal
@@ -312,7 +347,7 @@ class _Writer:
         return append
 
     def write(self) -> None:
-        """Write what waits; when it returns, all that waited when it was called is done."""
+        """Write collected appends. When it returns, all appends from before the call are done."""
         with self._writing:
             with self._adding:
                 appends, data = self._appends, self._data
@@ -339,15 +374,15 @@ class _Writer:
                 append.done = True
 
     def _write(self, data: bytes) -> int:
-        """Append bytes; returns the offset of the first."""
+        """Append bytes; return the offset of the first one."""
         if self._head < 0:
             self._head = os.open(self._folder / _HEAD, os.O_RDWR | os.O_CLOEXEC)
         fcntl.flock(self._head, fcntl.LOCK_EX)
         try:
             head, slot = _parse_head(self._folder, os.pread(self._head, 2 * _SLOT, 0))
             if not self._open(head):
-                # The head first: a fragment that it does not know would stay if its writer were killed,
-                # and end the one before for readers, wherever the next writer goes on.
+                # Write the head first. If the writer were killed in between, a fragment that the head does not
+                # contain would remain, and readers would end the fragment before it there.
                 slot = 1 - slot
                 _write_at(self._head, _slot(head.end, head.end), _SLOT * slot)
                 if self._journals.fsync:
@@ -364,24 +399,24 @@ class _Writer:
                     os.fsync(self._head)
                 except OSError as error:
                     raise AppendError(
-                        f"{self.journal}: it is not known whether the append survives a power cut: {error}"
+                        f"{self.journal}: it is unknown whether the append survives a power cut: {error}"
                     ) from error
             return head.end
         finally:
             fcntl.flock(self._head, fcntl.LOCK_UN)
 
     def _open(self, head: JournalHead) -> bool:
-        """Have the last fragment open, ending where the journal does; whether there is room in it."""
+        """Open the last fragment and cut it at the journal's end; return whether it has room."""
         begin = head.fragment
         if self._fragment_begin != begin:
             self._open_fragment(begin, os.O_CREAT if head.end == begin else 0)
         size = os.fstat(self._fragment).st_size if self._fragment >= 0 else 0
         written = head.end - begin
-        if size > written:  # by an append whose writer was killed
+        if size > written:  # the writer of an append was killed
             os.ftruncate(self._fragment, written)
         elif size < written:
             log.error(
-                "%s: offsets %d to %d are lost: its last fragment ends before the journal does",
+                "%s: offsets %d to %d are lost: the last fragment ends before the journal does",
                 self.journal,
                 begin + size,
                 head.end,
@@ -412,9 +447,9 @@ class _Writer:
 
 
 class FileReader:
-    """Reads a journal's frames; see Reader. ``close`` may be called by any thread."""
+    """Reads a journal's frames; see Reader. Any thread may call ``close``."""
 
-    # How often it looks for more at the end of a journal that it follows, in seconds.
+    # The pause between checks for new frames at the end of a journal, in seconds.
     _PAUSE = 0.01
 
     def __init__(
@@ -435,9 +470,9 @@ class FileReader:
         self._end = end
         self._chunk = chunk_bytes
         self._synchronise = synchronise and begin > 0
-        # One byte more: a line begins where the byte before ends one.
+        # One byte earlier: a line begins after a newline.
         self._position = begin - 1 if self._synchronise else begin
-        # Bytes that were read but are no whole frame yet, up to the position.
+        # The bytes of an incomplete frame, up to the position.
         self._rest = b""
         self._written = 0
         self._file = -1
@@ -446,10 +481,15 @@ class FileReader:
         self._closed = threading.Event()
 
     def read(self) -> list[Frame]:
-        """The next frames; none at the end. Raises CorruptJournalError, OSError."""
+        """Return the next frames, or an empty list at the end.
+
+        Raises:
+            CorruptJournalError: the journal's head is damaged.
+            OSError: a file cannot be read.
+        """
         while not self._closed.is_set() and (self._end is None or self.offset < self._end):
             data = self._more()
-            if data is None:  # it goes on elsewhere
+            if data is None:  # the position has jumped
                 frames = self._abandon_rest()
                 if frames:
                     return frames
@@ -472,7 +512,7 @@ class FileReader:
         return []
 
     def _split(self, data: bytes) -> list[Frame]:
-        """The whole frames at the beginning of ``data``, which begins at ``offset``."""
+        """Return the complete frames at the beginning of ``data``, which begins at ``offset``."""
         frames: list[Frame] = []
         unpack = self._framing.unpack
         base = self.offset
@@ -487,12 +527,12 @@ class FileReader:
             end = unpack(data, begin)
         self.offset = base + begin
         self._rest = data[begin:]
-        # A frame larger than a chunk is not to be copied once for each of its chunks.
+        # Grow the chunk, so that the parts of a large frame are not copied for each chunk.
         self._chunk = max(self._chunk, 2 * len(self._rest))
         return frames
 
     def _find_frame(self, data: bytes) -> bool:
-        """Begin at the first frame in ``data``, which ends at the position; whether one is there."""
+        """Start at the first frame in ``data``, which ends at the position; return whether there is one."""
         start = self._position - len(data)
         ends = self._end is not None and self._position >= self._end
         at = self._framing.synchronise(data, self.offset - start)
@@ -505,7 +545,7 @@ class FileReader:
         return True
 
     def _abandon_rest(self) -> list[Frame]:
-        """The rest of a frame whose end is gone, as the frame that it is not."""
+        """Return the rest of a frame whose end is lost; decoding it reports the loss."""
         rest, begin = self._rest, self.offset
         self._rest = b""
         self.offset = self._position
@@ -515,14 +555,14 @@ class FileReader:
         if self._rest and self._warned != self.offset:
             self._warned = self.offset
             log.warning(
-                "%s: %d bytes at the end, from offset %d on, are no whole frame",
+                "%s: the %d bytes at the end, from offset %d, are not a complete frame",
                 self.spec.name,
                 len(self._rest),
                 self.offset,
             )
 
     def _more(self) -> bytes | None:
-        """The bytes at the position, if there are any yet; None if the position has jumped instead."""
+        """Return the next bytes, empty at the end of the journal; None if the position has jumped instead."""
         position = self._position
         if position >= self._written:
             self._written = _read_head(self._folder).end
@@ -534,11 +574,14 @@ class FileReader:
                 return None if self._position != position else b""
             begin, limit = self._fragment
         size = min(limit, self._written) - position
+        if self._end is not None and position < self._end:
+            # A frame usually ends there. If one does not, the next call reads more.
+            size = min(size, self._end - position)
         data = os.pread(self._file, min(size, self._chunk), position - begin)
         if data:
             self._position += len(data)
             return data
-        # Either the fragment has got a successor, or it is shorter than it should be.
+        # Either the fragment has a successor now, or it is too short.
         self._fragment = (0, 0)
         if not self._locate():
             return None
@@ -551,8 +594,10 @@ class FileReader:
         return None
 
     def _locate(self) -> bool:
-        """Open the fragment of the position. False if there is none: the position has jumped then, if there
-        is a place to jump to."""
+        """Open the fragment that contains the position.
+
+        Returns False if there is none. The position then jumps to the next fragment, if there is one.
+        """
         position = self._position
         fragments = _fragments(self._folder)
         index = bisect_right(fragments, position) - 1
@@ -566,7 +611,7 @@ class FileReader:
         following = fragments[index + 1 : index + 2]
         try:
             file = os.open(_path(self._folder, begin), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:  # it was deleted a moment ago
+        except FileNotFoundError:  # the fragment was just deleted
             return self._locate()
         if self._file >= 0:
             os.close(self._file)
@@ -576,7 +621,7 @@ class FileReader:
 
     def _jump(self, position: int) -> None:
         log.warning(
-            "%s: nothing is left of offsets %d to %d; reading goes on behind them",
+            "%s: offsets %d to %d do not exist any more; skipping them",
             self.spec.name,
             self._position,
             position,
@@ -584,9 +629,15 @@ class FileReader:
         self._position = position
 
     def between(self, begin: int, end: int) -> FileReader:
+        """Return another reader of the same journal for these offsets."""
         return FileReader(self._folder, self.spec, begin, end, False, self._chunk)
 
+    def ranges(self, ranges: Sequence[tuple[int, int]]) -> FileReader:
+        """Return another reader of the same journal for some ranges of offsets; see ``Reader``."""
+        return _RangesReader(self._folder, self.spec, ranges, self._chunk)
+
     def close(self) -> None:
+        """End reading: a ``read`` that waits returns."""
         self._closed.set()
 
     def __del__(self) -> None:
@@ -600,6 +651,59 @@ class FileReader:
         self.close()
 
 
+# A read of small ranges returns after this many bytes.
+_ENOUGH = 1 << 13
+
+
+class _RangesReader(FileReader):
+    """Reads the frames in some ranges of offsets; many small ranges at a time."""
+
+    def __init__(
+        self, folder: Path, spec: JournalSpec, ranges: Sequence[tuple[int, int]], chunk_bytes: int
+    ) -> None:
+        super().__init__(folder, spec, 0, 0, False, chunk_bytes)
+        self._ranges = iter(ranges)
+
+    def read(self) -> list[Frame]:
+        frames = super().read()
+        if frames or self._closed.is_set():
+            return frames
+        # Hot if transactions are interleaved message by message: 1.1 µs for a range of one frame.
+        unpack = self._framing.unpack
+        most = self._chunk
+        size = 0
+        fragment, limit, file, position = self._opened()
+        for begin, end in self._ranges:
+            length = end - begin
+            size += length
+            if fragment <= begin and end <= limit and length <= most and begin >= position:
+                data = os.pread(file, length, begin - fragment)
+                if unpack(data) == length:
+                    frames.append((begin, end, data))
+                else:
+                    self.offset, self._position, self._end = begin, begin + len(data), end
+                    frames += self._split(data)
+                    if self.offset < end:
+                        break
+            elif end > position:
+                # The range is large, or in another fragment, or partly deleted.
+                self.offset = self._position = max(begin, position)
+                self._end = end
+                self._rest = b""
+                frames += super().read()
+                if self.offset < end:
+                    break
+                fragment, limit, file, position = self._opened()
+            if size >= _ENOUGH:
+                break
+        return frames
+
+    def _opened(self) -> tuple[int, int, int, int]:
+        """Return the offsets in the open file, the file, and the position before which nothing exists."""
+        begin, limit = self._fragment
+        return begin, min(limit, self._written), self._file, self._position
+
+
 # Files.
 
 
@@ -608,7 +712,7 @@ def _path(folder: Path, begin: int) -> Path:
 
 
 def _fragments(folder: Path) -> list[int]:
-    """The offsets at which the fragments of a journal begin, ascending."""
+    """Return the offsets at which the fragments of a journal begin, ascending."""
     return sorted(
         int(name.removesuffix(_SUFFIX))
         for name in os.listdir(folder)
@@ -617,7 +721,7 @@ def _fragments(folder: Path) -> list[int]:
 
 
 def _slot(end: int, fragment: int) -> bytes:
-    """A head's slot. The checksum is the last field, of all before it."""
+    """Encode a slot of a head. The last field is the checksum of the others."""
     data = JournalHead(end=end, fragment=fragment).encode()[:-4]
     return data + crc32(data).to_bytes(4, "big")
 
@@ -627,11 +731,11 @@ def _read_head(folder: Path) -> JournalHead:
         with open(folder / _HEAD, "rb", buffering=0) as file:
             return _parse_head(folder, file.read(2 * _SLOT))[0]
     except FileNotFoundError:
-        raise CorruptJournalError(f"{folder}: there is no {_HEAD}") from None
+        raise CorruptJournalError(f"{folder}: the file {_HEAD} is missing") from None
 
 
 def _parse_head(folder: Path, data: bytes) -> tuple[JournalHead, int]:
-    """The newest head and the number of its slot. Raises CorruptJournalError."""
+    """Return the newest head and the number of its slot. Raises CorruptJournalError if both are damaged."""
     newest: tuple[JournalHead, int] | None = None
     for slot in (0, 1):
         part = data[slot * _SLOT : slot * _SLOT + _HEAD_SIZE]
@@ -644,7 +748,7 @@ def _parse_head(folder: Path, data: bytes) -> tuple[JournalHead, int]:
         if newest is None or (head.end, head.fragment) > (newest[0].end, newest[0].fragment):
             newest = head, slot
     if newest is None:
-        raise CorruptJournalError(f"{folder / _HEAD}: neither of its slots is whole")
+        raise CorruptJournalError(f"{folder / _HEAD}: both slots are damaged")
     return newest
 
 
@@ -657,20 +761,20 @@ def _write_at(file: int, data: bytes, offset: int) -> None:
 
 
 def _make(path: Path, data: bytes) -> None:
-    """Make a file with this content, unless it is there."""
+    """Create a file with this content, unless it exists."""
     if path.exists():
         return
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         os.link(temporary, path)
     except FileExistsError:
         pass
     finally:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 

@@ -1,48 +1,52 @@
-"""What all kinds of journals have in common: appends, and readers."""
+"""The interfaces that journals in files and in topics share: appends and readers."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, Self
 
 from krammar.journal.checkpoints import AckIntent
 from krammar.journal.specs import JournalSpec
 
-# A frame, and the offsets that it takes: from the first up to but without the second.
+# The offsets of a frame (the second is exclusive), and its bytes.
 Frame = tuple[int, int, bytes]
 
 
 class AsyncAppend(Protocol):
-    """An append that was begun: a future.
+    """A future for an append.
 
-    When ``done``, either ``error`` says why it failed, or ``begin`` and ``end`` which offsets it takes.
+    When it is ``done``, either ``error`` is set, or ``begin`` and ``end`` are its offsets.
     """
 
     @property
     def journal(self) -> str: ...
 
     @property
-    def begin(self) -> int: ...
+    def begin(self) -> int:
+        """The offset of the frame; -1 before the append is done, or if it is unknown."""
 
     @property
-    def end(self) -> int: ...
+    def end(self) -> int:
+        """The next offset after the frame; -1 like ``begin``."""
 
     @property
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Whether the append is written or has failed."""
 
     @property
-    def error(self) -> Exception | None: ...
+    def error(self) -> Exception | None:
+        """Why the append has failed."""
 
     def result(self, timeout_ms: float | None = None) -> Self:
-        """Wait until it is done; returns itself. Raises AppendError."""
+        """Wait until the append is done, and return it. Raises AppendError if it has failed."""
 
 
 class Reader(Protocol):
     """Reads the frames of a journal that begin between two offsets.
 
-    ``offset`` is that of the next frame. Where what was at an offset is gone, it logs that and goes on
-    with what is next.
+    ``offset`` is the offset of the next frame. If frames were deleted, the reader logs a warning and continues with
+    the next existing one.
     """
 
     offset: int
@@ -51,44 +55,65 @@ class Reader(Protocol):
     def spec(self) -> JournalSpec: ...
 
     def read(self) -> list[Frame]:
-        """The next frames, at least one; none at the end of what there is to be read."""
+        """Return the next frames, at least one; an empty list at the end."""
 
     def between(self, begin: int, end: int) -> Reader:
-        """Another reader of the same journal, for these offsets; both may be read in turn."""
+        """Return another reader of the same journal for these offsets; both readers stay usable."""
+
+    def ranges(self, ranges: Sequence[tuple[int, int]]) -> Reader:
+        """Return another reader of the same journal for some ranges of offsets.
+
+        The ranges are sorted, and begin and end with a frame. There may be many, with one frame each.
+        """
 
     def close(self) -> None: ...
 
 
 class Journals(Protocol):
-    """A place that has journals: files, or topics."""
+    """A set of journals, in files or in topics."""
 
     def append(self, journal: str, data: bytes) -> AsyncAppend:
         """Begin to append a frame. Appends of one thread to one journal keep their order.
 
-        It goes on by itself; ``AsyncAppend.result`` and ``flush`` make haste.
-        Raises UnknownJournalError, AppendError.
+        The append is written in the background; ``AsyncAppend.result`` and ``flush`` write it immediately.
+
+        Raises:
+            UnknownJournalError: the journal does not exist.
+            AppendError: the append cannot begin.
         """
 
     def reader(
         self, journal: str, begin: int = 0, end: int | None = None, *, follow: bool = False
     ) -> Reader:
-        """A reader of the frames that begin at ``begin`` or behind it, and before ``end``: the end of the
-        journal as it is, unless given. With ``follow`` and without ``end`` it waits for more for ever, until it is
-        closed by another thread. Raises UnknownJournalError."""
+        """Return a reader of the frames with ``begin <= offset < end``.
+
+        Args:
+            end: the default is the journal's current end.
+            follow: without ``end``, wait for new frames forever, until another thread closes the reader.
+
+        Raises:
+            UnknownJournalError: the journal does not exist.
+        """
 
     def flush(self) -> None:
-        """Wait until all that was appended is done, well or not."""
+        """Wait until all appends are done or have failed."""
 
 
 def append_intents(journals: Journals, intents: Iterable[AckIntent]) -> None:
-    """Append intents, which must have been stored before, and wait until all are in their journals.
+    """Append stored intents, and wait until all are in their journals.
 
-    It may be done again with the same intents as often as it takes: an acknowledgement that was there
-    before does nothing. But not after the same producer has published anew: that would be rolled back.
-    Raises AppendError if one failed; the others are appended all the same.
+    This can be repeated with the same intents: repeated acknowledgements have no effect. Don't repeat it after the
+    same producer has published again, because that would roll back its new messages.
+
+    Raises the first error, AppendError or UnknownJournalError; the other intents are appended nevertheless.
     """
-    appends = [journals.append(intent.journal, intent.intent) for intent in intents]
-    failed = None
+    appends = []
+    failed: Exception | None = None
+    for intent in intents:
+        try:
+            appends.append(journals.append(intent.journal, intent.intent))
+        except Exception as error:
+            failed = failed or error
     for append in appends:
         try:
             append.result()
@@ -99,10 +124,10 @@ def append_intents(journals: Journals, intents: Iterable[AckIntent]) -> None:
 
 
 class Ticker:
-    """A thread that works on appends that nobody waits for.
+    """A thread that writes appends in the background.
 
-    ``work`` is called ``linger`` seconds after ``wake``, and again while it returns true. The thread
-    begins with the first call of ``wake``.
+    It calls ``work`` ``linger`` seconds after ``wake``, and again as long as ``work`` returns true. The first call of
+    ``wake`` starts the thread.
     """
 
     def __init__(self, work: Callable[[], bool], linger: float) -> None:
@@ -114,6 +139,7 @@ class Ticker:
         self._starting = threading.Lock()
 
     def wake(self) -> None:
+        """Let the thread call ``work`` soon."""
         self._woken.set()
         if self._thread is None:
             with self._starting:
@@ -131,7 +157,7 @@ class Ticker:
                 pass
 
     def stop(self) -> None:
-        """Return when the thread has ended."""
+        """Stop the thread, and wait until it has ended."""
         self._stopped.set()
         self._woken.set()
         thread = self._thread

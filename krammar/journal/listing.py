@@ -1,4 +1,4 @@
-"""Lists of journals that are looked up now and then."""
+"""Lists of journals that are refreshed periodically."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from krammar.journal.mapping import Partitions
 from krammar.journal.specs import JournalSpec
 
 
-def listing(found: Callable[[], Sequence[JournalSpec]], refresh_ms: float) -> Partitions:
-    """``found``, called again after that time, and another object only if its result is another."""
+def refreshing(find: Callable[[], Sequence[JournalSpec]], refresh_ms: float) -> Partitions:
+    """Return a function that caches the result of ``find`` for ``refresh_ms``.
+
+    It returns the same object until the result changes, as mappings expect.
+    """
     last: Sequence[JournalSpec] = ()
     due = float("-inf")
 
@@ -19,7 +22,7 @@ def listing(found: Callable[[], Sequence[JournalSpec]], refresh_ms: float) -> Pa
         now = time.monotonic()
         if now >= due:
             due = now + refresh_ms / 1000
-            new = found()
+            new = find()
             if new != last:
                 last = new
         return last

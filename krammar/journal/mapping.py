@@ -1,7 +1,7 @@
-"""Which journal a message goes to.
+"""Mappings: functions that choose the journal and framing of a message.
 
-A mapping is a function that gives a message's journal and framing. It chooses among the journals that a
-function lists; that function should return the same object as long as nothing has changed.
+A mapping chooses among the journals that another function lists. That function should return the same object as long as
+the list has not changed.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _PRIME = 0x01000193
 
 
 def fnv1a(data: bytes) -> int:
-    """The 32-bit FNV-1a hash of bytes, by Fowler, Noll and Vo."""
+    """Return the 32-bit FNV-1a hash of bytes, by Fowler, Noll and Vo."""
     value = _OFFSET_BASIS
     for byte in data:
         value = (value ^ byte) * _PRIME & 0xFFFFFFFF
     return value
 
 
-# A loop over bytes takes 60 ns for each of them; keys come again and again.
+# The loop takes 60 ns per byte, and the same keys are hashed many times.
 _hash = lru_cache(1 << 16)(fnv1a)
 
 
 def modulo_mapping(key: MappingKey, partitions: Partitions) -> Mapping:
-    """Choose by the FNV-1a of the message's key, modulo the number of journals.
+    """Return a mapping by the FNV-1a hash of the message's key, modulo the number of journals.
 
-    Stable while the list stays the same; almost all keys move when it grows or shrinks.
-    The mapping raises EmptyListError where there are no journals.
+    The choice is stable as long as the list stays the same; almost all keys move when it grows or shrinks.
+    The mapping raises EmptyListError if the list is empty.
     """
     targets = _Targets(partitions)
 
@@ -51,12 +51,29 @@ def modulo_mapping(key: MappingKey, partitions: Partitions) -> Mapping:
 
 
 def rendezvous_mapping(key: MappingKey, partitions: Partitions) -> Mapping:
-    """Choose the journal with the highest weight, a hash of its name and of the message's key.
+    """Return a mapping to the journal with the highest weight.
 
-    When a journal comes, it takes its share of the keys from all others and no other key moves; when one
-    goes, only its keys move. It costs a hash for each journal, unless the key was seen lately.
-    The mapping raises EmptyListError where there are no journals.
+    The weight is the FNV-1a hash of the journal's name XOR that of the message's key. If weights are equal, the first
+    journal in the list wins. The choice is the same as that of Gazette's RendezvousMapping. When a journal is added
+    or removed, no key moves between the others. The hashes of names are uneven, and thus the shares of journals; use
+    ``even_rendezvous_mapping`` unless Gazette applications write to the same journals.
+
+    Each choice computes the weights of all journals, unless the key was seen recently. The mapping raises EmptyListError
+    if the list is empty.
     """
+    return _rendezvous(key, partitions, lambda weight: weight)
+
+
+def even_rendezvous_mapping(key: MappingKey, partitions: Partitions) -> Mapping:
+    """Return a mapping like ``rendezvous_mapping``, but with even weights.
+
+    Each journal gets about the same share of the keys, and a new journal takes its share from all others. The choice
+    differs from Gazette's.
+    """
+    return _rendezvous(key, partitions, _mix)
+
+
+def _rendezvous(key: MappingKey, partitions: Partitions, weigh: Callable[[int], int]) -> Mapping:
     targets = _Targets(partitions)
     seed: list[tuple[str, Framing]] = []
     names: list[int] = []
@@ -66,7 +83,6 @@ def rendezvous_mapping(key: MappingKey, partitions: Partitions) -> Mapping:
         nonlocal seed, names, chosen
         found = targets()
         if found is not seed:
-            # The order of the list decides nothing, not even between names of equal hashes.
             seed, chosen = found, {}
             names = [fnv1a(name.encode()) for name, _ in found]
         hashed = _hash(key(message))
@@ -74,22 +90,24 @@ def rendezvous_mapping(key: MappingKey, partitions: Partitions) -> Mapping:
         if target is None:
             if len(chosen) >= 1 << 16:
                 chosen.clear()
-            best = max(range(len(found)), key=lambda i: (_mix(hashed ^ names[i]), found[i][0]))
-            target = chosen[hashed] = found[best]
+            weights = [weigh(hashed ^ name) for name in names]
+            target = chosen[hashed] = found[weights.index(max(weights))]
         return target
 
     return choose
 
 
 def random_mapping(partitions: Partitions) -> Mapping:
-    """Choose any journal, each as likely as another. The mapping raises EmptyListError where there are
-    none."""
+    """Return a mapping that chooses journals randomly, with equal probability.
+
+    The mapping raises EmptyListError if the list is empty.
+    """
     targets = _Targets(partitions)
     return lambda message: random.choice(targets())
 
 
 class _Targets:
-    """The journals of a list with their framings, worked out anew when the list is another object."""
+    """The listed journals with their framings; computed again if the list is another object."""
 
     def __init__(self, partitions: Partitions) -> None:
         self._partitions = partitions
@@ -102,14 +120,16 @@ class _Targets:
             self._found = [(spec.name, spec.framing) for spec in listed]
             self._list = listed
         if not self._found:
-            raise EmptyListError("there are no journals to choose from")
+            raise EmptyListError("the list of journals is empty; create a journal first")
         return self._found
 
 
 def _mix(value: int) -> int:
-    """A permutation of the 32-bit numbers in which every bit depends on all: FNV-1a's high bits hardly
-    depend on the last bytes, by which names of partitions differ. The steps and their constants are
-    those of the last stage of MurmurHash3 (32 bits)."""
+    """Permute the 32-bit numbers so that every bit depends on all others.
+
+    The high bits of FNV-1a hardly depend on the last bytes, in which the names of partitions differ. The steps and
+    constants are those of the final stage of MurmurHash3 (32 bits).
+    """
     value = (value ^ value >> 16) * 0x85EBCA6B & 0xFFFFFFFF
     value = (value ^ value >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
     return value ^ value >> 16

@@ -1,7 +1,7 @@
-"""What a message is, and the envelope it is read in.
+"""The interface of messages, and the envelopes in which they are read.
 
-Every class that ``krammar gen`` made of a definition with a field ``UUID: uuid`` is a message. So is any
-other class with the methods below; what else it needs depends on its framing.
+Every class that ``krammar gen`` generates from a definition with a field ``UUID: uuid`` is a message. So is any other
+class with the methods below; its framing may require more methods.
 """
 
 from __future__ import annotations
@@ -14,34 +14,38 @@ from krammar.journal.specs import JournalSpec
 
 
 class Message(Protocol):
-    """What can be published.
+    """A message that can be published.
 
-    One that cannot keep a UUID returns the null uuid and ignores ``set_uuid``; it is then read at once
-    and as often as it was written. ``new_acknowledgement`` makes a message of the same class that can
-    acknowledge this one, and others, in a journal.
+    A class that cannot store a UUID returns the null UUID and ignores ``set_uuid``. Its messages are returned
+    immediately, as often as they were written.
 
-    A message may also have ``validate()``, which raises what forbids to publish it.
+    A message may also have a method ``validate()``, which raises an error if it must not be published.
     """
 
-    def get_uuid(self) -> UUID: ...
+    def get_uuid(self) -> UUID:
+        """Return the UUID that ``set_uuid`` has stored, or the null UUID."""
 
-    def set_uuid(self, uuid: UUID, /) -> None: ...
+    def set_uuid(self, uuid: UUID, /) -> None:
+        """Store the UUID with which the message is published."""
 
-    def new_acknowledgement(self, journal: str, /) -> Self: ...
+    def new_acknowledgement(self, journal: str, /) -> Self:
+        """Return a message of the same class that can acknowledge messages in a journal."""
 
 
-# What to read a journal's frames as: a class, or a function that chooses one by the journal's spec.
+# The class of a journal's messages, or a function that returns it for the journal's spec.
 MessageClass = type[Any] | Callable[[JournalSpec], type[Any]]
 
 
 def class_for(messages: MessageClass, spec: JournalSpec) -> type[Any]:
-    """The class that frames of a journal are read as."""
+    """Return the class of a journal's messages."""
     return messages if isinstance(messages, type) else messages(spec)
 
 
 class Envelope:
-    """A message and where it was read: its journal, and that it takes the offsets from ``begin`` up to
-    but without ``end`` (bytes in files, records in topics)."""
+    """A message with its journal and its offsets: ``begin``, up to but not including ``end``.
+
+    Offsets count bytes in files, and records in topics.
+    """
 
     __slots__ = ("begin", "end", "journal", "message")
     __match_args__ = ("journal", "begin", "end", "message")

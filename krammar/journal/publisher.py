@@ -1,4 +1,4 @@
-"""Publishing messages: committed at once, or as transactions."""
+"""Publishes messages, committed immediately or in transactions."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _OUTSIDE = Flags.OUTSIDE_TXN.value
 _CONTINUE = Flags.CONTINUE_TXN.value
 _ACK = Flags.ACK_TXN.value
 
-# How many appends of a transaction are remembered before those that are done are forgotten.
+# The number of appends of a transaction after which those that are done are removed from its list.
 _MANY = 4096
 
 _publishers: weakref.WeakSet[Publisher] = weakref.WeakSet()
 
 
 class Publisher:
-    """Gives messages their UUIDs, maps them to journals and begins to append them there.
+    """Gives messages their UUIDs, maps them to journals, and appends them there.
 
-    A message that is published committed is seen by every reader as soon as it is appended. One that is
-    published uncommitted is seen by readers of committed messages only when its transaction is
-    acknowledged, and never if that does not happen:
+    Readers see a message that is published committed as soon as it is appended. Readers of committed
+    messages see a message that is published uncommitted when its transaction is acknowledged:
 
         for message in messages:
             publisher.publish_uncommitted(mapping, message)
         intents = publisher.build_ack_intents()
         ...                                  # store encode_intents(intents)
-        append_intents(journals, intents)    # and once more after a crash, from what was stored
+        append_intents(journals, intents)    # and again after a crash, from the stored bytes
 
-    Without ``clock`` the publisher has its own and looks at the time for every message. A clock that is
-    given is updated by the caller, as often as suits.
+    A forked process uses new producers.
 
-    ``producer`` is the id of what is published uncommitted, ``committed_producer`` that of what is
-    published committed: as one producer, the second would end the transactions of the first. Both are
-    random unless given; one that is given must not be used by anybody else. A process that was forked
-    gets new ones.
+    Args:
+        clock: a clock that the caller updates. By default, the publisher has its own, and updates it for each message.
+        producer: the id of the producer of uncommitted messages; random by default. No other publisher may
+            use it.
+        committed_producer: the id of the producer of committed messages, likewise. It must differ from
+            ``producer``, because committed messages end the transactions of their producer.
     """
 
     def __init__(
@@ -64,8 +64,10 @@ class Publisher:
             raise ValueError("producer and committed_producer are the same")
         self._clock = Clock() if clock is None else clock
         self._own_clock = clock is None
+        # An acknowledgement by journal, which still needs a UUID.
+        self._known: dict[str, tuple[Framing, Message]] = {}
         self._forget()
-        # Messages must be appended in the order of their clocks: readers drop those that come late.
+        # Messages must be appended in the order of their clocks: readers drop messages with an older clock.
         self._ordered = threading.Lock()
         _publishers.add(self)
 
@@ -77,9 +79,11 @@ class Publisher:
         self._failure: Exception | None = None
 
     def publish_committed(self, mapping: Mapping, message: Message) -> AsyncAppend:
-        """Publish a message to be processed at once. May be called by several threads at once.
+        """Publish a message that readers process immediately. Thread-safe.
 
-        Raises MessageError for a message that is not valid, what the mapping raises, and AppendError.
+        Raises:
+            MessageError: the message is not valid, or cannot be encoded.
+            AppendError: the append cannot begin. Errors of the mapping are raised unchanged.
         """
         _validate(message)
         journal, framing = mapping(message)
@@ -88,10 +92,10 @@ class Publisher:
             return self.journals.append(journal, framing.marshal(message))
 
     def publish_uncommitted(self, mapping: Mapping, message: Message) -> AsyncAppend:
-        """Publish a message as part of a transaction. For one thread only.
+        """Publish a message as part of a transaction. Not thread-safe.
 
-        Raises as ``publish_committed``, and AppendError if an earlier append of the transaction
-        failed. A message that was refused leaves the transaction as it was.
+        Raises the same errors as ``publish_committed``, and AppendError if an earlier append of the transaction has
+        failed. A refused message does not change the transaction.
         """
         self._check()
         _validate(message)
@@ -106,17 +110,18 @@ class Publisher:
         self._appends.append(append)
         if len(self._appends) > self._many:
             self._appends = [one for one in self._appends if not one.done or one.error]
-            # Where few are done, all of them are not to be looked at for each that comes.
+            # If few are done, don't check all of them again for each new append.
             self._many = max(_MANY, 2 * len(self._appends))
         return append
 
     def build_ack_intents(self) -> list[AckIntent]:
-        """The acknowledgements of all that was published uncommitted since the last call, one a journal.
+        """Return the acknowledgements of all messages published uncommitted since the last call, one per journal.
 
-        Waits until all of it is appended. The intents must be stored, all together, before the first
-        of them is appended, so that all can be appended again after a crash; see ``append_intents``.
+        Waits until all messages are appended. Store all intents together before the first one is appended, so that
+        all can be appended again after a crash; see ``append_intents``.
 
-        Raises AppendError if an append failed: the transaction can only be rolled back then.
+        Raises:
+            AppendError: an append has failed; the transaction can only be rolled back.
         """
         for append in self._appends:
             try:
@@ -124,31 +129,53 @@ class Publisher:
             except Exception as error:
                 self._failure = self._failure or error
         self._check()
-        intents = self._intents(self._tick()) if self._pending else []
+        self._acknowledge_pending()
+        targets = {journal: self._known[journal] for journal in self._pending}
+        intents = _intents(targets, self.producer, self._tick()) if targets else []
         self._forget()
         return intents
 
     def build_rollback_intents(self) -> list[AckIntent]:
-        """Acknowledgements that commit nothing: appended, they roll back what was published uncommitted since
-        the last call of ``build_ack_intents``. Without them it is never seen either, but readers keep it
-        in mind. They need not be stored.
+        """Return acknowledgements that roll back the messages since the last ``build_ack_intents``.
+
+        Readers would not return these messages in any case, but can forget them once the acknowledgements are
+        appended. They need not be stored.
         """
-        # One below its first message, and so not below the acknowledgement before it.
-        intents = self._intents(self._first_clock - 1) if self._pending else []
+        self._acknowledge_pending()
+        targets = {journal: self._known[journal] for journal in self._pending}
+        # One less than the clock of the first message, and thus not less than the last acknowledgement's.
+        intents = _intents(targets, self.producer, self._first_clock - 1) if targets else []
         if self._failure is not None:
-            # What failed may still arrive, behind these; the next transaction must not commit it.
-            self.producer = ProducerID.random()
+            # Failed appends may still arrive after these acknowledgements. The next transaction must not
+            # commit them.
+            self._renew()
         self._forget()
         return intents
 
-    def _intents(self, clock: int) -> list[AckIntent]:
-        uuid = build_uuid(self.producer, clock, _ACK)
-        intents = []
-        for journal, (framing, message) in sorted(self._pending.items(), key=lambda item: item[0]):
-            acknowledgement = message.new_acknowledgement(journal)
-            acknowledgement.set_uuid(uuid)
-            intents.append(AckIntent(journal, framing.marshal(acknowledgement)))
+    def build_end_intents(self) -> list[AckIntent]:
+        """Return acknowledgements that end the producer of uncommitted messages, so that readers forget it.
+
+        They also roll back messages that are not acknowledged. The publisher continues with another producer.
+
+        Use them for publishers that write a few transactions and are not used again. Append them only
+        after all intents of ``build_ack_intents`` are in their journals. They need not be stored:
+        without them, readers just remember the producer; see ``Sequencer.producer_states``.
+        """
+        self._acknowledge_pending()
+        intents = _intents(self._known, self.producer, 0)
+        self._renew()
         return intents
+
+    def _acknowledge_pending(self) -> None:
+        """Create an acknowledgement for each journal of the transaction."""
+        for journal, (framing, message) in self._pending.items():
+            self._known[journal] = framing, message.new_acknowledgement(journal)
+
+    def _renew(self) -> None:
+        """Continue with another producer."""
+        self.producer = ProducerID.random()
+        self._known = {}
+        self._forget()
 
     def _tick(self) -> int:
         if self._own_clock:
@@ -162,6 +189,17 @@ class Publisher:
             ) from self._failure
 
 
+def _intents(
+    targets: dict[str, tuple[Framing, Message]], producer: ProducerID, clock: int
+) -> list[AckIntent]:
+    uuid = build_uuid(producer, clock, _ACK)
+    intents = []
+    for journal, (framing, acknowledgement) in sorted(targets.items(), key=lambda item: item[0]):
+        acknowledgement.set_uuid(uuid)
+        intents.append(AckIntent(journal, framing.marshal(acknowledgement)))
+    return intents
+
+
 def _validate(message: Any) -> None:
     validate = getattr(message, "validate", None)
     if callable(validate):
@@ -172,11 +210,12 @@ def _validate(message: Any) -> None:
 
 
 def _renew() -> None:
-    """What a forked process publishes must not look like its parent's: readers would drop it."""
+    """Change the producers of a forked process: readers would drop its messages as duplicates of its parent's."""
     for publisher in list(_publishers):
         publisher.producer = ProducerID.random()
         publisher.committed_producer = ProducerID.random()
         publisher._ordered = threading.Lock()
+        publisher._known = {}
         publisher._forget()
 
 

@@ -1,34 +1,42 @@
-"""From messages as they were written to messages that are committed, each once.
+"""Turns the messages of a journal into committed messages, each once.
 
-Producers write uncommitted messages, may write some of them twice, and acknowledge them later, or never.
-The sequencer is fed with all that is read, in the order of the journal, and hands out what was acknowledged.
+Producers write uncommitted messages, possibly twice, and acknowledge them later, or never. The sequencer receives all
+messages in the order of the journal, and returns the acknowledged ones.
 
-For each producer of a journal it knows the clock of its last acknowledgement and where its open sequence
-begins. The messages of open sequences are kept in a ring buffer. Where an acknowledgement is for messages
-that have been pushed out of it, or were read before the last restart, a part of the journal has to be read
-again.
+For each producer of a journal, it stores the clock of the last acknowledgement and the beginning of the open
+transaction. A ring buffer holds the latest messages of open transactions. For older messages, only their offsets are
+stored; exactly these messages are read again when they are acknowledged. If a transaction was open at the last restart,
+everything from its first message to the restart is read again.
 """
 
 from __future__ import annotations
 
 import logging
+from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
+from itertools import chain
 from typing import NamedTuple
 
 from krammar.journal.errors import CheckpointError, MustStartReplayError, SequencerError
 from krammar.journal.messages import Envelope
-from krammar.journal.uuids import ProducerID, get_clock
+from krammar.journal.uuids import NODE_MASK, VERSION_1, VERSION_MASK, ProducerID, get_clock
 
 log = logging.getLogger("krammar.journal")
 
-# Parts of a UUID's number; see uuids.py. They are taken apart in line: calls of get_clock, get_flags and
-# get_producer_id take 4 µs a message, all that is done here 0.65 µs.
-_FIXED = 1 << 76 | 1 << 63
-_FIXED_MASK = 0xF << 76 | 0b11 << 62
-_NODE = (1 << 48) - 1
-_OUTSIDE, _CONTINUE, _ACK = 0, 1, 2
+# Clock, flags and producer are extracted from UUIDs inline: calls of get_clock, get_flags and
+# get_producer_id take 4 µs per message, the whole sequencing takes 0.65 µs.
+_CONTINUE, _ACK = 1, 2
+# Mask for producer, flags, version and variant.
+_WHOSE = NODE_MASK | 0x3FF << 48 | VERSION_MASK
+
+# The number of messages that a replay reads at a time.
+_AT_ONCE = 256
+
+# The most ranges of offsets that are stored, of 16 bytes each. If transactions are interleaved message by message, each
+# range has one message. If there are more, ranges are joined, and replays read what is between them too.
+_MOST_RANGES = 1 << 20
 
 
 class JournalProducer(NamedTuple):
@@ -39,9 +47,9 @@ class JournalProducer(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """How far a producer's messages in a journal have been sequenced.
+    """The state of a producer in a journal.
 
-    ``last_ack``  the clock of its last ACK_TXN or OUTSIDE_TXN; 0 if it has none
+    ``last_ack``  the clock of its last ACK_TXN or OUTSIDE_TXN; 0 if there is none
     ``begin``     the offset of its first CONTINUE_TXN with a larger clock; -1 if there is none
     """
 
@@ -52,101 +60,116 @@ class ProducerState(NamedTuple):
 
     @property
     def journal_producer(self) -> JournalProducer:
+        """Journal and producer, as a key."""
         return JournalProducer(self.journal, self.producer)
 
 
-class _Producer:
-    """A producer in a journal. ``held`` are the messages of its open sequence that are in the ring buffer, a
-    new deque for each sequence; ``latest`` is the largest clock since the last acknowledgement, as far as
-    is known: not if the sequence was ``restored``. ``seen`` is the clock by which its age is told.
+class _Sequence:
+    """An open transaction.
+
+    ``held``     its messages in the ring buffer
+    ``evicted``  the offsets of its other messages: begin and end of each range, one after the other
     """
 
-    __slots__ = ("begin", "held", "last_ack", "latest", "node", "restored", "seen")
+    __slots__ = ("begin", "evicted", "held")
 
-    def __init__(self, node: int, last_ack: int = 0, begin: int = -1) -> None:
-        self.node = node
-        self.last_ack = last_ack
-        self.latest = last_ack
+    def __init__(self, begin: int) -> None:
         self.begin = begin
         self.held: deque[Envelope] = deque()
-        self.restored = begin >= 0
-        self.seen = last_ack
+        self.evicted = array("q")
 
-    def reset(self, last_ack: int) -> None:
-        """Drop the open sequence and go on behind a clock."""
-        self.last_ack = self.latest = last_ack
-        if self.begin >= 0:
-            self.begin = -1
-            self.restored = False
-            # The ring buffer still has the old deque, which must stay empty from now on.
-            self.held.clear()
-            self.held = deque()
+
+class _Producer:
+    """A producer in a journal. ``latest`` is the largest clock since its last acknowledgement, or since the restart."""
+
+    __slots__ = ("last_ack", "latest", "sequence")
+
+    def __init__(self, last_ack: int = 0, begin: int = -1) -> None:
+        self.last_ack = last_ack
+        self.latest = last_ack
+        self.sequence = _Sequence(begin) if begin >= 0 else None
 
 
 class _Replay:
-    """Messages to be handed out after ``begin`` up to ``end`` was read again: those there of a producer
-    that continue with clocks above ``floor`` and below ``ack``, and then ``held``."""
+    """A committed transaction of which some ``ranges`` must be read again.
 
-    __slots__ = ("ack", "asked", "begin", "end", "floor", "held", "iterator", "journal", "node")
+    Its messages there are those of the producer ``node`` with ``floor < clock < ack``. The ``held`` ones follow.
+    """
+
+    __slots__ = ("ack", "floor", "held", "iterator", "journal", "node", "ranges", "requested")
 
     def __init__(
         self,
         journal: str,
         node: int,
-        begin: int,
-        end: int,
+        ranges: list[tuple[int, int]],
         floor: int,
         ack: int,
         held: deque[Envelope],
     ) -> None:
         self.journal = journal
         self.node = node
-        self.begin = begin
-        self.end = end
+        self.ranges = ranges
         self.floor = floor
         self.ack = ack
         self.held = held
-        self.asked = False
+        self.requested = False
         self.iterator: Iterator[Envelope] | None = None
+
+    @property
+    def begin(self) -> int:
+        return self.ranges[0][0]
+
+    @property
+    def end(self) -> int:
+        return self.ranges[-1][1]
 
 
 class Sequencer:
     """Sequences the messages of journals.
 
-    ``states`` are those of a checkpoint, if there is one; the first message to be queued is then the first
-    behind those that were queued before the checkpoint. ``buffer`` is the number of uncommitted messages
-    that the ring buffer holds, of all producers together.
+    After each ``queue_uncommitted``, call ``deque_committed`` until it returns None. If it raises
+    MustStartReplayError, read ``replay_range`` of ``replay_journal`` again, or only its parts
+    ``replay_ranges``, and pass the messages to ``start_replay``. ``ReadCommittedIter`` does all that.
 
-    After each ``queue_uncommitted``, ``deque_committed`` is called until it returns None. It may raise
-    MustStartReplayError: then ``replay_range`` of ``replay_journal`` has to be read again and given to
-    ``start_replay``. ``ReadCommittedIter`` does all that.
+    The effect of a message depends on its flags and on its clock among the messages of its producer in its journal:
 
-    What a message does, by its flags and its clock, among those of its producer in its journal:
+    ``OUTSIDE_TXN``   The message is returned immediately. It is dropped as a duplicate if its clock is not larger than
+                      the last acknowledgement's. It counts as an acknowledgement that commits nothing, so
+                      an open transaction of the producer is rolled back.
+    ``CONTINUE_TXN``  The message is held. It is dropped if its clock is not larger than that of an earlier message.
+    ``ACK_TXN``       The held messages with smaller clocks are returned, the others dropped. The acknowledgement
+                      itself is not returned. If its clock is not larger than the last acknowledgement's, all held
+                      messages are dropped. A smaller clock means that the producer has restarted from an older
+                      checkpoint and may write messages again; they are returned again until it has caught up. Clock 0
+                      means that the producer has ended, and it is forgotten.
 
-    ``OUTSIDE_TXN``   is handed out at once; but dropped if its clock is not larger than the last
-                      acknowledgement's, for it is a duplicate. It counts as an acknowledgement that
-                      commits nothing: uncommitted messages with smaller clocks are dropped.
-    ``CONTINUE_TXN``  is kept; but dropped if its clock is not larger than that of a message before it.
-    ``ACK_TXN``       releases what is kept with smaller clocks and drops the rest. One whose clock is that
-                      of the last acknowledgement, or smaller, drops all that is kept. A smaller one says
-                      that the producer has gone back to an older checkpoint and may write things
-                      anew: until it has caught up, they are handed out again. It is not handed out itself.
+    A message without a UUID of version 1, or with other flags, is returned immediately and has no other effect.
 
-    A message that has no UUID of version 1, or flags that are none of these, is handed out at once and
-    has no part in all this.
+    Args:
+        states: the states of a checkpoint. The first message to be queued is then the first one after the checkpoint.
+        buffer: the number of uncommitted messages in the ring buffer, of all producers together.
+
+    Raises:
+        ValueError: the buffer is smaller than 1.
+        CheckpointError: the states contradict each other.
     """
 
     def __init__(self, states: Iterable[ProducerState] = (), buffer: int = 8192) -> None:
-        """Raises ValueError for a buffer smaller than 1, CheckpointError for contradictory states."""
         if buffer < 1:
-            raise ValueError(f"the buffer holds at least 1 message, not {buffer}")
+            raise ValueError(f"buffer must be at least 1, not {buffer}")
         self._size = buffer
-        # The deque that a message was put in, for each of the last messages that were kept. What was
-        # handed out or dropped since has left its deque, which is replaced when its sequence ends.
-        self._ring: deque[deque[Envelope]] = deque()
+        # The transactions of the latest messages, oldest first. A transaction that was returned or dropped holds no
+        # messages any more.
+        self._ring: deque[_Sequence] = deque()
         self._journals: dict[str, dict[int, _Producer]] = {}
         self._ready: deque[Envelope] = deque()
         self._replay: _Replay | None = None
+        # The number of stored ranges of offsets, of all transactions together.
+        self._ranges = 0
+        self._most_ranges = _MOST_RANGES
+        # Journals with open transactions of a checkpoint, until their first message is queued.
+        self._restored: set[str] = set()
         self._restore(states)
 
     def _restore(self, states: Iterable[ProducerState]) -> None:
@@ -154,28 +177,34 @@ class Sequencer:
             producers = self._journals.setdefault(journal, {})
             node = ProducerID(producer).node
             if node in producers:
-                raise CheckpointError(f"{journal}: two states of the producer {producer}")
+                raise CheckpointError(f"{journal}: the producer {producer} has two states")
             if begin < -1 or not 0 <= last_ack < 1 << 64:
                 raise CheckpointError(
-                    f"{journal}: the producer {producer} cannot be at clock {last_ack} and offset {begin}"
+                    f"{journal}: the producer {producer} has the invalid clock {last_ack} or offset {begin}"
                 )
-            producers[node] = _Producer(node, last_ack, begin)
-        for producers in self._journals.values():
-            newest = max(p.last_ack for p in producers.values())
-            for p in producers.values():
-                if p.begin >= 0:
-                    # The state does not say when its open sequence was written: not as long ago as its
-                    # last acknowledgement, which may be none at all.
-                    p.seen = newest
+            producers[node] = _Producer(last_ack, begin)
+            if begin >= 0:
+                self._restored.add(journal)
 
-    # Hot: 0.65 µs for a message that is kept, with handing it out.
+    def _resume(self, journal: str, offset: int) -> None:
+        """Handle the first message after a restart: open transactions lie before ``offset``."""
+        self._restored.discard(journal)
+        for p in self._journals[journal].values():
+            if p.sequence is not None and p.sequence.begin < offset:
+                p.sequence.evicted.extend((p.sequence.begin, offset))
+                self._ranges += 1
+
+    # Hot: 0.65 µs per held message, including its return.
     def queue_uncommitted(self, envelope: Envelope) -> None:
-        """Take a message in. Raises SequencerError while there are messages to be handed out."""
+        """Add a message. Raises SequencerError while committed messages are left to be dequeued."""
         if self._ready or self._replay is not None:
             self._require_drained()
+        journal = envelope.journal
+        if self._restored and journal in self._restored:
+            self._resume(journal, envelope.begin)
         number = envelope.message.get_uuid().int
         flags = number >> 48 & 0x3FF
-        if number & _FIXED_MASK != _FIXED or flags > _ACK:
+        if number & VERSION_MASK != VERSION_1 or flags > _ACK:
             self._ready.append(envelope)
             return
         clock = (
@@ -184,90 +213,125 @@ class Sequencer:
             | number >> 12 & 0xFFF0000000000000
             | number >> 58 & 0xF
         )
-        journal = envelope.journal
-        node = number & _NODE
+        node = number & NODE_MASK
         try:
             p = self._journals[journal][node]
         except KeyError:
-            p = self._journals.setdefault(journal, {}).setdefault(node, _Producer(node))
+            p = self._journals.setdefault(journal, {}).setdefault(node, _Producer())
         if flags == _CONTINUE:
             if clock <= p.latest:
                 return
-            p.latest = p.seen = clock
-            if p.begin < 0:
-                p.begin = envelope.begin
-            held = p.held
-            held.append(envelope)
+            p.latest = clock
+            sequence = p.sequence
+            if sequence is None:
+                sequence = p.sequence = _Sequence(envelope.begin)
+            sequence.held.append(envelope)
             ring = self._ring
-            ring.append(held)
+            ring.append(sequence)
             if len(ring) > self._size:
                 oldest = ring.popleft()
-                if oldest:
-                    oldest.popleft()
+                if oldest.held:
+                    out = oldest.held.popleft()
+                    evicted = oldest.evicted
+                    if evicted and evicted[-1] == out.begin:
+                        evicted[-1] = out.end
+                    else:
+                        evicted.append(out.begin)
+                        evicted.append(out.end)
+                        self._ranges += 1
+                        if self._ranges > self._most_ranges:
+                            self._join_ranges()
         elif flags == _ACK:
-            self._acknowledge(p, clock, envelope)
+            self._acknowledge(p, clock, envelope, node)
         elif clock > p.last_ack:
-            self._outside(p, clock, envelope)
+            if p.sequence is not None:
+                self._end(p.sequence)
+                p.sequence = None
+                log.warning(
+                    "%s: at offset %d, the producer %s writes outside of its open transaction, which is "
+                    "rolled back",
+                    journal,
+                    envelope.begin,
+                    _producer(node),
+                )
+            p.last_ack = p.latest = clock
+            self._ready.append(envelope)
 
-    def _acknowledge(self, p: _Producer, clock: int, envelope: Envelope) -> None:
-        floor = p.last_ack
-        if clock < floor:
+    def queue_until_committed(self, read: deque[Envelope]) -> Envelope:
+        """Add messages from the left of ``read`` until one commits messages, or none is left.
+
+        Args:
+            read: at least one message; added ones are removed.
+
+        Returns:
+            The last message that was added.
+        """
+        queue = self.queue_uncommitted
+        while True:
+            envelope = read.popleft()
+            queue(envelope)
+            if self._ready or self._replay is not None or not read:
+                return envelope
+
+    def _acknowledge(self, p: _Producer, clock: int, envelope: Envelope, node: int) -> None:
+        floor, latest, sequence = p.last_ack, p.latest, p.sequence
+        if clock == 0:
+            # The producer has ended; from now on it counts as unknown.
+            del self._journals[envelope.journal][node]
+        elif clock < floor:
             log.warning(
-                "%s: at offset %d the producer %s goes back from clock %#x to %#x: messages may come again",
+                "%s: at offset %d, the producer %s goes back from clock %#x to %#x: messages may be repeated",
                 envelope.journal,
                 envelope.begin,
-                ProducerID(p.node.to_bytes(6, "big")),
+                _producer(node),
                 floor,
                 clock,
             )
-        p.seen = clock
-        if clock <= floor or p.begin < 0:
-            p.reset(clock)
+        p.last_ack = p.latest = clock
+        p.sequence = None
+        if sequence is None:
             return
-        held = p.held
-        gap_end = held[0].begin if held else envelope.begin
-        if p.latest >= clock:
+        evicted, held = sequence.evicted, sequence.held
+        if clock <= floor:
+            self._end(sequence)
+            return
+        if latest >= clock:
             while held and get_clock(held[-1].message.get_uuid()) >= clock:
                 held.pop()
-        if gap_end > p.begin:
-            self._replay = _Replay(envelope.journal, p.node, p.begin, gap_end, floor, clock, held)
-        else:
+        if not evicted:
             self._ready = held
-        p.last_ack = p.latest = clock
-        p.begin = -1
-        p.restored = False
-        p.held = deque()
-
-    def _outside(self, p: _Producer, clock: int, envelope: Envelope) -> None:
-        p.seen = max(p.seen, clock)
-        if p.begin >= 0:
-            log.warning(
-                "%s: at offset %d the producer %s writes outside of its open transaction: what the "
-                "transaction has so far is rolled back",
-                envelope.journal,
-                envelope.begin,
-                ProducerID(p.node.to_bytes(6, "big")),
-            )
-        if p.latest <= clock and not p.restored:
-            p.reset(clock)
         else:
-            # Some of the sequence has larger clocks, or may have: a replay will leave out the rest.
-            p.last_ack = clock
-            p.latest = max(p.latest, clock)
-            held = p.held
-            if held and held[0].begin == p.begin:
-                while get_clock(held[0].message.get_uuid()) <= clock:
-                    held.popleft()
-                p.begin = held[0].begin
-        self._ready.append(envelope)
+            ranges = list(zip(evicted[::2], evicted[1::2], strict=True))
+            self._ranges -= len(ranges)
+            self._replay = _Replay(envelope.journal, node, ranges, floor, clock, held)
 
-    # Handing out.
+    def _join_ranges(self) -> None:
+        """Join each two ranges of a transaction; a replay then also reads what is between them."""
+        for producers in self._journals.values():
+            for p in producers.values():
+                if p.sequence is not None and (evicted := p.sequence.evicted):
+                    begins, ends = evicted[::4], evicted[3::4]
+                    if len(ends) < len(begins):
+                        ends.append(evicted[-1])
+                    joined = array("q", chain.from_iterable(zip(begins, ends, strict=True)))
+                    self._ranges -= (len(evicted) - len(joined)) // 2
+                    p.sequence.evicted = joined
+        # If most transactions already have one range, don't try again for each new range.
+        self._most_ranges = max(_MOST_RANGES, self._ranges * 3 // 2)
+
+    def _end(self, sequence: _Sequence) -> None:
+        """Drop a transaction."""
+        sequence.held.clear()
+        self._ranges -= len(sequence.evicted) // 2
+
+    # Committed messages.
 
     def deque_committed(self) -> Envelope | None:
-        """The next acknowledged message; None if there is none until more are queued.
+        """Return the next acknowledged message, or None if more messages must be queued first.
 
-        Raises MustStartReplayError, and what the iterator given to ``start_replay`` raises; a replay
-        that failed is to be started anew.
+        Raises:
+            MustStartReplayError: messages must be read again; see ``start_replay``. Errors of the iterator that was
+                passed to ``start_replay`` are raised unchanged; start the replay again after one.
         """
         if self._ready:
             return self._ready.popleft()
@@ -278,50 +342,63 @@ class Sequencer:
 
     @property
     def drained(self) -> bool:
-        """Whether no message is left to be handed out. May read on in a replay, and raise what that
-        raises."""
+        """Whether no committed message is left. This may read on in a replay, and raise the replay's errors."""
         if not self._ready and self._replay is not None and self._replay.iterator is not None:
             self._read_again(self._replay)
         return not self._ready and self._replay is None
 
     def _require_drained(self) -> None:
         if not self.drained:
-            raise SequencerError("there are committed messages left to be dequeued")
+            raise SequencerError("committed messages are left to be dequeued")
 
     def _read_again(self, replay: _Replay) -> None:
-        """Find the next message of a replay; at its end, go on with those in the ring buffer."""
+        """Find the next messages of a replay; at its end, continue with those in the ring buffer."""
         iterator = replay.iterator
         if iterator is None:
-            replay.asked = True
+            replay.requested = True
             raise MustStartReplayError(
                 f"{replay.journal}: offsets {replay.begin} to {replay.end} must be read again"
             )
-        replay.iterator = None  # unless it gets to the end of this function
-        for envelope in iterator:
-            if envelope.journal != replay.journal or envelope.begin < replay.begin:
-                raise SequencerError(
-                    f"offset {envelope.begin} of {envelope.journal} is not in the replay of "
-                    f"{replay.journal} from {replay.begin} to {replay.end}"
+        replay.iterator = None  # set again below if the replay continues
+        journal, begin, end, ack = replay.journal, replay.begin, replay.end, replay.ack
+        wanted = replay.node | _CONTINUE << 48 | VERSION_1
+        add = self._ready.append
+        left = _AT_ONCE
+        try:
+            for envelope in iterator:
+                if envelope.journal != journal or envelope.begin < begin:
+                    raise SequencerError(
+                        f"offset {envelope.begin} of {envelope.journal} is not in the replay of "
+                        f"{journal} from {begin} to {end}"
+                    )
+                if envelope.begin >= end:
+                    break
+                number = envelope.message.get_uuid().int
+                if number & _WHOSE != wanted:
+                    continue
+                clock = (
+                    number >> 92 & 0xFFFFFFFF0
+                    | number >> 44 & 0xFFFF000000000
+                    | number >> 12 & 0xFFF0000000000000
+                    | number >> 58 & 0xF
                 )
-            if envelope.begin >= replay.end:
-                break
-            number = envelope.message.get_uuid().int
-            if (
-                number & _NODE != replay.node
-                or number & _FIXED_MASK != _FIXED
-                or number >> 48 & 0x3FF != _CONTINUE
-            ):
-                continue
-            clock = get_clock(envelope.message.get_uuid())
-            if clock > replay.floor:
-                replay.floor = clock
-                if clock < replay.ack:
-                    replay.iterator = iterator
-                    self._ready.append(envelope)
-                    return
+                if clock > replay.floor:
+                    replay.floor = clock
+                    if clock < ack:
+                        add(envelope)
+                        left -= 1
+                        if not left:
+                            replay.iterator = iterator
+                            return
+        except Exception as error:
+            if left == _AT_ONCE:
+                raise
+            # Return the messages before the error first.
+            replay.iterator = map(_raise, (error,))
+            return
         self._replay = None
         for envelope in replay.held:
-            # After a restart, the ring buffer may have what was read before it too.
+            # After a restart, messages in the ring buffer may repeat messages from before the restart.
             clock = get_clock(envelope.message.get_uuid())
             if clock > replay.floor:
                 replay.floor = clock
@@ -331,44 +408,67 @@ class Sequencer:
 
     @property
     def replay_journal(self) -> str:
-        """The journal that ``replay_range`` is of. Raises SequencerError as it does."""
-        return self._asked().journal
+        """The journal of ``replay_range``. Raises the same error."""
+        return self._requested().journal
 
     def replay_range(self) -> tuple[int, int]:
-        """The offsets to be read again, from the first up to but without the second.
+        """Return the offsets that must be read again; the second one is exclusive.
 
-        Raises SequencerError unless ``deque_committed`` has raised MustStartReplayError.
+        Raises:
+            SequencerError: ``deque_committed`` has not raised MustStartReplayError.
         """
-        replay = self._asked()
+        replay = self._requested()
         return replay.begin, replay.end
 
-    def start_replay(self, envelopes: Iterable[Envelope]) -> None:
-        """Go on with what is read, uncommitted, of ``replay_range``. Raises SequencerError as it does."""
-        self._asked().iterator = iter(envelopes)
+    def replay_ranges(self) -> list[tuple[int, int]]:
+        """Return the parts of ``replay_range`` that contain messages of the transaction; no others are needed.
 
-    def _asked(self) -> _Replay:
+        Raises the same error as ``replay_range``.
+        """
+        return self._requested().ranges
+
+    def start_replay(self, envelopes: Iterable[Envelope]) -> None:
+        """Continue with the uncommitted messages of ``replay_range`` or of ``replay_ranges``.
+
+        Raises the same error as ``replay_range``.
+        """
+        self._requested().iterator = iter(envelopes)
+
+    def _requested(self) -> _Replay:
         replay = self._replay
-        if replay is None or not replay.asked or replay.iterator is not None:
-            raise SequencerError("no replay was asked for")
+        if replay is None or not replay.requested or replay.iterator is not None:
+            raise SequencerError("no replay was requested")
         return replay
 
     # States.
 
     def has_pending(self, since: Mapping[str, int]) -> bool:
-        """Whether a sequence is open that begins behind the offset that ``since`` gives for its journal; at
-        any offset for journals that are not in it. It hints that more is to come."""
+        """Return whether an open transaction began at or after an offset of its journal.
+
+        With a checkpoint's ``read_through``, it says whether a transaction began after the checkpoint.
+
+        Args:
+            since: the offsets by journal; the default for a journal is 0.
+        """
         for journal, producers in self._journals.items():
-            offset = since.get(journal, -1)
-            if any(p.begin > offset for p in producers.values()):
-                return True
+            offset = since.get(journal, 0)
+            for p in producers.values():
+                if p.sequence is not None and p.sequence.begin >= offset:
+                    return True
         return False
 
     def producer_states(self, prune_horizon: timedelta | None = None) -> list[ProducerState]:
-        """The states of all producers, by journal and producer, for a checkpoint.
+        """Return the states of all producers, sorted by journal and producer, for a checkpoint.
 
-        Producers whose last message is older by more than ``prune_horizon`` than the newest of their journal
-        are forgotten first, with what they have not committed; none are without a horizon, or with 0.
-        Raises SequencerError while there are messages to be handed out.
+        Args:
+            prune_horizon: first forget producers whose last acknowledgement is older than the newest message of their
+                journal by more than this. None or 0 forgets none. Producers with an open transaction
+                are never forgotten. If a forgotten producer repeats messages, they may be returned again. Ages are
+                computed from clocks in messages: if one writer's clock is 8 days ahead, all other
+                writers of the journal seem to be 8 days old.
+
+        Raises:
+            SequencerError: committed messages are left to be dequeued.
         """
         if self._ready or self._replay is not None:
             self._require_drained()
@@ -376,11 +476,25 @@ class Sequencer:
             # Clocks are sixteenths of 100 ns.
             horizon = prune_horizon // timedelta(microseconds=1) * 160
             for producers in self._journals.values():
-                oldest = max(p.seen for p in producers.values()) - horizon
-                for node in [node for node, p in producers.items() if p.seen < oldest]:
-                    producers.pop(node).reset(0)
+                oldest = max((p.latest for p in producers.values()), default=0) - horizon
+                for node in [
+                    node
+                    for node, p in producers.items()
+                    if p.sequence is None and p.last_ack < oldest
+                ]:
+                    del producers[node]
         return [
-            ProducerState(journal, ProducerID(node.to_bytes(6, "big")), p.last_ack, p.begin)
+            ProducerState(
+                journal, _producer(node), p.last_ack, -1 if p.sequence is None else p.sequence.begin
+            )
             for journal, producers in sorted(self._journals.items())
             for node, p in sorted(producers.items())
         ]
+
+
+def _producer(node: int) -> ProducerID:
+    return ProducerID(node.to_bytes(6, "big"))
+
+
+def _raise(error: Exception) -> Envelope:
+    raise error

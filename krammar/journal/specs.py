@@ -1,4 +1,4 @@
-"""What is known of a journal besides its content."""
+"""The name, content type and labels of a journal."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from dataclasses import dataclass, field
 
 from krammar.journal.framing import FIXED_CONTENT_TYPE, Framing, framing_by_content_type
 
-# Parts of names become names of folders. Dots alone would lead elsewhere.
+# Parts of names become names of folders, so "." and ".." are not allowed.
 _NAME = re.compile(r"(?!\.+(?:/|$))[\w.=%+,@:-]+(?:/(?!\.+(?:/|$))[\w.=%+,@:-]+)*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalSpec:
-    """A journal: its name, its framing's content type, and labels that applications choose journals by.
+    """A journal's name, its framing's content type, and labels by which applications choose journals.
 
-    A name has one part or more with ``/`` between them, of letters, digits and ``_.=%+,@:-``.
-    Raises ValueError for another name, ContentTypeError.
+    A name consists of parts separated by ``/``, with letters, digits and ``_.=%+,@:-``.
+
+    Raises:
+        ValueError: the name is not valid.
+        ContentTypeError: no framing has the content type.
     """
 
     name: str
@@ -34,9 +37,9 @@ class JournalSpec:
 
 
 def check_name(name: str) -> str:
-    """The name of a journal. Raises ValueError."""
+    """Return the name of a journal. Raises ValueError if it is not valid."""
     if not _NAME.fullmatch(name):
         raise ValueError(
-            f"{name!r} is no name of a journal: parts of letters, digits and _.=%+,@:- with / between"
+            f"{name!r} is not a valid name of a journal: use letters, digits and _.=%+,@:- in parts separated by /"
         )
     return name

@@ -1,19 +1,20 @@
 """Journals in topics: each partition of a topic is a journal, called ``topic/0``.
 
-A record is a frame, the whole of it, as its value. So the offsets of a journal are those of its records:
-a frame at offset 7 takes the offsets from 7 up to 8, and a part of the journal is read again by the offsets
-of its records. The producer writes each record once and in order (``enable.idempotence``); what a crash of
-its process makes unsure is for the sequencer to sort out, as it is in files. Kafka's own transactions are not
-needed.
+The value of a record is a complete frame. The offsets of a journal are those of its records: a frame at offset
+7 begins at 7 and ends at 8. The producer writes each record once and in order (``enable.idempotence``). If a
+process crashes between writing and acknowledging, the sequencer decides what is committed, as in files. Kafka's
+own transactions are not used.
 
-Works with every Kafka-compatible broker.
+This works with every Kafka-compatible broker.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Mapping as Dictionary
+from collections.abc import Sequence
 from typing import Any, Self
 
 from krammar.client import At, Client, ClientError, Delivery, Producer, Settings, TopicPartition
@@ -26,7 +27,7 @@ from krammar.client.errors import (
 from krammar.journal.errors import AppendError, UnknownJournalError
 from krammar.journal.framing import FIXED_CONTENT_TYPE
 from krammar.journal.journals import Frame, Ticker
-from krammar.journal.listing import listing
+from krammar.journal.listing import refreshing
 from krammar.journal.mapping import Partitions
 from krammar.journal.specs import JournalSpec
 
@@ -34,13 +35,14 @@ log = logging.getLogger("krammar.journal")
 
 
 class TopicJournals:
-    """The partitions of the topics of a Kafka-compatible cluster.
+    """The partitions of topics of a Kafka-compatible cluster.
 
-    ``servers`` and settings are those of ``krammar.client.Client``. Topics do not say how their records are
-    framed: all are read and written with the framing of ``content_type``.
+    ``append``, ``flush`` and ``TopicAppend.result`` are thread-safe. A forked process must create its own object.
 
-    ``append``, ``flush`` and results may be called by several threads at once. A process that was forked
-    makes its own.
+    Args:
+        servers: see ``krammar.client.Client``, as for the settings.
+        content_type: the content type of all journals; topics do not store one.
+        linger_ms: how long appends that nobody waits for are collected before they are sent.
     """
 
     def __init__(
@@ -56,50 +58,68 @@ class TopicJournals:
         self.content_type = content_type
         self._client = Client(servers, settings, **more)
         self._producer: Producer | None = None
-        self._under_way = 0
+        self._in_flight = 0
         self._closed = False
         self._working = threading.RLock()
         self._ticker = Ticker(self._work, linger_ms / 1000)
 
-    # Which journals there are.
+    # The list of journals.
 
     def spec(self, journal: str) -> JournalSpec:
-        """What a journal is. Raises UnknownJournalError for a name that is not ``topic/partition``; whether
-        there is such a partition turns out when it is used."""
-        _place(journal)
+        """Return the spec of a journal, without asking the brokers whether it exists.
+
+        Raises:
+            UnknownJournalError: the name is not ``topic/partition``.
+        """
+        _partition_of(journal)
         return JournalSpec(journal, self.content_type)
 
     def list(self, topic: str) -> list[JournalSpec]:
-        """The partitions of a topic. Raises UnknownJournalError, ClientError."""
+        """Return the partitions of a topic.
+
+        Raises:
+            UnknownJournalError: the topic does not exist.
+            ClientError: the brokers cannot be asked.
+        """
         with self._working:
             try:
                 found = self._client.partitions(topic)
             except UnknownTopicOrPartition as error:
-                raise UnknownJournalError(f"there is no topic {topic}") from error
+                raise UnknownJournalError(f"topic {topic!r} does not exist") from error
         return [JournalSpec(f"{at.topic}/{at.partition}", self.content_type) for at in found]
 
     def partitions(self, topic: str, *, refresh_ms: float = 10_000) -> Partitions:
-        """A function that lists a topic's partitions, for mappings. It asks anew every ``refresh_ms``."""
-        return listing(lambda: self.list(topic), refresh_ms)
+        """Return a function that lists a topic's partitions, for mappings; it asks again every ``refresh_ms``."""
+        return refreshing(lambda: self.list(topic), refresh_ms)
 
     def offsets(self, journal: str) -> tuple[int, int]:
-        """The offset of the first record, and the one behind the last. Raises UnknownJournalError, ClientError."""
-        at = _place(journal)
+        """Return the offsets of the first record and of the journal's end (exclusive).
+
+        Raises:
+            UnknownJournalError: the journal does not exist.
+            ClientError: the brokers cannot be asked.
+        """
+        at = _partition_of(journal)
         with self._working:
             try:
                 first = self._client.list_offsets({at: At.EARLIEST})[at].offset
                 return first, self._client.list_offsets({at: At.LATEST})[at].offset
             except UnknownTopicOrPartition as error:
-                raise UnknownJournalError(f"there is no journal {journal}") from error
+                raise UnknownJournalError(f"journal {journal!r} does not exist") from error
 
     # Writing.
 
     def append(self, journal: str, data: bytes) -> TopicAppend:
-        """Begin to append a frame as a record. Raises UnknownJournalError, AppendError."""
-        topic, partition = _place(journal)
+        """Begin to append a frame as a record.
+
+        Raises:
+            UnknownJournalError: the journal does not exist.
+            AppendError: the append cannot begin, or this object was closed.
+        """
+        topic, partition = _partition_of(journal)
         with self._working:
             if self._closed:
-                raise AppendError("the journals were closed")
+                raise AppendError(f"{journal}: the journals are closed")
             if self._producer is None:
                 self._producer = self._client.producer()
             try:
@@ -107,41 +127,42 @@ class TopicJournals:
                     topic, data, partition=partition, on_delivery=self._one_done
                 )
             except UnknownTopicOrPartition as error:
-                raise UnknownJournalError(f"there is no journal {journal}: {error}") from error
+                raise UnknownJournalError(f"journal {journal!r} does not exist: {error}") from error
             except ClientError as error:
                 raise AppendError(f"{journal}: {error}") from error
-            self._under_way += 1
+            self._in_flight += 1
         if not delivery.done:
             self._ticker.wake()
         return TopicAppend(self, journal, delivery)
 
     def flush(self) -> None:
-        """Wait until all that was appended is done: ``delivery.timeout.ms`` at most."""
+        """Wait until all appends are done, for at most ``delivery.timeout.ms``."""
         with self._working:
             if self._producer is not None:
                 try:
                     self._producer.flush()
                 except ClientError as error:
-                    log.warning("appending to topics: %s", error)
+                    log.warning("appending to topics has failed: %s", error)
 
     def _work(self) -> bool:
-        """Get on with appends that nobody waits for; whether some are left."""
+        """Send appends that nobody waits for; return whether some are in flight."""
         with self._working:
             if self._producer is None or self._closed:
                 return False
             self._producer.poll(0)
-            return self._under_way > 0
+            return self._in_flight > 0
 
     def _one_done(self, _: Delivery) -> None:
-        self._under_way -= 1
+        self._in_flight -= 1
 
     def wait_for(self, delivery: Delivery, timeout_ms: float | None) -> None:
+        """Wait until a record is done; see ``Delivery.result``."""
         with self._working:
             if not delivery.done and self._producer is not None:
                 self._producer.wait_for(delivery, timeout_ms)
 
     def close(self) -> None:
-        """Flush, and close all connections but those of readers."""
+        """Flush, and close all connections except those of readers."""
         with self._working:
             if self._closed:
                 return
@@ -151,7 +172,7 @@ class TopicJournals:
             if self._producer is not None:
                 self._producer.close()
         except ClientError as error:
-            log.warning("appending to topics: %s", error)
+            log.warning("appending to topics has failed: %s", error)
         finally:
             self._client.close()
 
@@ -166,19 +187,24 @@ class TopicJournals:
     def reader(
         self, journal: str, begin: int = 0, end: int | None = None, *, follow: bool = False
     ) -> TopicReader:
-        """A reader of the records from ``begin`` up to but without ``end``: the end of the partition as it is,
-        unless given. With ``follow`` and without ``end`` it waits for more for ever.
+        """Return a reader of the records with ``begin <= offset < end``.
 
-        Raises UnknownJournalError, ClientError.
+        Args:
+            end: the default is the partition's current end.
+            follow: without ``end``, wait for new records forever.
+
+        Raises:
+            UnknownJournalError: the journal does not exist.
+            ClientError: the brokers cannot be asked.
         """
-        at = _place(journal)
+        at = _partition_of(journal)
         if end is None and not follow:
             end = self.offsets(journal)[1]
         return TopicReader(self._client.settings, self.spec(journal), at, begin, end)
 
 
 class TopicAppend:
-    """An append to a topic; see AsyncAppend. It takes one offset."""
+    """An append of one record to a topic; see AsyncAppend."""
 
     __slots__ = ("_delivery", "_journals", "journal")
 
@@ -189,7 +215,7 @@ class TopicAppend:
 
     @property
     def begin(self) -> int:
-        """The record's offset; -1 where the broker does not tell."""
+        """The record's offset; -1 if the broker does not report it."""
         return self._delivery.offset
 
     @property
@@ -207,8 +233,15 @@ class TopicAppend:
         return None if error is None else self._failure(error)
 
     def result(self, timeout_ms: float | None = None) -> TopicAppend:
-        """Wait until it is done: ``delivery.timeout.ms`` at most, unless given. Raises AppendError, and
-        TimeoutError if it is not done after ``timeout_ms``."""
+        """Wait until the append is done, and return it.
+
+        Args:
+            timeout_ms: the default is ``delivery.timeout.ms``.
+
+        Raises:
+            AppendError: the append has failed.
+            TimeoutError: the append is not done after ``timeout_ms``.
+        """
         try:
             self._journals.wait_for(self._delivery, timeout_ms)
         except DeadlineError:
@@ -225,10 +258,12 @@ class TopicAppend:
 
 
 class TopicReader:
-    """Reads a partition's records as frames; see Reader. It has a connection of its own. ``close`` may be
-    called by any thread: what is read then is the last."""
+    """Reads a partition's records as frames; see Reader.
 
-    # How long it waits for records before it looks whether it was closed, in milliseconds.
+    A reader has its own connection. Any thread may call ``close``; a ``read`` at that time is the last one.
+    """
+
+    # How long one request waits for records before ``close`` is noticed, in milliseconds.
     _PAUSE = 200
 
     def __init__(
@@ -245,17 +280,23 @@ class TopicReader:
         self._closed = threading.Event()
 
     def read(self) -> list[Frame]:
-        """The next records; none at the end. Raises ClientError."""
+        """Return the next records, or an empty list at the end.
+
+        Raises:
+            UnknownJournalError: the topic was deleted.
+            ClientError: the brokers cannot be read.
+        """
         if self._end is not None and self.offset >= self._end:
             return []
         if self._client is None:
             if self._closed.is_set():
                 return []
-            self._client = Client(self._settings)
+            # The reader may connect while brokers restart.
+            self._client = Client(self._settings, krammar_retry_bootstrap=True)
             self._reader = self._client.fetch({self._at: self.offset}, until=self._until())
         while not self._closed.is_set() and not self._reader.finished:
             try:
-                came = self._reader.poll(self._PAUSE)
+                results = self._reader.poll(self._PAUSE)
             except OffsetOutOfRange as error:
                 if error.log_start_offset <= self.offset:
                     raise
@@ -263,9 +304,9 @@ class TopicReader:
                 self._reader.seek(self._at, self.offset, until=self._end)
                 continue
             except (UnknownTopicOrPartition, UnknownTopicId) as error:
-                raise UnknownJournalError(f"there is no journal {self.spec.name}") from error
+                raise UnknownJournalError(f"journal {self.spec.name!r} does not exist") from error
             frames: list[Frame] = []
-            for fetched in came:
+            for fetched in results:
                 for record in fetched:
                     offset = record.offset
                     if offset > self.offset:
@@ -282,7 +323,7 @@ class TopicReader:
 
     def _jump(self, offset: int) -> None:
         log.warning(
-            "%s: nothing is left of offsets %d to %d; reading goes on behind them",
+            "%s: offsets %d to %d do not exist any more; skipping them",
             self.spec.name,
             self.offset,
             offset,
@@ -290,7 +331,12 @@ class TopicReader:
         self.offset = offset
 
     def between(self, begin: int, end: int) -> TopicReader:
+        """Return another reader of the same journal for these offsets."""
         return TopicReader(self._settings, self.spec, self._at, begin, end)
+
+    def ranges(self, ranges: Sequence[tuple[int, int]]) -> TopicReader:
+        """Return another reader of the same journal for some ranges of offsets; see ``Reader``."""
+        return _RangesReader(self._settings, self.spec, self._at, ranges)
 
     def _stop(self) -> None:
         if self._client is not None:
@@ -298,6 +344,7 @@ class TopicReader:
             self._client = None
 
     def close(self) -> None:
+        """End reading, and close the connection."""
         self._closed.set()
         self._stop()
 
@@ -308,8 +355,47 @@ class TopicReader:
         self.close()
 
 
-def _place(journal: str) -> TopicPartition:
+class _RangesReader(TopicReader):
+    """Reads the records in some ranges of offsets.
+
+    If ranges are close together, it reads on instead of seeking, because brokers send complete batches anyway.
+    """
+
+    _FAR = 1000
+
+    def __init__(
+        self,
+        settings: Settings,
+        spec: JournalSpec,
+        at: TopicPartition,
+        ranges: Sequence[tuple[int, int]],
+    ) -> None:
+        super().__init__(settings, spec, at, ranges[0][0], ranges[-1][1])
+        self._left = deque(ranges)
+
+    def read(self) -> list[Frame]:
+        left = self._left
+        while frames := super().read():
+            found: list[Frame] = []
+            for frame in frames:
+                while left and left[0][1] <= frame[0]:
+                    left.popleft()
+                if left and left[0][0] <= frame[0]:
+                    found.append(frame)
+            while left and left[0][1] <= self.offset:
+                left.popleft()
+            if left and left[0][0] - self.offset > self._FAR:
+                self.offset = left[0][0]
+                self._reader.seek(self._at, self.offset, until=self._end)
+            if found:
+                return found
+        return []
+
+
+def _partition_of(journal: str) -> TopicPartition:
     topic, _, partition = journal.rpartition("/")
     if not topic or "/" in topic or not partition.isdecimal():
-        raise UnknownJournalError(f"{journal!r} is no journal of a topic, such as 'orders/0'")
+        raise UnknownJournalError(
+            f"{journal!r} is not a journal in a topic: use topic/partition, such as 'orders/0'"
+        )
     return TopicPartition(topic, int(partition))

@@ -1,20 +1,20 @@
-"""UUIDs that put the messages of a producer in order.
+"""UUIDs that order the messages of a producer.
 
-A message's UUID is one of version 1 (RFC 4122, section 4.1), so that any tool reads time and node out
-of it. Gazette's message package gives the bits that the RFC leaves to a clock sequence a meaning:
+A message's UUID has version 1 (RFC 4122, section 4.1), so any tool can read its time and node. Gazette's message package
+defines the bits that the RFC calls clock sequence:
 
     bits 127-96  time_low   ┐
     bits  95-80  time_mid   │ 60 bits: intervals of 100 ns since 1582-10-15, and the version, 1
     bits  79-64  version,   │
                  time_hi    ┘
     bits  63-62  variant, binary 10
-    bits  61-58  counter: extends the timestamp by 4 bits, so that a producer can make 160 million
-                 UUIDs a second before it runs ahead of the time
+    bits  61-58  counter: extends the timestamp by 4 bits, so that a producer can create 160 million
+                 UUIDs per second before its clock runs ahead of the time
     bits  57-48  flags, 10 bits
     bits  47-0   node: the producer's id
 
-Clocks are plain integers of 64 bits: the timestamp, and in the lowest 4 bits the counter. They order all
-UUIDs of a producer.
+A clock is an integer of 64 bits: the timestamp, and the counter in the lowest 4 bits. Clocks order all UUIDs of a
+producer.
 """
 
 from __future__ import annotations
@@ -29,28 +29,29 @@ from krammar.journal.errors import ClockError
 
 NULL_UUID = UUID(int=0)
 
-# Intervals of 100 ns from 1582-10-15, when UUIDs' time begins, to 1970-01-01 (RFC 4122, 4.1.4).
+# Intervals of 100 ns between 1582-10-15, the epoch of UUIDs, and 1970-01-01 (RFC 4122, 4.1.4).
 _EPOCH = 0x01B21DD213814000
 _MAX_CLOCK = (1 << 64) - 1
-_NODE = (1 << 48) - 1
-# Version 1 and the variant of RFC 4122, where they stand in a UUID's number.
-_FIXED = 1 << 76 | 1 << 63
+# The bits of the node in a UUID's number.
+NODE_MASK = (1 << 48) - 1
+# Version 1 and the variant of RFC 4122 in a UUID's number, and the mask of their bits.
+VERSION_1 = 1 << 76 | 1 << 63
+VERSION_MASK = 0xF << 76 | 0b11 << 62
 
 _new = object.__new__
-# UUID refuses attributes to be set, and its constructor takes 3 times as long as this way around it.
+# UUID's attributes are read-only. Setting them this way is three times as fast as the constructor.
 _set_int = UUID.int.__set__  # type: ignore[attr-defined,misc]
 _set_is_safe = UUID.is_safe.__set__  # type: ignore[attr-defined,misc]
 _unknown_safety = SafeUUID.unknown
 
 
 class Flags(IntFlag):
-    """What a message has to do with a transaction.
+    """The relation of a message to transactions.
 
-    ``OUTSIDE_TXN``   nothing: to be processed at once
-    ``CONTINUE_TXN``  it begins or continues one: to be processed only after an ACK_TXN of the same
-                      producer that has a larger clock
-    ``ACK_TXN``       commits all CONTINUE_TXN before it that have smaller clocks, and rolls back those
-                      that have not
+    ``OUTSIDE_TXN``   the message belongs to no transaction and is processed immediately
+    ``CONTINUE_TXN``  the message begins or continues a transaction, and is processed after an ACK_TXN of the
+                      same producer with a larger clock
+    ``ACK_TXN``       commits the earlier CONTINUE_TXN messages with smaller clocks, and rolls back the others
     """
 
     OUTSIDE_TXN = 0x0
@@ -59,28 +60,28 @@ class Flags(IntFlag):
 
 
 class ProducerID(bytes):
-    """The 6 bytes that tell producers apart: the node of a version 1 UUID.
+    """The 6 bytes that identify a producer: the node of a version 1 UUID.
 
-    ``ProducerID.random()`` has 47 random bits, and the multicast bit set, as RFC 4122 (4.5) asks for of
-    nodes that are no network address. It is meant to live as long as a process, not as a request.
+    ``ProducerID.random()`` has 47 random bits, and the multicast bit set, which RFC 4122 (4.5) requires for nodes that
+    are not network addresses. Use one per process, not one per request.
     """
 
     __slots__ = ()
 
     def __new__(cls, value: bytes) -> ProducerID:
-        """Raises ValueError unless there are 6 bytes."""
+        """Raise ValueError unless the value has 6 bytes."""
         if len(value) != 6:
             raise ValueError(f"a producer's id has 6 bytes, not {len(value)}")
         return super().__new__(cls, value)
 
     @classmethod
     def random(cls) -> ProducerID:
-        """A new one, by a cryptographic generator."""
+        """Return a new id from a cryptographic generator."""
         return cls((secrets.randbits(48) | 1 << 40).to_bytes(6, "big"))
 
     @property
     def node(self) -> int:
-        """The number that ``uuid.UUID.node`` gives."""
+        """The id as an integer, like ``uuid.UUID.node``."""
         return int.from_bytes(self, "big")
 
     def __str__(self) -> str:
@@ -91,22 +92,29 @@ class ProducerID(bytes):
 
 
 def clock_at(time_ns: int) -> int:
-    """The clock, with counter 0, of a time in nanoseconds since 1970. Raises ClockError."""
+    """Return the clock of a time in nanoseconds since 1970, with counter 0.
+
+    Raises:
+        ClockError: UUIDs cannot contain the time.
+    """
     clock = (time_ns // 100 + _EPOCH) << 4
     if not 0 <= clock <= _MAX_CLOCK:
-        raise ClockError(f"no UUID can carry the time {time_ns} ns")
+        raise ClockError(
+            f"a UUID cannot contain the time {time_ns} ns: it is before 1582 or after 5236"
+        )
     return clock
 
 
 def time_of(clock: int) -> int:
-    """The time of a clock in nanoseconds since 1970, negative before; it is a multiple of 100."""
+    """Return the time of a clock in nanoseconds since 1970, a multiple of 100; negative before 1970."""
     return ((clock >> 4) - _EPOCH) * 100
 
 
 class Clock:
-    """A clock that never goes back. All methods may be called by several threads at once.
+    """A clock that never goes back. It is thread-safe.
 
-    It begins at ``time_ns``, in nanoseconds since 1970, and now without.
+    Args:
+        time_ns: the first value, in nanoseconds since 1970; the default is the current time.
     """
 
     __slots__ = ("_lock", "_value")
@@ -117,11 +125,11 @@ class Clock:
 
     @property
     def value(self) -> int:
-        """The clock as it is."""
+        """The current value; it does not advance the clock."""
         return self._value
 
     def tick(self) -> int:
-        """Advance by one and return the result. Raises ClockError at the end of time."""
+        """Advance by one and return the new value. Raises ClockError after the last value."""
         with self._lock:
             value = self._value + 1
             if value > _MAX_CLOCK:
@@ -130,10 +138,14 @@ class Clock:
             return value
 
     def update(self, time_ns: int | None = None) -> None:
-        """Advance to a time in nanoseconds since 1970, now unless given; an earlier one does nothing."""
+        """Advance to a time; an earlier time has no effect.
+
+        Args:
+            time_ns: in nanoseconds since 1970; the default is the current time.
+        """
         observed = clock_at(time.time_ns() if time_ns is None else time_ns)
         with self._lock:
-            # Equal timestamps must not take the counter back, which is why the whole value is compared.
+            # Compare the whole value: an equal timestamp must not reset the counter.
             if observed > self._value:
                 self._value = observed
 
@@ -142,36 +154,36 @@ class Clock:
 
 
 def build_uuid(producer: bytes, clock: int, flags: int) -> UUID:
-    """The UUID of a producer's message. Raises ValueError for what does not fit its bits."""
+    """Return the UUID of a producer's message. Raises ValueError if an argument has too many bits."""
     if not 0 <= clock <= _MAX_CLOCK:
-        raise ValueError(f"a clock has 64 bits, which {clock:#x} does not fit")
+        raise ValueError(f"clock {clock:#x} does not fit into 64 bits")
     if not 0 <= flags < 1024:
-        raise ValueError(f"flags have 10 bits, which {flags:#x} does not fit")
+        raise ValueError(f"flags {flags:#x} do not fit into 10 bits")
     if len(producer) != 6:
         raise ValueError(f"a producer's id has 6 bytes, not {len(producer)}")
     return uuid_of(int.from_bytes(producer, "big"), clock, flags)
 
 
 def uuid_of(node: int, clock: int, flags: int) -> UUID:
-    """``build_uuid`` without its checks, for numbers that are known to fit."""
+    """Build a UUID without the checks of ``build_uuid``, from numbers that are known to fit."""
     value = _new(UUID)
     _set_int(
         value,
-        # The masks take time_low, time_mid, time_hi and the counter out of the clock where they stand.
+        # The masks select time_low, time_mid, time_hi and the counter from the clock.
         (clock & 0xFFFFFFFF0) << 92
         | (clock & 0xFFFF000000000) << 44
         | (clock & 0xFFF0000000000000) << 12
         | (clock & 0xF) << 58
         | flags << 48
         | node
-        | _FIXED,
+        | VERSION_1,
     )
     _set_is_safe(value, _unknown_safety)
     return value
 
 
 def get_clock(uuid: UUID) -> int:
-    """Timestamp and counter of a UUID as a clock."""
+    """Return timestamp and counter of a UUID as a clock."""
     number = uuid.int
     return (
         number >> 92 & 0xFFFFFFFF0
@@ -182,10 +194,10 @@ def get_clock(uuid: UUID) -> int:
 
 
 def get_flags(uuid: UUID) -> Flags:
-    """The 10 lowest bits of a UUID's clock sequence."""
+    """Return the flags: the lowest 10 bits of a UUID's clock sequence."""
     return Flags(uuid.int >> 48 & 0x3FF)
 
 
 def get_producer_id(uuid: UUID) -> ProducerID:
-    """The node of a UUID as a producer's id."""
-    return ProducerID((uuid.int & _NODE).to_bytes(6, "big"))
+    """Return the node of a UUID as a producer's id."""
+    return ProducerID((uuid.int & NODE_MASK).to_bytes(6, "big"))

@@ -1,4 +1,4 @@
-"""The data source ``krammar``, as PySpark's interface for data sources in Python wants it."""
+"""The data source ``krammar``: an implementation of PySpark's interface for Python data sources."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from krammar.spark.errors import SparkSourceError
+from krammar.spark.kafka.plan import named_topics
 from krammar.spark.options import Options, Use
 from krammar.spark.schema import check_schema
 from krammar.spark.sources import source_of
+from krammar.spark.tables import (
+    NO_OPTIONS,
+    columns_of_new_table,
+    options_of_new_table,
+    stored_options,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -22,13 +30,15 @@ if TYPE_CHECKING:
 
 
 class KrammarDataSource(DataSource):
-    """``format("krammar")``, to read and to write; ``docs/spark.md`` describes its options.
+    """``format("krammar")``, for reading and writing; ``docs/spark.md`` describes its options.
 
-    Whatever is wrong with the options is an OptionError here, before anything is read.
+    Raises:
+        OptionError: an option is wrong; raised before anything is read.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = dict(options)
+        self._new_table = options_of_new_table(options)
+        self.options = dict(options) if self._new_table is None else self._new_table
         self._parsed = Options(self.options)
 
     @classmethod
@@ -36,24 +46,44 @@ class KrammarDataSource(DataSource):
         return "krammar"
 
     def schema(self) -> StructType:
-        return source_of(self._parsed).schema(self._parsed)
+        columns = source_of(self._parsed).schema(self._parsed)
+        if self._new_table is None:
+            return columns
+        return columns_of_new_table(self._new_table, columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        self._parsed.check_use(Use.READ)
-        check_schema(schema, self.schema())
-        return source_of(self._parsed).reader(self._parsed, schema)
+        options = self._options(schema, Use.READ)
+        source = source_of(options)
+        check_schema(schema, source.schema(options))
+        return source.reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        self._parsed.check_use(Use.READ_STREAM)
-        check_schema(schema, self.schema())
-        return source_of(self._parsed).stream_reader(self._parsed, schema)
+        options = self._options(schema, Use.READ_STREAM)
+        source = source_of(options)
+        check_schema(schema, source.schema(options))
+        return source.stream_reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from krammar.spark.kafka.sink import writer
+        from krammar.spark.writing.writers import writer
 
-        return writer(self._parsed, schema, overwrite)
+        return writer(self._options(schema, Use.WRITE), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from krammar.spark.kafka.sink import stream_writer
+        from krammar.spark.writing.writers import stream_writer
 
-        return stream_writer(self._parsed, schema)
+        return stream_writer(self._options(schema, Use.WRITE_STREAM), schema)
+
+    def _options(self, columns: StructType, use: Use) -> Options:
+        """The options of a query, with those of the table that these columns belong to."""
+        stored = stored_options(columns, use)
+        if not stored and not self.options:
+            raise SparkSourceError(NO_OPTIONS)
+        if stored:
+            given = {name.lower(): value for name, value in self.options.items()}
+            options = Options(stored | given)
+            if use in (Use.READ, Use.READ_STREAM) and options.source == "kafka":
+                named_topics(options)  # a table that can only be written
+        else:
+            options = self._parsed
+        options.check_use(use)
+        return options

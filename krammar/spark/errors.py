@@ -1,16 +1,16 @@
-"""What the data source raises for what a user has asked for or has in the files."""
+"""The errors of the data source."""
 
 from __future__ import annotations
 
 
 class SparkSourceError(Exception):
-    """Base of all that the data source raises on purpose; Spark shows its text."""
+    """Base of all errors that the data source raises; Spark shows their text."""
 
 
 class OptionError(SparkSourceError, ValueError):
-    """An option that is unknown, malformed, not supported, or contradicts another one.
+    """An option is unknown, malformed, not supported, or contradicts another one.
 
-    ``name`` is the option's, as it is written in the documentation.
+    ``name`` is the option's name in its documented spelling.
     """
 
     def __init__(self, name: str, message: str) -> None:
@@ -28,20 +28,20 @@ def _rebuild_option_error(name: str, text: str) -> OptionError:
 
 
 class SchemaError(SparkSourceError, ValueError):
-    """A schema that the user gave and that is not the source's."""
+    """The user's schema differs from the source's, or a column to be written has the wrong type."""
 
 
 class MissingDataError(SparkSourceError):
-    """A folder, a topic or an offset that is not there."""
+    """A folder, a topic, a partition or a requested timestamp does not exist."""
 
 
 class BrokerError(SparkSourceError):
-    """Brokers that cannot be reached, refuse the login, or answer with an error."""
+    """The brokers cannot be reached, refuse the login, or answer with an error."""
 
 
 class DataLossError(SparkSourceError):
-    """Records that should be there cannot be read; ``failOnDataLoss=false`` leaves them out."""
+    """Records that should exist cannot be read; ``failOnDataLoss=false`` skips them."""
 
 
 class MalformedRecordError(SparkSourceError):
-    """A record that does not follow its definition, in mode FAILFAST."""
+    """A record does not match its definition."""

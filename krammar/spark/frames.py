@@ -1,11 +1,11 @@
-"""``source=frames``: the frames that ``krammar tap --save`` kept, a row each. One task a file, for what
-a response is follows from the request before it."""
+"""``source=frames``: reads the frames that ``krammar tap --save`` has stored, one row per frame.
+
+Each file is one task, because decoding a response requires the request before it.
+"""
 
 from __future__ import annotations
 
 import glob
-import json
-import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +28,9 @@ from pyspark.sql.types import (
 from krammar.spark.errors import MissingDataError, OptionError, SparkSourceError
 from krammar.spark.paths import paths_of
 from krammar.spark.schema import arrow_schema
-from krammar.tap.capture import Capture, CaptureError, Flag, Kind, Record
+from krammar.tap.capture import Capture, CaptureError, Kind, inspect
 from krammar.tap.inspector import Frame, Inspector
+from krammar.tap.listing import to_json
 from krammar.wire.package import package_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ _SCHEMA = StructType(
         StructField("message", StringType()),  # JSON
     ]
 )
-# Rows, and characters of JSON, in an Arrow batch.
+# The limits of an Arrow batch: rows, and characters of JSON.
 _ROWS = 2048
 _CHARACTERS = 8 << 20
 
@@ -73,35 +74,48 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
 
 
 class CaptureFile(InputPartition):
-    """One file."""
+    """A task: one file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
 
 class FrameReader(DataSourceReader):
-    """Reads captures: files, or folders of them whose names end in ``.tap``."""
+    """Reads captures: files, or all files ``*.tap`` in folders."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
     def partitions(self) -> list[CaptureFile]:
-        """Raises MissingDataError, and SparkSourceError for a file that is no capture."""
+        """Find the files.
+
+        Raises:
+            OptionError: no path is given.
+            MissingDataError: a path does not exist, or a folder contains no capture.
+            SparkSourceError: a file is not a capture.
+        """
         files: list[str] = []
         for path in paths_of(self.options):
             found = (
                 sorted(glob.glob(f"{glob.escape(path)}/*.tap")) if os.path.isdir(path) else [path]
             )
             if not found or not os.path.exists(found[0]):
-                raise MissingDataError(f"{path} holds no capture of krammar tap --save")
+                raise MissingDataError(
+                    f"{path} contains no capture (*.tap); write one with krammar tap --save"
+                )
             files += found
         for file in files:
             _open(file)
         return [CaptureFile(file) for file in files]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Raises SparkSourceError. A capture that is cut off ends there, for the tap may have been
-        killed, or may still write."""
+        """Yield the frames of a file.
+
+        A truncated capture is not an error: the tap may have been killed, or may still be writing.
+
+        Raises:
+            SparkSourceError: the file is not a capture.
+        """
         assert isinstance(partition, CaptureFile)
         columns = arrow_schema(_SCHEMA)
         rows: list[dict[str, Any]] = []
@@ -125,7 +139,7 @@ def _open(path: str) -> Capture:
 
 
 def _frames(capture: Capture) -> Iterator[Frame]:
-    """The frames of a capture, read as they were when they were new."""
+    """Yield the frames of a capture, decoded as the tap decoded them."""
     package = package_of(kafka_wire)
     inspectors: dict[int, Inspector] = {}
     for record in capture:
@@ -135,27 +149,10 @@ def _frames(capture: Capture) -> Iterator[Frame]:
             number = record.connection
             if number not in inspectors:
                 inspectors[number] = Inspector(package, number)
-            frame = _frame(inspectors[number], record)
-            if record.flags & Flag.CHANGED:
-                frame.note = "changed"
-            yield frame
-
-
-def _frame(inspector: Inspector, record: Record) -> Frame:
-    is_request = record.kind == Kind.REQUEST
-    if record.flags & Flag.RAW:
-        return inspector.raw(is_request, record.data, record.time_ns)
-    if record.flags & Flag.CUT:
-        return inspector.oversized(is_request, record.data, record.size, record.time_ns)
-    if is_request:
-        return inspector.request(record.data, record.time_ns)
-    return inspector.response(record.data, record.time_ns)
+            yield inspect(inspectors[number], record)
 
 
 def _row(file: str, frame: Frame) -> dict[str, Any]:
-    message = None
-    if frame.message is not None:
-        message = json.dumps(_finite(frame.message.to_dict()), allow_nan=False)
     return {
         "file": file,
         "time": frame.time_ns // 1000,
@@ -170,16 +167,5 @@ def _row(file: str, frame: Frame) -> dict[str, Any]:
         "status": str(frame.status),
         "error": frame.error or None,
         "changed": bool(frame.note),
-        "message": message,
+        "message": None if frame.message is None else to_json(frame.message.to_dict()),
     }
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinities: they become text."""
-    if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

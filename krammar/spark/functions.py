@@ -1,4 +1,4 @@
-"""Columns of bytes to typed ones and back, as ``from_avro`` and ``to_avro`` do it.
+"""Converts columns of bytes to typed ones and back, similar to ``from_avro`` and ``to_avro``.
 
 ```python
 from krammar.spark.functions import from_krammar, to_krammar
@@ -30,13 +30,15 @@ MODES = ("FAILFAST", "PERMISSIVE")
 def from_krammar(
     column: Column | str, name: str, version: int | None = None, mode: str = "FAILFAST"
 ) -> Column:
-    """A struct of each message in a binary column.
+    """Decode each message in a binary column to a struct; null stays null.
 
-    ``name``     a class of kafka_wire, or of any generated package: ``mypkg.orders.OrderPlaced``
-    ``version``  of the message's layout, where its bytes do not say it
-    ``mode``     FAILFAST ends the query at a malformed message, PERMISSIVE gives null
+    Args:
+        name: a class of kafka_wire, or of any generated package: ``mypkg.orders.OrderPlaced``.
+        version: the version of the messages, if their bytes do not contain it.
+        mode: FAILFAST ends the query at a malformed message, PERMISSIVE returns null for it.
 
-    Raises OptionError for a class or version that is not there.
+    Raises:
+        OptionError: there is no such class, version or mode.
     """
 
     mode = mode.upper()
@@ -45,7 +47,7 @@ def from_krammar(
     cls = find_class("name", name)
     check_version("version", cls, version)
     kind = Decoder(cls, version).type
-    # Names travel to the executors, not classes: a decoder is made where it is used.
+    # Executors get the name, not the class: they create their own decoder.
     decoders: list[Decoder] = []
 
     def decode(values: pa.Array) -> pa.Array:
@@ -58,10 +60,13 @@ def from_krammar(
 
 
 def to_krammar(column: Column | str, name: str, version: int | None = None) -> Column:
-    """The bytes of each struct in a column, null for null; fields that the struct lacks have the
-    definition's defaults. A value that the message cannot carry ends the query.
+    """Encode each struct in a column to a message; null stays null.
 
-    Arguments and errors are those of ``from_krammar``.
+    Fields that the struct lacks have the definition's defaults. A value that the message cannot carry ends the
+    query. ``from_krammar`` describes the arguments.
+
+    Raises:
+        OptionError: there is no such class or version.
     """
     cls = find_class("name", name)
     check_version("version", cls, version)
@@ -78,7 +83,7 @@ def to_krammar(column: Column | str, name: str, version: int | None = None) -> C
 
 
 def _apply(function: Callable[[pa.Array], pa.Array], kind: DataType, column: Any) -> Column:
-    # Its annotations, which decide what it is, would have to name types of one version of Spark.
+    # Untyped, because its overloads differ between versions of PySpark.
     make: Any = arrow_udf
     result: Column = make(function, kind)(column)
     return result

@@ -1,4 +1,4 @@
-"""What to do about records that should be there and are not, or cannot be read."""
+"""Reports records that are missing or cannot be read, as the option ``failOnDataLoss`` asks for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from krammar.spark.errors import DataLossError
 _log = logging.getLogger(__name__)
 
 
-def lost(text: str, fail: bool) -> None:
-    """Raises DataLossError if ``fail``, the option ``failOnDataLoss``; else there is a warning."""
+def report_loss(text: str, fail: bool) -> None:
+    """Raise DataLossError if ``fail`` (the option ``failOnDataLoss``) is true; log a warning otherwise."""
     if fail:
-        raise DataLossError(f"{text}; failOnDataLoss=false goes on with what is there") from None
-    _log.warning("%s; going on with what is there", text)
+        raise DataLossError(f"{text}; failOnDataLoss=false reads what exists") from None
+    _log.warning("%s; reading what exists", text)
+
+
+def check_offset(name: str, offset: int, earliest: int, latest: int, fail: bool) -> None:
+    """Report a requested offset outside of a partition's offsets; ``name`` is the partition's."""
+    if not earliest <= offset <= latest:
+        report_loss(
+            f"{name}: offset {offset} was requested, but the partition has offsets {earliest} to"
+            f" {latest}",
+            fail,
+        )

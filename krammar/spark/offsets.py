@@ -1,4 +1,4 @@
-"""Where reading begins and ends, as the Kafka connector's options say it."""
+"""The offsets at which reading begins and ends, in the syntax of the Kafka connector's options."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
-from krammar.spark.errors import OptionError
+from krammar.spark.errors import MissingDataError, OptionError
 
-# In JSON these numbers stand for the ends of a partition.
+# In JSON, these numbers mean the two ends of a partition.
 LATEST = -1
 EARLIEST = -2
 
@@ -19,7 +19,7 @@ _At = TypeVar("_At", bound=TopicPartition)
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """The first offset that there is."""
+    """The first offset that exists in each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class Specific:
-    """An offset for each partition; EARLIEST and LATEST stand for its ends."""
+    """An offset for each partition; EARLIEST and LATEST mean its ends."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -38,22 +38,29 @@ class Specific:
 class AtTimestamp:
     """The first record at or after a time, in milliseconds since 1970.
 
-    ``timestamps`` has one for each partition; ``timestamp`` is for all partitions and used where
-    ``timestamps`` is None.
+    ``timestamps`` has a time for each partition. If it is None, ``timestamp`` applies to all partitions.
     """
 
     timestamp: int = -1
     timestamps: Mapping[TopicPartition, int] | None = None
 
     def of(self, partition: TopicPartition) -> int:
+        """Return the time for a partition, in milliseconds since 1970."""
         return self.timestamp if self.timestamps is None else self.timestamps[partition]
 
 
-Bound: TypeAlias = Earliest | Latest | Specific | AtTimestamp
+@dataclass(frozen=True, slots=True)
+class OfGroup:
+    """The offsets that a consumer group has committed; partitions without one begin at the earliest."""
+
+    group: str
+
+
+Bound: TypeAlias = Earliest | Latest | Specific | AtTimestamp | OfGroup
 
 
 def check_partitions(name: str, bound: Bound, known: Set[TopicPartition]) -> None:
-    """Raises OptionError for the option ``name`` unless it names all partitions and no others."""
+    """Raise OptionError for the option ``name`` unless it names all partitions and no others."""
     named = None
     if isinstance(bound, Specific):
         named = bound.offsets.keys()
@@ -64,12 +71,12 @@ def check_partitions(name: str, bound: Bound, known: Set[TopicPartition]) -> Non
         verb = "lacks" if (topic, partition) in known else "names the unknown"
         raise OptionError(
             name,
-            f"{verb} {topic}-{partition}; all partitions are needed, -1 is latest, -2 earliest",
+            f"{verb} {topic}-{partition}; name each selected partition (-1 is latest, -2 earliest)",
         )
 
 
 def check_times(starting: Bound, ending: Bound) -> None:
-    """Raises OptionError if a partition is to end at a time before the one it is to begin at."""
+    """Raise OptionError if the end timestamp of a partition is before its start timestamp."""
     if not (isinstance(starting, AtTimestamp) and isinstance(ending, AtTimestamp)):
         return
     for at, time in (starting.timestamps or {}).items():
@@ -81,15 +88,27 @@ def check_times(starting: Bound, ending: Bound) -> None:
 
 
 def check_order(topic: str, partition: int, first: int, last: int) -> None:
-    """Raises OptionError if a partition is to begin behind the offset that it is to end at."""
+    """Raise OptionError if the first offset of a partition is after its last."""
     if first > last:
         raise OptionError(
             "startingOffsets", f"{topic}-{partition} begins at offset {first}, but ends at {last}"
         )
 
 
+def no_record_at(name: str, timestamp: int) -> MissingDataError:
+    """Return the error for a partition without a record at or after ``timestamp``, in milliseconds."""
+    return MissingDataError(
+        f"{name} has no record at or after {timestamp} ms since 1970; set"
+        " startingOffsetsByTimestampStrategy=latest to start at its end"
+    )
+
+
 def parse_offsets(text: str) -> Bound:
-    """``earliest``, ``latest``, or JSON such as ``{"orders": {"0": 23, "1": -2}}``. Raises ValueError."""
+    """Parse ``earliest``, ``latest``, or JSON such as ``{"orders": {"0": 23, "1": -2}}``.
+
+    Raises:
+        ValueError: the text is none of these.
+    """
     word = text.strip().lower()
     if word == "earliest":
         return Earliest()
@@ -103,21 +122,31 @@ def parse_offsets(text: str) -> Bound:
 
 
 def parse_timestamps(text: str) -> Bound:
-    """JSON such as ``{"orders": {"0": 1700000000000}}``, milliseconds. Raises ValueError."""
+    """Parse JSON such as ``{"orders": {"0": 1700000000000}}``, in milliseconds since 1970.
+
+    Raises:
+        ValueError: the text is not such JSON.
+    """
     return AtTimestamp(timestamps=_parse_by_partition(text))
 
 
 def parse_timestamp(text: str) -> Bound:
-    """Milliseconds since 1970, for all partitions. Raises ValueError."""
+    """Parse milliseconds since 1970, for all partitions.
+
+    Raises:
+        ValueError: the text is not a number, or negative.
+    """
     timestamp = int(text)
     if timestamp < 0:
-        raise ValueError("milliseconds since 1970 are not negative")
+        raise ValueError("milliseconds since 1970 cannot be negative")
     return AtTimestamp(timestamp)
 
 
 def to_json(offsets: Mapping[_At, int]) -> dict[str, dict[str, int]]:
-    """Offsets as Kafka's connector keeps them in checkpoints, ``{"orders": {"0": 23}}``. In order, so that
-    the same offsets are the same text."""
+    """Return offsets as Kafka's connector stores them in checkpoints, ``{"orders": {"0": 23}}``.
+
+    They are sorted, so that equal offsets give the same text.
+    """
     result: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         result.setdefault(topic, {})[str(partition)] = offset
@@ -125,7 +154,7 @@ def to_json(offsets: Mapping[_At, int]) -> dict[str, dict[str, int]]:
 
 
 def of_json(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """What ``to_json`` has made, or Kafka's connector."""
+    """Return the offsets in JSON that ``to_json`` or Kafka's connector wrote."""
     return {
         (topic, int(number)): offset
         for topic, by_partition in found.items()
@@ -134,7 +163,11 @@ def of_json(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]
 
 
 def parse_assign(text: str) -> frozenset[TopicPartition]:
-    """JSON such as ``{"orders": [0, 1]}``. Raises ValueError."""
+    """Parse JSON such as ``{"orders": [0, 1]}``.
+
+    Raises:
+        ValueError: the text is not such JSON, or names no partition.
+    """
     found = _object(text)
     partitions: set[TopicPartition] = set()
     for topic, numbers in found.items():

@@ -1,4 +1,4 @@
-"""All options of the data source: those of Spark's own Kafka connector, and krammar's.
+"""The options of the data source: those of Spark's Kafka connector, and krammar's own.
 
 ```python
 options = Options({"subscribe": "orders", "startingOffsets": "earliest"})
@@ -10,6 +10,7 @@ options.given("endingOffsets")  # False
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from krammar.spark.errors import OptionError
 from krammar.spark.offsets import (
     Earliest,
     Latest,
+    OfGroup,
     parse_assign,
     parse_offsets,
     parse_timestamp,
@@ -28,10 +30,11 @@ from krammar.spark.offsets import (
 )
 
 CLIENT_PREFIX = "kafka."
+_log = logging.getLogger(__name__)
 
 
 class Use(Enum):
-    """What an option can be given to."""
+    """The operations that accept options."""
 
     READ = "read"
     READ_STREAM = "readStream"
@@ -49,10 +52,9 @@ _ALL = _READS | _WRITES
 
 SOURCES = ("kafka", "logs", "frames", "journal")
 _KAFKA = frozenset({"kafka"})
-_LOGS = frozenset({"logs"})
 _RECORDS = frozenset({"kafka", "logs"})
 _FILES = frozenset({"logs", "frames"})
-# Journals are read by source=journal, and written by delivery=journal.
+# Journals are read with source=journal, and written with delivery=journal.
 _JOURNAL = frozenset({"journal"})
 _FRAMED = frozenset({"kafka", "journal"})
 _MESSAGES = _RECORDS | _JOURNAL
@@ -64,11 +66,12 @@ _ANY = frozenset(SOURCES)
 class Option:
     """One option.
 
-    ``uses``     what it can be given to
-    ``sources``  values of ``source`` that it goes with
-    ``parse``    its value, of the text; raises ValueError
-    ``default``  its value where it is not given
-    ``refused``  why it is not supported; empty if it is
+    ``uses``     the operations that accept it
+    ``sources``  the values of ``source`` that accept it
+    ``parse``    converts the text to the value; raises ValueError
+    ``default``  the value if the option is not given
+    ``refused``  why the option is not supported; empty if it is supported
+    ``ignored``  why the option has no effect, which a warning says; empty if it has one
     """
 
     name: str
@@ -77,6 +80,7 @@ class Option:
     parse: Callable[[str], Any]
     default: Any = None
     refused: str = ""
+    ignored: str = ""
 
 
 def _text(value: str) -> str:
@@ -101,7 +105,7 @@ def _integer(least: int) -> Callable[[str], int]:
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
-    """The word as it is written here, whatever the case it was given in."""
+    """Return a parser that ignores case and returns the word in its canonical spelling."""
 
     def parse(value: str) -> str:
         for word in words:
@@ -119,9 +123,25 @@ def _topics(value: str) -> tuple[str, ...]:
     return topics
 
 
+def _names(value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names:
+        raise ValueError("names nothing")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"names {name!r} twice")
+    return names
+
+
 def _topic(value: str) -> str:
     if not value.strip():
         raise ValueError("no topic is named")
+    return value.strip()
+
+
+def _group(value: str) -> str:
+    if not value.strip():
+        raise ValueError("no group is named")
     return value.strip()
 
 
@@ -131,11 +151,11 @@ def _pattern(value: str) -> re.Pattern[str]:
     try:
         return re.compile(value.strip())
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a regular expression: {error}") from None
 
 
 def _duration(value: str) -> int:
-    """Milliseconds of ``15m``, ``200 ms``, ``1 hour``; as Spark, a bare number is milliseconds."""
+    """Parse ``15m``, ``200 ms`` or ``1 hour`` to milliseconds. As in Spark, a bare number is milliseconds."""
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
     if found is None or found[2] not in _UNITS:
         raise ValueError("needs a time such as 15m or 200ms")
@@ -150,12 +170,13 @@ _UNITS = {
     **dict.fromkeys(("d", "day", "days"), 86_400_000),
 }
 
-_NO_GROUP = "offsets are kept by Spark, so that there is no consumer group"
-_RETRIES = "attempts go on until kafka.default.api.timeout.ms have passed"
-_BYTES = "key and value are binary, or what decode makes of them"
-_WRITTEN = "columns key and value are string or binary; to_krammar makes bytes of structs"
+_NO_GROUP = "Spark stores the offsets; commitGroup commits them to a consumer group too"
+_RETRIES = "requests are retried until kafka.default.api.timeout.ms have passed"
+_FETCHES = "kafka.max.partition.fetch.bytes limits what a task holds in memory"
+_BYTES = "key and value are binary; use the option decode or from_krammar to decode them"
+_WRITTEN = "columns key and value are string or binary; use to_krammar to encode structs"
 
-# Names, uses and defaults of the first part are those of Spark's Kafka connector.
+# Names, uses and defaults in the first part match Spark's Kafka connector.
 _TABLE = (
     Option("assign", _READS, _RECORDS, parse_assign),
     Option("subscribe", _READS, _MESSAGES, _topics),
@@ -173,25 +194,27 @@ _TABLE = (
     Option("endingOffsets", _BATCH, _RECORDS, parse_offsets, Latest()),
     Option("endingTimestamp", _BATCH, _RECORDS, parse_timestamp),
     Option("endingOffsetsByTimestamp", _BATCH, _RECORDS, parse_timestamps),
-    Option("failOnDataLoss", _READS, _RECORDS, _boolean, True),
+    Option("failOnDataLoss", _ALL, _RECORDS, _boolean, True),
     Option("minPartitions", _READS, _MESSAGES, _integer(1)),
     Option("maxRecordsPerPartition", _READS, _MESSAGES, _integer(1)),
+    Option("minRecordsPerPartition", _READS, _KAFKA, _integer(1), 1000),
     Option("includeHeaders", _ALL, _MESSAGES, _boolean, False),
     Option("maxOffsetsPerTrigger", _STREAM, _KAFKA, _integer(1)),
     Option("minOffsetsPerTrigger", _STREAM, _KAFKA, _integer(1)),
     Option("maxTriggerDelay", _STREAM, _KAFKA, _duration, 15 * 60_000),
     Option("kafkaConsumer.pollTimeoutMs", _READS, _KAFKA, _integer(1)),
-    Option("fetchOffset.numRetries", _READS, _KAFKA, _text, refused=_RETRIES),
-    Option("fetchOffset.retryIntervalMs", _READS, _KAFKA, _text, refused=_RETRIES),
-    Option("groupIdPrefix", _READS, _KAFKA, _text, refused=_NO_GROUP),
-    Option("kafka.group.id", _READS, _KAFKA, _text, refused=_NO_GROUP),
+    Option("fetchOffset.numRetries", _READS, _KAFKA, _text, ignored=_RETRIES),
+    Option("fetchOffset.retryIntervalMs", _READS, _KAFKA, _text, ignored=_RETRIES),
+    Option("groupIdPrefix", _READS, _KAFKA, _text, ignored=_NO_GROUP),
+    Option("kafka.group.id", _READS, _KAFKA, _text, ignored=_NO_GROUP),
+    Option("kafka.max.poll.records", _READS, _KAFKA, _text, ignored=_FETCHES),
     Option("kafka.enable.auto.commit", _READS, _KAFKA, _text, refused=_NO_GROUP),
     Option(
         "kafka.auto.offset.reset",
         _READS,
         _KAFKA,
         _text,
-        refused="startingOffsets says where reading begins",
+        refused="use startingOffsets to choose where reading begins",
     ),
     Option("kafka.key.deserializer", _READS, _KAFKA, _text, refused=_BYTES),
     Option("kafka.value.deserializer", _READS, _KAFKA, _text, refused=_BYTES),
@@ -203,16 +226,21 @@ _TABLE = (
         _WRITES,
         _KAFKA,
         _text,
-        refused="each task has a producer of its own, and they share no transaction",
+        refused="each task has its own producer, and producers cannot share a transaction;"
+        " use delivery=journal to write each row once",
     ),
-    # Spark's own, for every sink: it leaves them among the options.
+    # Spark passes these options of its own to every sink.
     Option("checkpointLocation", _WRITE_STREAM, _KAFKA, _text),
     Option("queryName", _WRITE_STREAM, _KAFKA, _text),
     # krammar's own.
+    Option("startingGroup", _READS, _KAFKA, _group),
+    Option("commitGroup", _STREAM, _KAFKA, _group),
     Option("source", _ALL, _ANY, _one_of(*SOURCES), "kafka"),
     Option("path", _ALL, _FILES | _FRAMED, _text),
     Option("paths", _READS, _FILES, _text),
+    Option("columns", _READS, _RECORDS, _names),
     Option("decode", _READS, _MESSAGES, _text),
+    Option("fields", _READS, _RECORDS, _names),
     Option("decodeVersion", _READS, _RECORDS, _integer(0)),
     Option(
         "mode",
@@ -226,11 +254,12 @@ _TABLE = (
     Option("delivery", _WRITES, _KAFKA, _one_of(*DELIVERIES), DELIVERIES[0]),
     Option("intents", _WRITES, _KAFKA, _text),
     Option("writeId", _BATCH_WRITE, _KAFKA, _text),
+    Option("repeatedBatch", _WRITES, _KAFKA, _one_of("compare", "skip"), "compare"),
     Option("message", _WRITES, _KAFKA, _text),
     Option("journalsPerTopic", _WRITES, _KAFKA, _integer(1), 1),
     Option("contentType", _ALL, _FRAMED, _text, "application/x-krammar-fixed"),
     Option("splitBytes", _READS, _JOURNAL, _integer(1), 64 << 20),
-    # Client settings that mean something without a client.
+    # A client setting that sources without a client also use.
     Option(
         "kafka.isolation.level",
         _READS,
@@ -243,10 +272,12 @@ TABLE: Mapping[str, Option] = {option.name.lower(): option for option in _TABLE}
 
 
 class Options:
-    """The options of one read or write, by the names of ``TABLE``; case does not matter.
+    """The options of one read or write, by the names in ``TABLE``; case is ignored.
 
-    Raises OptionError for what is unknown, malformed or not supported. ``client`` has all of the
-    Kafka client's settings, without their ``kafka.``.
+    ``client`` has the settings of the Kafka client, without their prefix ``kafka.``.
+
+    Raises:
+        OptionError: an option is unknown, malformed, not supported, or does not fit the source.
     """
 
     def __init__(self, given: Mapping[str, str]) -> None:
@@ -256,6 +287,9 @@ class Options:
         for name, text in given.items():
             key = name.lower()
             option = TABLE.get(key)
+            if option is not None and option.ignored:
+                _log.warning("option %r has no effect: %s", option.name, option.ignored)
+                continue
             if key.startswith(CLIENT_PREFIX) and (option is None or not option.refused):
                 self.client[key.removeprefix(CLIENT_PREFIX)] = text
                 if option is None:
@@ -277,38 +311,49 @@ class Options:
         return str(self["source"])
 
     def __getitem__(self, name: str) -> Any:
-        """The value, or the default; ``name`` as it stands in ``TABLE``."""
+        """Return the value or the default; ``name`` is spelled as in ``TABLE``."""
         if name in self._values:
             return self._values[name]
         return TABLE[name.lower()].default
 
     def given(self, name: str) -> bool:
+        """Return whether the user has given the option; ``name`` is spelled as in ``TABLE``."""
         return name in self._values
 
     def text(self, name: str) -> str:
-        """What was given, as it was given."""
+        """Return the text that the user has given."""
         return self._texts[name]
 
     def check_use(self, use: Use) -> None:
-        """Raises OptionError for one that does not go with reading or writing, batch or stream."""
+        """Raise OptionError if an option does not fit the operation."""
         for name in self._values:
             if use not in TABLE[name.lower()].uses:
                 raise OptionError(name, f"has no meaning in {use.value}")
 
     def check_selection(self) -> str | None:
-        """Which of assign, subscribe and subscribePattern is given, if one is. Raises OptionError for
-        several."""
+        """Return which of assign, subscribe and subscribePattern is given, if any.
+
+        Raises:
+            OptionError: several are given.
+        """
         given = [name for name in ("assign", "subscribe", "subscribePattern") if self.given(name)]
         if len(given) > 1:
-            raise OptionError(given[0], f"excludes {', '.join(given[1:])}")
+            raise OptionError(given[0], f"cannot be combined with {' or '.join(given[1:])}")
         return given[0] if given else None
 
     def starting(self, use: Use) -> Any:
-        """The bound that reading begins at. Timestamps go before offsets, as in Kafka's connector.
-        Raises OptionError."""
-        bound = self._bound(
-            "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"
-        ) or (Earliest() if use is Use.READ else Latest())
+        """Return where reading begins. As in Spark's Kafka connector, timestamps take precedence.
+
+        Raises:
+            OptionError: a batch would begin at the latest offset, or options contradict each other.
+        """
+        names = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+        if self.given("startingGroup"):
+            for name in names:
+                if self.given(name):
+                    raise OptionError("startingGroup", f"cannot be combined with {name}")
+            return OfGroup(self["startingGroup"])
+        bound = self._bound(*names) or (Earliest() if use is Use.READ else Latest())
         if use is Use.READ and isinstance(bound, Latest):
             raise OptionError("startingOffsets", "a batch cannot begin at the latest offsets")
         if use is Use.READ and -1 in getattr(bound, "offsets", {}).values():
@@ -316,7 +361,11 @@ class Options:
         return bound
 
     def ending(self) -> Any:
-        """The bound that a batch ends at. Raises OptionError."""
+        """Return where a batch ends.
+
+        Raises:
+            OptionError: the batch would end at the earliest offset.
+        """
         bound = self._bound("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
         if isinstance(bound, Earliest):
             raise OptionError("endingOffsets", "a batch cannot end at the earliest offsets")
@@ -332,6 +381,10 @@ class Options:
 
     def _check_source(self) -> None:
         source = self.source
+        if self.given("minRecordsPerPartition"):
+            for name in ("minPartitions", "maxRecordsPerPartition"):
+                if self.given(name):
+                    raise OptionError("minRecordsPerPartition", f"has no meaning with {name}")
         for name in self._values:
             if source not in TABLE[name.lower()].sources:
                 raise OptionError(name, f"has no meaning with source={source}")
@@ -342,7 +395,7 @@ class Options:
                 if f"{CLIENT_PREFIX}{name}" not in TABLE:
                     raise OptionError(
                         CLIENT_PREFIX + name,
-                        f"has no meaning with source={source}: no client is used",
+                        f"has no meaning with source={source}, which uses no client",
                     )
 
     def _check_delivery(self) -> None:
@@ -352,7 +405,14 @@ class Options:
             raise OptionError(
                 "path", "has no meaning with source=kafka, except with delivery=journal"
             )
-        for name in ("intents", "writeId", "message", "journalsPerTopic", "contentType"):
+        for name in (
+            "intents",
+            "writeId",
+            "repeatedBatch",
+            "message",
+            "journalsPerTopic",
+            "contentType",
+        ):
             if self.given(name):
                 raise OptionError(name, "has no meaning without delivery=journal or source=journal")
 

@@ -1,4 +1,4 @@
-"""What was given to ``load``."""
+"""The paths that were passed to ``load``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 
 def paths_of(options: Options) -> list[str]:
-    """The paths, of which there is at least one. Raises OptionError."""
+    """Return the paths, at least one.
+
+    Raises:
+        OptionError: no path is given, or a path is not local.
+    """
     if options.given("path"):
         return [local_path(options["path"])]
     if not options.given("paths"):
-        raise OptionError("path", f"is needed for source={options.source}: load(path)")
+        raise OptionError("path", f"is required for source={options.source}: call load(path)")
     try:
         paths = json.loads(options["paths"])
     except ValueError:
@@ -28,12 +32,17 @@ def paths_of(options: Options) -> list[str]:
 
 
 def local_path(path: str) -> str:
-    """The path in the file system that ``path``, maybe a ``file:`` URI, stands for. Raises OptionError."""
+    """Return the file system path of ``path``, which may be a ``file:`` URI.
+
+    Raises:
+        OptionError: the URI has another scheme.
+    """
     parts = urlsplit(path)
     if not parts.scheme or len(parts.scheme) == 1:
         return path
     if parts.scheme != "file":
         raise OptionError(
-            "path", f"{path!r}: files are read from file systems that each executor has mounted"
+            "path",
+            f"{path!r}: only files in a file system that each executor has mounted can be read",
         )
     return unquote(parts.path)

@@ -1,6 +1,6 @@
-"""Filters that Spark pushes down, and what they say of topics, partitions, offsets and times.
+"""Evaluates filters that Spark pushes down, by topic, partition, offset and timestamp.
 
-All of them are still applied by Spark: here they only decide what need not be read.
+Spark still applies all filters. Here they only exclude records from being read.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(slots=True)
 class Range:
-    """Numbers from ``low`` to ``high``, both included."""
+    """The integers from ``low`` to ``high``, inclusive; false if empty."""
 
     low: int = INT64_MIN
     high: int = INT64_MAX
 
     def narrow(self, low: int, high: int) -> None:
+        """Intersect with another range."""
         self.low = max(self.low, low)
         self.high = min(self.high, high)
 
@@ -49,8 +50,10 @@ class Range:
 
 @dataclass(slots=True)
 class Wanted:
-    """What filters leave. ``timestamp`` is in milliseconds since 1970; None of ``topics`` and
-    ``partitions`` is all."""
+    """The records that may pass all filters.
+
+    ``timestamp`` is in milliseconds since 1970. None for ``topics`` or ``partitions`` means all.
+    """
 
     topics: set[str] | None = None
     topic_prefixes: list[str] = field(default_factory=list)
@@ -60,7 +63,7 @@ class Wanted:
     timestamp: Range = field(default_factory=Range)
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether a partition can hold records that are wanted."""
+        """Return whether a partition can have records that pass the filters."""
         return (
             (self.topics is None or topic in self.topics)
             and all(topic.startswith(prefix) for prefix in self.topic_prefixes)
@@ -71,7 +74,7 @@ class Wanted:
         )
 
     def add(self, condition: Filter) -> None:
-        """Narrow by a filter; one that says nothing of these columns changes nothing."""
+        """Apply a filter; filters on other columns are ignored."""
         path: tuple[str, ...] = getattr(condition, "attribute", ())
         if len(path) != 1:
             return
@@ -115,14 +118,14 @@ class Wanted:
             each = [bounds(one) for one in condition.value if one is not None]
             found = [one for one in each if one is not None]
             if len(found) == len(each):
-                # No value at all is a range that is empty.
+                # Without values, the range is empty.
                 low = min((first for first, _ in found), default=1)
                 known.narrow(low, max((last for _, last in found), default=0))
             return
         pair = bounds(value)
         if pair is None:
             return
-        # A value between two whole numbers has the one below it and the one above it.
+        # A value between two integers gives the next lower and the next higher one.
         below, above = min(pair), max(pair)
         if isinstance(condition, (EqualTo, EqualNullSafe)):
             known.narrow(below, above)
@@ -153,10 +156,10 @@ def _milliseconds(value: Any) -> tuple[int, int] | None:
 
 
 class _PushFilters:
-    """``pushFilters`` of a reader, which works whether Spark pushes filters down or not.
+    """``pushFilters`` of a reader; it works whether Spark pushes filters down or not.
 
-    Where ``spark.sql.python.filterPushdown.enabled`` is off, as it is by default, Spark refuses
-    readers whose ``pushFilters`` is not the base class's; it looks at ``__func__`` to find out.
+    If ``spark.sql.python.filterPushdown.enabled`` is off, as it is by default, Spark rejects readers that
+    override ``pushFilters``. To detect that, it compares ``__func__`` with the base class's method.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -170,11 +173,12 @@ class _PushFilters:
 
 
 class FilteringReader(DataSourceReader):
-    """A reader that ``wanted`` tells what the filters leave."""
+    """A reader that collects pushed-down filters in ``wanted``."""
 
     def __init__(self) -> None:
         self.wanted = Wanted()
 
     @property
     def pushFilters(self) -> Any:
+        """The method that Spark calls with the filters; see ``_PushFilters``."""
         return _PushFilters(self.wanted)

@@ -1,15 +1,15 @@
-"""Ranges of offsets, cut so that there are as many tasks as the options ask for."""
+"""Splits ranges of offsets into as many tasks as the options request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Protocol, TypeVar
 
 
 class Range(Protocol):
-    """A dataclass with offsets from ``begin`` to before ``end``."""
+    """A dataclass with offsets from ``begin`` up to, not including, ``end``."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -24,11 +24,14 @@ R = TypeVar("R", bound=Range)
 
 
 def split(tasks: Sequence[R], at_least: int | None, at_most: int | None) -> Iterator[R]:
-    """Tasks with ``at_most`` offsets each, and then about as many as ``at_least`` if there are so many
-    offsets, in order. These are the parts that Spark's own Kafka connector makes.
+    """Split tasks as Spark's Kafka connector does, and keep their order.
 
-    Each task is cut into its share of ``at_least``, rounded. What is too small to be cut is set aside
-    first, so that the others share what is left.
+    For ``at_least``, each task is split into its rounded share of that number. Tasks that are too small to
+    be split are counted first, and the others share the rest.
+
+    Args:
+        at_least: the approximate number of tasks, if there are as many offsets.
+        at_most: the most offsets in a task; applied first.
     """
     if at_most is not None:
         tasks = [part for task in tasks for part in _cut(task, -(-_count(task) // at_most))]
@@ -52,14 +55,37 @@ def _count(task: Range) -> int:
 
 
 def _share(count: int, total: int, parts: int) -> int:
-    """Of all parts, for ``count`` of ``total``: at least one."""
+    """Return how many of ``parts`` belong to ``count`` of ``total`` offsets, at least one."""
     return max((2 * count * parts + total) // (2 * total), 1)
 
 
 def _cut(task: R, parts: int) -> Iterator[R]:
-    """Parts that differ by one offset at most, the smaller ones first; empty ones are left out."""
+    """Split a task into parts that differ by at most one offset, smaller ones first; omit empty parts."""
     size, larger = divmod(_count(task), parts)
     marks = [task.begin + size * n + max(0, n - parts + larger) for n in range(parts + 1)]
     for begin, end in pairwise(marks):
         if begin < end:
             yield replace(task, begin=begin, end=end)
+
+
+def combine(tasks: Sequence[R], at_least: int, place: Callable[[R], Hashable]) -> list[list[R]]:
+    """Return tasks in groups of about ``at_least`` offsets.
+
+    A task with fewer offsets shares a group with other such tasks of the same ``place``. Tasks that are
+    large enough have a group of their own.
+    """
+    groups: list[list[R]] = []
+    open_groups: dict[Hashable, list[R]] = {}
+    for task in tasks:
+        if _count(task) >= at_least:
+            groups.append([task])
+            continue
+        where = place(task)
+        if where not in open_groups:
+            open_groups[where] = []
+            groups.append(open_groups[where])
+        group = open_groups[where]
+        group.append(task)
+        if sum(map(_count, group)) >= at_least:
+            del open_groups[where]
+    return groups

@@ -1,6 +1,10 @@
-"""Arrow batches of records to the columns that Spark expects."""
+"""Converts Arrow batches of records to the columns that Spark expects."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,31 +22,41 @@ class Rows:
         self.topic = pa.scalar(topic, pa.string())
         self.partition = pa.scalar(partition, pa.int32())
 
+    def at(self, topic: str, partition: int) -> Self:
+        """Return the same for another partition."""
+        other = copy(self)
+        other.topic = pa.scalar(topic, pa.string())
+        other.partition = pa.scalar(partition, pa.int32())
+        return other
+
     def build(self, batch: pa.RecordBatch, timestamp_type: int) -> pa.RecordBatch:
-        """Of a batch with the columns of ``krammar.wire.arrow.SCHEMA``. Raises SparkSourceError for a
-        time that Spark cannot hold: some 292 000 years from now."""
+        """Build the rows of a batch with the columns of ``krammar.wire.batches.arrow.SCHEMA``.
+
+        Raises:
+            SparkSourceError: a timestamp exceeds Spark's range of 292,000 years.
+        """
         return self.join(self.columns(batch, timestamp_type))
 
     def join(self, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+        """Return a batch with the columns in the schema's order."""
         return pa.record_batch([columns[name] for name in self.schema.names], schema=self.schema)
 
     def columns(self, batch: pa.RecordBatch, timestamp_type: int) -> dict[str, pa.Array]:
-        """All columns, by name, with key and value as they are."""
+        """Return the schema's columns by name, with binary key and value."""
         count = batch.num_rows
-        columns = {
-            "key": batch.column("key"),
-            "value": batch.column("value"),
-            "topic": pa.repeat(self.topic, count),
-            "partition": pa.repeat(self.partition, count),
-            "offset": batch.column("offset"),
-            "timestamp": self._timestamps(batch),
-            "timestampType": pa.repeat(pa.scalar(timestamp_type, pa.int32()), count),
-        }
-        if "headers" in self.schema.names:
-            columns["headers"] = headers_of(
+        columns: dict[str, Callable[[], pa.Array]] = {
+            "key": lambda: batch.column("key"),
+            "value": lambda: batch.column("value"),
+            "topic": lambda: pa.repeat(self.topic, count),
+            "partition": lambda: pa.repeat(self.partition, count),
+            "offset": lambda: batch.column("offset"),
+            "timestamp": lambda: self._timestamps(batch),
+            "timestampType": lambda: pa.repeat(pa.scalar(timestamp_type, pa.int32()), count),
+            "headers": lambda: headers_of(
                 batch.column("headers"), self.schema.field("headers").type
-            )
-        return columns
+            ),
+        }
+        return {name: columns[name]() for name in self.schema.names if name in columns}
 
     def _timestamps(self, batch: pa.RecordBatch) -> pa.Array:
         wanted = self.schema.field("timestamp").type
@@ -50,12 +64,13 @@ class Rows:
             return batch.column("timestamp").view(_MILLISECONDS).cast(wanted)
         except pa.ArrowInvalid as error:
             raise SparkSourceError(
-                f"timestamps of offsets from {batch.column('offset')[0]} on: {error}"
+                f"{self.topic}-{self.partition}, from offset {batch.column('offset')[0]}: a timestamp exceeds"
+                f" Spark's range: {error}"
             ) from None
 
 
 def headers_of(headers: pa.ListArray, wanted: pa.DataType) -> pa.Array:
-    """Headers, null where a record has none, as the Kafka connector gives them."""
+    """Return the column ``headers``: null for records without headers, as in Spark's Kafka connector."""
     empty = pc.equal(pc.list_value_length(headers), 0)
     items = headers.values
     struct = wanted.value_type

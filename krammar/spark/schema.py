@@ -1,4 +1,4 @@
-"""Columns of what is read: those of Spark's own Kafka connector, and their Arrow schema."""
+"""The columns of records, which match Spark's Kafka connector, and their Arrow schema."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ def record_schema(
     value: DataType | None = None,
     corrupt_record: str | None = None,
 ) -> StructType:
-    """The columns of records, all nullable as the Kafka connector's are.
+    """Return the columns of records. All are nullable, as in Spark's Kafka connector.
 
-    ``key`` and ``value`` are the types of these columns, binary unless they are decoded;
-    ``corrupt_record`` is the name of the column for records that cannot be.
+    Args:
+        key: the type of decoded keys; binary without it.
+        value: the type of decoded values; binary without it.
+        corrupt_record: the name of the column for malformed records.
     """
     schema = StructType(
         [
-            StructField("key", key or BinaryType()),
-            StructField("value", value or BinaryType()),
+            StructField("key", BinaryType() if key is None else key),
+            StructField("value", BinaryType() if value is None else value),
             StructField("topic", StringType()),
             StructField("partition", IntegerType()),
             StructField("offset", LongType()),
@@ -65,11 +67,11 @@ CORRUPT_RECORD_TYPE = StructType(
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects of batches with these columns.
+    """Return the Arrow schema that Spark expects for these columns.
 
-    Spark compares it with the first batch's; timestamps are microseconds in UTC.
+    Spark compares it with the schema of the first batch. Timestamps are microseconds in UTC.
     """
-    # Spark 4.2 added the argument; before it, the zone was always UTC.
+    # PySpark 4.2 added the argument. Before, the zone was always UTC.
     extra: dict[str, Any] = {}
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
         extra["timezone"] = "UTC"
@@ -77,18 +79,18 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """The Arrow type that Spark expects of a column."""
+    """Return the Arrow type that Spark expects for a column."""
     return arrow_schema(StructType([StructField("column", kind)])).field(0).type
 
 
 def check_schema(given: StructType, expected: StructType) -> None:
-    """Raises SchemaError if ``given`` has not the names and types of ``expected``.
+    """Raise SchemaError unless both schemas have the same names and types.
 
-    As in the Kafka connector the options decide the columns, not the user.
+    As in Spark's Kafka connector, the options determine the columns.
     """
     if _shape(given) != _shape(expected):
         raise SchemaError(
-            "the columns follow from the options and cannot be chosen: they are "
+            "the options determine the columns, so remove the schema or change it: the columns are "
             f"{expected.simpleString()}, not {given.simpleString()}"
         )
 

@@ -1,4 +1,4 @@
-"""What can be read: one module for each value of the option ``source``, loaded when it is used."""
+"""The modules of the sources: one for each value of the option ``source``, imported when it is used."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """What the module of a source has. All raise SparkSourceError."""
+    """The functions in the module of a source. They raise SparkSourceError."""
 
     def schema(self, options: Options) -> StructType:
-        """The columns that these options give."""
+        """Return the columns, which depend on the options."""
 
     def reader(self, options: Options, schema: StructType) -> DataSourceReader:
-        """A batch reader."""
+        """Return a reader for batches."""
 
     def stream_reader(self, options: Options, schema: StructType) -> DataSourceStreamReader:
-        """A streaming reader."""
+        """Return a reader for streams."""
 
 
 _MODULES = {
@@ -34,5 +34,5 @@ _MODULES = {
 
 
 def source_of(options: Options) -> Source:
-    """The module that the options ask for."""
+    """Return the module of the source that the options name."""
     return cast(Source, import_module(_MODULES[options.source]))

@@ -1,6 +1,6 @@
-"""The protocol-aware proxy: what clients and brokers say to each other, decoded and checked.
+"""A protocol-aware proxy, which decodes and checks the frames between clients and brokers.
 
-``inspector`` reads the frames of a connection and checks that they encode to the same bytes;
-``rewrite`` keeps clients on the proxy; ``proxy`` moves the bytes; ``listing``, ``summary`` and
-``capture`` are where frames go: shown, counted, kept.
+``inspector`` decodes the frames of a connection, and checks that they encode to the same bytes. ``rewrite`` changes
+responses so that clients stay on the proxy. ``proxy`` relays the bytes. ``listing``, ``summary`` and ``capture`` show,
+count and store frames.
 """

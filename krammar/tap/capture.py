@@ -1,7 +1,7 @@
-"""Captures: the frames of a conversation in a file. ``docs/tap.md`` describes the format.
+"""Captures: files with the frames of connections. ``docs/tap.md`` describes the format.
 
-A line says what the file is. Records follow, each behind its length; a record is written as a whole,
-at once, so that a process which is killed leaves at most one that is cut at the end.
+The first line identifies the file. Records follow, each with its length first. Each record is written with one call, so
+that a process that is killed leaves at most one incomplete record, at the end.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from krammar.wire.package import Package
 
 MAGIC = b"krammar tap 1\n"
 
-# Length of what follows it; time in ns since 1970; connection; kind; flags; api key; version;
-# correlation id; size of the frame in bytes. The bytes of the frame follow.
+# The length of the rest; time in ns since 1970; connection; kind; flags; api key; version; correlation id; size of
+# the frame in bytes. The bytes of the frame follow.
 _HEAD = Struct(">IqIBBhhiI")
 _LENGTH = 4
 _FIXED = _HEAD.size - _LENGTH
 
 
 class CaptureError(Exception):
-    """A file that is no capture, or a damaged one."""
+    """A file is not a capture."""
 
 
 class Kind(IntEnum):
-    """What a record holds."""
+    """The kind of a record."""
 
     REQUEST = 0
     RESPONSE = 1
@@ -41,17 +41,16 @@ class Kind(IntEnum):
 
 
 class Flag(IntFlag):
-    """What is to know of a record's frame."""
+    """Properties of a record's frame."""
 
-    CHANGED = 1  # the proxy passed on other bytes than these, which came
-    CUT = 2  # only the first bytes are kept: the frame was over the limit
-    RAW = 4  # no frame, but what came instead of one, from its length prefix on
+    CHANGED = 1  # the record has the received bytes; the proxy passed on other ones
+    CUT = 2  # the record has only the first bytes: the frame exceeded the limit
+    RAW = 4  # the bytes are not a frame; they include the length prefix
 
 
 @dataclass(slots=True)
 class Record:
-    """One record. ``api_key``, ``version`` and ``correlation_id`` are -1 where they are not known;
-    a response has those of its request."""
+    """One record. ``api_key``, ``version`` and ``correlation_id`` are the request's; -1 if unknown."""
 
     time_ns: int
     connection: int
@@ -65,25 +64,31 @@ class Record:
 
 
 class CaptureWriter(Observer):
-    """Keeps every frame in a file, readable by nobody else: captures hold what was said,
-    passwords too.
+    """Writes every frame to a file, which only its owner can read, because captures contain passwords.
 
-    An older capture at ``path`` is replaced; raises CaptureError for a file that is something else,
-    and OSError.
+    An older capture at ``path`` is replaced.
+
+    Raises:
+        CaptureError: the file exists and is not a capture.
+        OSError: the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         self._broken = False
-        # Unbuffered: what is written is with the system, and survives the end of this process.
+        # Unbuffered: written bytes survive the end of this process.
         self._file = FileIO(descriptor, "r+b")
         try:
             begin = self._file.read(len(MAGIC))
             if begin and begin != MAGIC:
-                raise CaptureError(f"{path} is no capture, so it is not overwritten")
+                raise CaptureError(
+                    f"{path} is not a capture, so it is not overwritten; name another file"
+                )
             self._file.seek(0)
             self._file.truncate()
+            if hasattr(os, "fchmod"):
+                os.fchmod(descriptor, 0o600)  # an older capture may be readable by others
             self._file.write(MAGIC)
         except BaseException:
             self._file.close()
@@ -120,6 +125,7 @@ class CaptureWriter(Observer):
         )
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def _write(self, record: Record) -> None:
@@ -139,16 +145,19 @@ class CaptureWriter(Observer):
             while rest and not self._broken:
                 rest = rest[self._file.write(rest) :]
         except OSError as error:
-            # Nothing may follow a record that is cut, or it would be read as the rest of it.
+            # Write nothing after an incomplete record: readers would take it for the rest of that record.
             self._broken = True
             raise OSError(error.errno, error.strerror, str(self._path)) from error
 
 
 class Capture:
-    """The records of a file, one after the other, in bounded memory.
+    """Iterates over the records of a file, in bounded memory.
 
-    ``torn`` says, once they are read, what is wrong with the end of the file; empty if nothing is.
-    Raises CaptureError for a file that is no capture, and OSError.
+    After the last record, ``torn`` describes what is wrong with the end of the file; it is empty if nothing is.
+
+    Raises:
+        CaptureError: the file is not a capture.
+        OSError: the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -156,7 +165,9 @@ class Capture:
         self.torn = ""
         with path.open("rb") as file:
             if file.readline(len(MAGIC)) != MAGIC:
-                raise CaptureError(f"{path} is no capture: it does not begin with {MAGIC[:-1]!r}")
+                raise CaptureError(
+                    f"{path} is not a capture: it does not begin with {MAGIC[:-1]!r}"
+                )
 
     def __iter__(self) -> Iterator[Record]:
         self.torn = ""
@@ -168,12 +179,14 @@ class Capture:
                 length = int.from_bytes(head[:_LENGTH], "big")
                 whole = len(head) >= _LENGTH
                 if whole and length < _FIXED:
-                    self.torn = f"the record at offset {position} says {length} bytes: damaged"
+                    self.torn = (
+                        f"the record at offset {position} is damaged: its length is {length}"
+                    )
                     return
                 if not whole or position + _LENGTH + length > end:
                     self.torn = (
-                        f"the record at offset {position} is cut off: {end - position} bytes are there"
-                        + (f", {_LENGTH + length} were meant" if whole else "")
+                        f"the record at offset {position} is incomplete: it has {end - position}"
+                        + (f" of {_LENGTH + length} bytes" if whole else " bytes")
                     )
                     return
                 _, time_ns, connection, kind, flags, key, version, number, size = _HEAD.unpack(head)
@@ -184,8 +197,24 @@ class Capture:
                 position += _LENGTH + length
 
 
+def inspect(inspector: Inspector, record: Record) -> Frame:
+    """Inspect the frame of a record of kind REQUEST or RESPONSE, as the tap has inspected it."""
+    is_request = record.kind == Kind.REQUEST
+    if record.flags & Flag.RAW:
+        frame = inspector.raw(is_request, record.data, record.time_ns)
+    elif record.flags & Flag.CUT:
+        frame = inspector.oversized(is_request, record.data, record.size, record.time_ns)
+    elif is_request:
+        frame = inspector.request(record.data, record.time_ns)
+    else:
+        frame = inspector.response(record.data, record.time_ns)
+    if record.flags & Flag.CHANGED:
+        frame.note = "changed by the tap"
+    return frame
+
+
 def replay(capture: Capture, package: Package, observers: list[Observer]) -> None:
-    """Tell observers what a capture holds, as if it happened again."""
+    """Report the events of a capture to observers, in their order."""
     inspectors: dict[int, Inspector] = {}
     for record in capture:
         number = record.connection
@@ -198,17 +227,6 @@ def replay(capture: Capture, package: Package, observers: list[Observer]) -> Non
             for observer in observers:
                 observer.closed(record.time_ns, number, record.data.decode("utf-8", "replace"))
         elif record.kind in (Kind.REQUEST, Kind.RESPONSE):
-            inspector = inspectors.setdefault(number, Inspector(package, number))
-            is_request = record.kind == Kind.REQUEST
-            if record.flags & Flag.RAW:
-                frame = inspector.raw(is_request, record.data, record.time_ns)
-            elif record.flags & Flag.CUT:
-                frame = inspector.oversized(is_request, record.data, record.size, record.time_ns)
-            elif is_request:
-                frame = inspector.request(record.data, record.time_ns)
-            else:
-                frame = inspector.response(record.data, record.time_ns)
-            if record.flags & Flag.CHANGED:
-                frame.note = "changed by the tap"
+            frame = inspect(inspectors.setdefault(number, Inspector(package, number)), record)
             for observer in observers:
                 observer.frame(frame)

@@ -1,4 +1,4 @@
-"""A few words on what a message says, for the listing."""
+"""Describes messages in a few words, for the listing."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from krammar.tap.inspector import Frame
+from krammar.util.printable import escape
 from krammar.wire.message import Struct
 from krammar.wire.package import Package
 
-# Fields that say by their value what a message is about, and how they are shown.
-_TELLING = {
+# Fields whose values are shown, and how.
+_SHOWN = {
     "client_software_name": "{}",
     "client_software_version": "{}",
     "mechanism": "{}",
@@ -26,7 +27,7 @@ _TELLING = {
     "host": "at {}",
     "cluster_id": "cluster {}",
 }
-# Arrays that are worth counting, with the word for one element.
+# Arrays whose elements are counted, with the name of an element.
 _COUNTED = {
     "brokers": "broker",
     "coordinators": "coordinator",
@@ -38,7 +39,7 @@ _COUNTED = {
     "results": "result",
     "node_endpoints": "endpoint",
 }
-# A topic is a struct with one of these, and with one of those.
+# A topic is a struct with one of these names, and one of these arrays.
 _TOPIC_NAMES = ("name", "topic", "topic_name", "topic_id")
 _PARTITIONS = (
     "partitions",
@@ -55,15 +56,17 @@ _MAX_TEXT = 60
 
 
 class Describer:
-    """Describes messages. It learns the names of topics from the messages that it sees, since newer
-    versions name topics by id alone."""
+    """Describes messages.
+
+    It learns the names of topics from the messages that it sees, because newer versions contain only topic ids.
+    """
 
     def __init__(self, package: Package) -> None:
         self._package = package
         self._names: dict[UUID, str] = {}
 
     def __call__(self, frame: Frame) -> str:
-        """What the frame's message says, in one line; empty where it was not read."""
+        """Describe the frame's message in one line; empty if it was not decoded."""
         if frame.message is None:
             return ""
         walk = _Walk()
@@ -71,7 +74,7 @@ class Describer:
         for topic_id, name in walk.learned:
             if len(self._names) < _MAX_NAMES:
                 self._names[topic_id] = name
-        parts = walk.telling
+        parts = walk.parts
         if walk.topics:
             shown = [
                 self._topic(name, partitions)
@@ -99,11 +102,11 @@ class Describer:
 
 
 class _Walk:
-    """What a message holds, at most so many structs of it."""
+    """Collects what is shown of a message, from at most ``_MAX_STRUCTS`` structs."""
 
     def __init__(self) -> None:
         self.left = _MAX_STRUCTS
-        self.telling: list[str] = []
+        self.parts: list[str] = []
         self.topics: dict[str | UUID, str] = {}
         self.errors: dict[int, int] = {}
         self.records = 0
@@ -127,14 +130,14 @@ class _Walk:
             elif isinstance(value, list) and value and isinstance(value[0], Struct):
                 if top and name in _COUNTED:
                     word = _COUNTED[name]
-                    self.telling.append(f"{len(value)} {word}{'' if len(value) == 1 else 's'}")
+                    self.parts.append(f"{len(value)} {word}{'' if len(value) == 1 else 's'}")
                 for element in value:
                     if self.left <= 0:
                         break
                     self.visit(element)
-            elif top and name in _TELLING and value not in (None, "", -1, []):
+            elif top and name in _SHOWN and value not in (None, "", -1, []):
                 text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-                self.telling.append(_TELLING[name].format(shorten(text)))
+                self.parts.append(_SHOWN[name].format(shorten(text)))
 
     def _topic(self, struct: Struct) -> None:
         fields = struct._fields
@@ -152,7 +155,7 @@ class _Walk:
 
 
 def _numbers(partitions: Any) -> str:
-    """The partitions as ``[0,1,2]``, or how many there are."""
+    """Return the partitions as ``[0,1,2]``, or their number."""
     if not partitions:
         return ""
     numbers = [_number(partition) for partition in partitions[:_MAX_SHOWN]]
@@ -172,7 +175,7 @@ def _number(partition: Any) -> int | None:
 
 
 def shorten(text: str) -> str:
-    """Text from the wire, fit for a terminal: no control characters, not too long."""
+    """Return text from the wire in a form for terminals: short, and without control characters."""
     if len(text) > _MAX_TEXT:
         text = text[: _MAX_TEXT - 3] + "..."
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    return escape(text)

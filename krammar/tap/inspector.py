@@ -1,6 +1,6 @@
-"""What a frame says: read, matched with its request, encoded again and compared.
+"""Inspects frames: decodes them, matches responses with requests, and compares the re-encoded bytes.
 
-Nothing here does I/O, so a live connection and a capture are read by the same code.
+It does no I/O, so the same code inspects live connections and captures.
 """
 
 from __future__ import annotations
@@ -24,32 +24,36 @@ from krammar.wire.package import Package
 PRODUCE = 0
 SASL_HANDSHAKE = 17
 
-# More requests than this are never in flight on a sane connection. The oldest are forgotten first, so
-# that requests to which no response ever comes take no memory without end.
+# Far more requests than a normal connection has in flight. The oldest ones are dropped first, so that requests
+# without a response cannot fill the memory.
 MAX_WAITING = 10_000
 
 
 class Status(StrEnum):
-    """What came of a frame."""
+    """The result of inspecting a frame."""
 
-    OK = "ok"  # read, and encoded again to the same bytes
-    SURPLUS = "surplus"  # the same, but bytes follow that belong to nothing; receivers skip them
-    MISMATCH = "mismatch"  # read, but it encodes to other bytes
-    UNDECODABLE = "undecodable"  # does not follow its layout
-    UNKNOWN = "unknown"  # an api key or a version that the definitions do not have
-    TOKEN = "token"  # no Kafka message: the bare bytes that follow SaslHandshake version 0
+    OK = "ok"  # decoded, and encoded to the same bytes
+    SURPLUS = "surplus"  # the same, but more bytes follow, which receivers ignore
+    MISMATCH = "mismatch"  # decoded, but encoded to other bytes
+    UNDECODABLE = "undecodable"  # the bytes do not follow their layout
+    UNKNOWN = "unknown"  # the definitions do not have the api key or version
+    TOKEN = "token"  # not a Kafka message, but the bare bytes that follow SaslHandshake version 0
 
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """A frame and what is known of it.
+    """A frame and its inspection.
 
-    ``time_ns`` is in nanoseconds since 1970; ``latency_ns``, on responses, the time since the request.
-    ``data`` are the bytes without the length prefix, or only the first of them where ``size`` is
-    more; a ``raw`` one is what came instead of a frame, prefix included. ``version`` is that of the
-    request, ``body_version`` that in which the body was read. ``error``, ``path`` and ``offset`` (in
-    ``data``; -1 if unknown) say what is wrong. ``rest`` are the bytes behind the message, ``note``
-    says what the proxy changed.
+    ``time_ns``       when it arrived, in nanoseconds since 1970
+    ``latency_ns``    for responses: the time since the request
+    ``data``          the bytes without the length prefix; only the first ones if ``size`` is larger
+    ``size``          the frame's size in bytes
+    ``raw``           whether ``data`` are bytes that are not a frame, including their length prefix
+    ``version``       the version of the request
+    ``body_version``  the version in which the body was decoded
+    ``error``, ``path``, ``offset``  what is wrong, in which field, and where in ``data`` (-1 if unknown)
+    ``rest``          the bytes after the message
+    ``note``          what the proxy has changed
     """
 
     time_ns: int
@@ -75,6 +79,7 @@ class Frame:
 
     @property
     def is_good(self) -> bool:
+        """Whether the frame was decoded and encodes to the same bytes, or is a bare SASL token."""
         return self.status in (Status.OK, Status.SURPLUS, Status.TOKEN)
 
 
@@ -83,11 +88,11 @@ class _Waiting(NamedTuple):
     version: int
     correlation_id: int
     time_ns: int
-    is_silent: bool  # no response may come: Produce that asks for none, or cannot be read
+    is_silent: bool  # there may be no response: Produce with acks 0, or one that cannot be decoded
 
 
 class Inspector:
-    """Reads the frames of one connection, in the order in which they came."""
+    """Inspects the frames of one connection, in the order in which they arrived."""
 
     def __init__(self, package: Package, connection: int) -> None:
         self._package = package
@@ -96,7 +101,7 @@ class Inspector:
         self._tokens = False
 
     def request(self, data: bytes, time_ns: int) -> Frame:
-        """A frame from the client, without its length prefix."""
+        """Inspect a frame of the client, without its length prefix."""
         frame = self._begin(True, data, len(data), time_ns)
         try:
             frame.header, frame.message = self._package.parse_request(data)
@@ -120,7 +125,7 @@ class Inspector:
         return frame
 
     def response(self, data: bytes, time_ns: int) -> Frame:
-        """A frame from the broker, without its length prefix."""
+        """Inspect a frame of the broker, without its length prefix."""
         frame = self._begin(False, data, len(data), time_ns)
         if not self._match(frame):
             return frame
@@ -140,19 +145,18 @@ class Inspector:
         return frame
 
     def oversized(self, is_request: bool, head: bytes, size: int, time_ns: int) -> Frame:
-        """A frame of ``size`` bytes, too large to be kept, of which ``head`` are the first."""
+        """Report a frame of ``size`` bytes that is too large to be decoded; ``head`` are its first bytes."""
         frame = self._begin(is_request, head, size, time_ns)
         if is_request:
             self._expect(frame)
         elif not self._match(frame):
             return frame
         frame.status = Status.UNDECODABLE
-        frame.error = f"a frame of {size} bytes is over the limit and was not read"
+        frame.error = f"a frame of {size} bytes exceeds the limit and was not decoded"
         return frame
 
     def raw(self, is_request: bool, data: bytes, time_ns: int) -> Frame:
-        """What came instead of a frame: a length that none can have, or the beginning of one that
-        never ended."""
+        """Report bytes that are not a frame: an impossible length, or the beginning of an incomplete frame."""
         frame = Frame(time_ns, self._connection, is_request, data, len(data), raw=True)
         frame.status = Status.UNDECODABLE
         expected = PREFIX
@@ -160,11 +164,9 @@ class Inspector:
             try:
                 expected += frame_size(data, 0x7FFFFFFF)
             except FrameError as error:
-                frame.error = f"{error}; passed on as raw bytes from here on"
+                frame.error = f"{error}; all further bytes are passed on without decoding"
                 return frame
-        frame.error = (
-            f"the connection ended in the middle of a frame: {len(data)} of {expected} bytes came"
-        )
+        frame.error = f"the connection ended in the middle of a frame: {len(data)} of {expected} bytes arrived"
         return frame
 
     def _begin(self, is_request: bool, data: bytes, size: int, time_ns: int) -> Frame:
@@ -184,7 +186,7 @@ class Inspector:
             frame.api = known[0].removesuffix("Request") if known else f"key {frame.api_key}"
 
     def _expect(self, frame: Frame) -> None:
-        """Wait for the response to a request, as far as it can be told apart."""
+        """Remember a request, so that its response can be matched."""
         if frame.api_key is None or frame.version is None or frame.correlation_id is None:
             return
         known = self._package.requests.get(frame.api_key)
@@ -202,8 +204,10 @@ class Inspector:
         )
 
     def _match(self, frame: Frame) -> bool:
-        """Find the request that a response answers. Brokers keep the order; a response out of order
-        is not taken amiss, since the correlation id says enough."""
+        """Find the request of a response by its correlation id.
+
+        Brokers respond in order, but a response out of order is accepted.
+        """
         waiting = self._waiting
         index = next(
             (i for i, known in enumerate(waiting) if known.correlation_id == frame.correlation_id),
@@ -216,15 +220,15 @@ class Inspector:
             else:
                 frame.status = Status.UNDECODABLE
                 frame.error = (
-                    f"{len(frame.data)} bytes are too few for a correlation id"
+                    f"{len(frame.data)} bytes are too short for a correlation id"
                     if frame.correlation_id is None
-                    else f"no request with correlation id {frame.correlation_id} is waiting"
+                    else f"no request with correlation id {frame.correlation_id} is in flight"
                 )
             return False
         request = waiting[index]
         del waiting[index]
-        # A response that overtakes silent requests says that none will come for them. (One may come
-        # nevertheless: librdkafka's mock brokers answer even Produce with acks 0.)
+        # Silent requests before this one got no response. (librdkafka's mock brokers respond even to Produce
+        # with acks 0, so silent requests are matched too.)
         while index and waiting[0].is_silent:
             waiting.popleft()
             index -= 1
@@ -234,8 +238,10 @@ class Inspector:
         return True
 
     def _read_loosely(self, frame: Frame) -> bool:
-        """Read a message that more bytes follow. Kafka's own clients and brokers skip such bytes, and
-        librdkafka's mock brokers send them."""
+        """Decode a message that is followed by more bytes; return whether that is possible.
+
+        Kafka's own clients and brokers ignore such bytes, and librdkafka's mock brokers send them.
+        """
         key, version, data, package = frame.api_key, frame.version, frame.data, self._package
         assert key is not None or frame.is_request
         if key is None or version is None:
@@ -264,12 +270,12 @@ class Inspector:
             frame.path, frame.offset = error.path, error.offset
 
     def _compare(self, frame: Frame) -> None:
-        """Encode header and body again, and compare."""
+        """Encode header and body, and compare the bytes."""
         try:
             again = encode(self._package, frame) + frame.rest
         except EncodeError as error:
             frame.status = Status.MISMATCH
-            frame.error, frame.path = f"cannot be encoded again: {error}", error.path
+            frame.error, frame.path = f"the message cannot be encoded: {error}", error.path
             return
         if again == frame.data:
             if frame.rest:
@@ -285,14 +291,14 @@ class Inspector:
         frame.path = self._path_at(frame, offset)
         place = f" ({frame.path})" if frame.path else ""
         frame.error = (
-            f"first difference at offset {offset}{place}: {_byte(frame.data, offset)} came, "
-            f"{_byte(again, offset)} was written"
+            f"first difference at offset {offset}{place}: received {_byte(frame.data, offset)}, "
+            f"re-encoded to {_byte(again, offset)}"
         )
         if len(again) != len(frame.data):
-            frame.error += f"; {len(frame.data)} bytes came, {len(again)} were written"
+            frame.error += f"; received {len(frame.data)} bytes, re-encoded to {len(again)}"
 
     def _path_at(self, frame: Frame, offset: int) -> str:
-        """The field that the byte at ``offset`` belongs to."""
+        """Return the path of the field that contains the byte at ``offset``."""
         package = self._package
         assert frame.api_key is not None
         versions = package.header_versions(frame.api_key, frame.body_version)
@@ -307,7 +313,7 @@ class Inspector:
 
 
 def encode(package: Package, frame: Frame) -> bytes:
-    """The bytes of a frame's header and message, without length prefix. Raises EncodeError."""
+    """Encode a frame's header and message, without length prefix. Raises EncodeError."""
     assert frame.api_key is not None
     versions = package.header_versions(frame.api_key, frame.body_version)
     parts: list[bytes] = []
@@ -317,9 +323,9 @@ def encode(package: Package, frame: Frame) -> bytes:
 
 
 def _first_difference(left: bytes, right: bytes) -> int:
-    """The first offset at which two different strings of bytes differ.
+    """Return the first offset at which two different byte strings differ.
 
-    Halving compares whole slices: 33 ms where the last of 50 MB differs, against 4 s byte by byte.
+    The binary search compares slices: 33 ms if the last byte of 50 MB differs, instead of 4 s byte by byte.
     """
     low, high = 0, min(len(left), len(right))
     while low < high:

@@ -1,4 +1,4 @@
-"""The conversation as lines: for people, or one JSON object a frame."""
+"""Writes frames as lines: as text, or as one JSON object per frame."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ Write = Callable[[str], None]
 
 
 class Listing(Observer):
-    """One line a frame, and one where a connection begins and ends.
+    """Writes one line per frame, and one for the beginning and the end of a connection.
 
-    ``write`` gets lines without their ends; ``only_bad`` leaves out all but the frames that something
-    is wrong with.
+    Args:
+        write: receives lines without a newline.
+        only_bad: write only frames that are not good; see ``Frame.is_good``.
     """
 
     def __init__(self, describe: Describer, write: Write, *, only_bad: bool = False) -> None:
@@ -36,14 +37,14 @@ class Listing(Observer):
             self._write(f"{_clock(time_ns)} #{connection:<3} closed {reason}")
 
     def frame(self, frame: Frame) -> None:
-        # The describer learns from every frame, shown or not.
-        said = self._describe(frame)
+        # The describer learns from every frame, whether it is shown or not.
+        description = self._describe(frame)
         if self._only_bad and frame.is_good:
             return
         version = "" if frame.version is None else f" v{frame.version}"
         number = "" if frame.correlation_id is None else f"id {frame.correlation_id}"
         latency = "" if frame.latency_ns is None else f"{frame.latency_ns / 1e6:.1f} ms"
-        parts = [part for part in (said, frame.error, frame.note) if part]
+        parts = [part for part in (description, frame.error, frame.note) if part]
         line = (
             f"{_clock(frame.time_ns)} #{frame.connection:<3} {'->' if frame.is_request else '<-'} "
             f"{frame.api + version:<28} {number:<9} {frame.size:>9,} B {latency:>10}  "
@@ -53,7 +54,7 @@ class Listing(Observer):
 
 
 class JsonListing(Observer):
-    """One JSON object a frame, on one line, with the decoded message."""
+    """Writes one JSON object per frame, on one line, with the decoded message; see ``Listing``."""
 
     def __init__(self, write: Write, *, only_bad: bool = False) -> None:
         self._write = write
@@ -70,9 +71,9 @@ class JsonListing(Observer):
         if self._only_bad and frame.is_good:
             return
         client, upstream = self._peers.get(frame.connection, (None, None))
-        wrong = frame.status not in (Status.OK, Status.TOKEN)
+        has_offset = frame.status not in (Status.OK, Status.TOKEN) and frame.offset >= 0
         self._write(
-            _dumps(
+            to_json(
                 {
                     "time": _moment(frame.time_ns).isoformat(timespec="microseconds"),
                     "connection": frame.connection,
@@ -88,7 +89,7 @@ class JsonListing(Observer):
                     "status": str(frame.status),
                     "error": frame.error or None,
                     "path": frame.path or None,
-                    "offset": frame.offset if wrong and frame.offset >= 0 else None,
+                    "offset": frame.offset if has_offset else None,
                     "changed": frame.note or None,
                     "header": None if frame.header is None else frame.header.to_dict(),
                     "message": None if frame.message is None else frame.message.to_dict(),
@@ -97,10 +98,11 @@ class JsonListing(Observer):
         )
 
 
-def _dumps(value: Any) -> str:
+def to_json(value: Any) -> str:
+    """Encode a value as JSON; infinities and NaN become text, because JSON has no such numbers."""
     try:
         return json.dumps(value, allow_nan=False)
-    except ValueError:  # JSON has no word for infinity
+    except ValueError:
         return json.dumps(_finite(value), allow_nan=False)
 
 

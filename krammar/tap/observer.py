@@ -1,4 +1,4 @@
-"""Where frames go: the proxy and the replay of a capture call the same observers."""
+"""The interface of observers: the proxy and the replay of a capture report frames to them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from krammar.tap.inspector import Frame
 
 
 class Observer:
-    """Told of everything, in the order in which it happened. All methods do nothing here.
+    """Receives all events in order. The methods of this class do nothing.
 
-    An OSError that a method raises ends the proxy: what nobody can see or keep is not worth tapping.
+    An OSError of a method ends the proxy, because frames can no longer be shown or stored.
     """
 
     def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
-        """A client has connected to the proxy, and the proxy to the broker."""
+        """Handle a new connection of a client to the proxy, and of the proxy to the broker."""
 
     def frame(self, frame: Frame) -> None:
-        """A frame came, and what will be passed on is known."""
+        """Handle a frame. ``frame.note`` describes how the proxy has changed it."""
 
     def closed(self, time_ns: int, connection: int, reason: str) -> None:
-        """A connection has ended."""
+        """Handle the end of a connection."""
 
     def notice(self, text: str) -> None:
-        """Something that is no frame: a port was opened, a broker cannot be reached."""
+        """Handle another event, such as a new listening port or an unreachable broker."""
 
     def close(self) -> None:
-        """Nothing follows."""
+        """Release resources after the last event."""

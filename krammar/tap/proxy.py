@@ -1,11 +1,10 @@
-"""The proxy: moves frames between clients and brokers, and tells observers of each.
+"""The proxy: relays frames between clients and brokers, and reports each frame to observers.
 
-Every connection is two loops, one a direction. A loop takes a frame whole, has it inspected and passes
-it on before it takes the next, and waits while the receiver is slow. So a connection holds one frame
-a direction, and a slow receiver slows its sender.
+Every connection has two loops, one per direction. A loop reads a complete frame, inspects it, and passes it on before it
+reads the next one. It waits while the receiver is slow. Thus a connection holds one frame per direction, and a slow
+receiver slows its sender.
 
-Each broker that a response names gets a listening port of its own: clients choose a broker by its
-address, so one port cannot stand for several.
+Each broker that a response names gets its own listening port, because clients choose a broker by its address.
 """
 
 from __future__ import annotations
@@ -20,9 +19,11 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import NamedTuple
 
+from krammar.faults import Faults
+from krammar.tap.faulty import DROPPED, Dropped, Faulty
 from krammar.tap.inspector import Frame, Inspector, encode
 from krammar.tap.observer import Observer
-from krammar.tap.rewrite import endpoints, limit_versions, may_change
+from krammar.tap.rewrite import endpoints, limit_versions, may_change, node_id
 from krammar.wire.connection import API_VERSIONS, read_response
 from krammar.wire.errors import EncodeError
 from krammar.wire.framing import MAX_FRAME, PREFIX, FrameError, frame_size
@@ -31,7 +32,7 @@ from krammar.wire.package import package_of
 # Seconds to wait for a broker to accept a connection.
 CONNECT_TIMEOUT = 10.0
 
-# An upstream that names more brokers than this is no cluster, but would take every port there is.
+# The most listening ports, so that a response with very many brokers cannot exhaust the machine's ports.
 MAX_LISTENERS = 1_024
 
 _PIECE = 65_536
@@ -39,7 +40,7 @@ _HEAD = 64
 
 
 class TapError(Exception):
-    """What keeps the proxy from running, in words for its user."""
+    """The proxy cannot run."""
 
 
 class Address(NamedTuple):
@@ -53,7 +54,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, default_host: str = "127.0.0.1") -> Address:
-        """``host:port``, ``[::1]:port``, ``:port`` or ``port``. Raises ValueError."""
+        """Parse ``host:port``, ``[::1]:port``, ``:port`` or ``port``. Raises ValueError for other text."""
         host, _, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         if (bare == host and ":" in bare) or not port.isdecimal() or int(port) > 65_535:
@@ -63,7 +64,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where to listen, and the broker that connections there are for. Port 0 is any free one."""
+    """Where to listen, and the broker to connect to. Port 0 means any free port."""
 
     listen: Address
     upstream: Address
@@ -85,15 +86,20 @@ class _Connection:
     client_writer: asyncio.StreamWriter
     upstream_reader: asyncio.StreamReader
     upstream_writer: asyncio.StreamWriter
+    faulty: Faulty | None = None
 
 
 class Tap:
     """The proxy for one cluster.
 
-    ``protocol`` is a generated package; ``routes`` say where to listen and for whom. ``advertise`` is
-    the host by which clients are told to reach the proxy; without it, the one it listens on, or, where
-    that is every one, the one by which the client came. Frames above ``max_frame`` bytes are passed on
-    unread. ``stay`` keeps the proxy running when no broker is there any more.
+    Args:
+        protocol: a generated package.
+        routes: where to listen, and for which brokers.
+        advertise: the proxy's host in responses. Default: the host on which it listens, or, if that means
+            all addresses, the address to which the client has connected.
+        max_frame: larger frames are passed on without decoding, in bytes.
+        stay: whether the proxy continues when all brokers are gone.
+        faults: rules that are applied to the frames that are passed on.
     """
 
     def __init__(
@@ -105,7 +111,10 @@ class Tap:
         advertise: str | None = None,
         max_frame: int = MAX_FRAME,
         stay: bool = False,
+        faults: Faults | None = None,
     ) -> None:
+        self._faults = faults
+        self._nodes: dict[Address, int] = {}
         self._package = package_of(protocol)
         self._routes = routes
         self._observers = observers
@@ -119,14 +128,20 @@ class Tap:
         self._numbers = 0
         self._open = 0
         self._reached = False
-        # Times never run backwards, whatever happens to the clock.
+        # Times never run backwards, even if the system's clock is changed.
         self._epoch = time.time_ns() - time.monotonic_ns()
 
     async def run(self, started: Callable[[list[Route]], None] | None = None) -> str:
-        """Listen, and pass on frames until ``stop`` is called or the brokers have gone.
+        """Listen, and pass on frames until ``stop`` is called or the brokers are gone.
 
-        ``started`` is called when it listens, with the routes and their real ports. Returns why it
-        ended. Raises TapError where it cannot listen, and what an observer raised.
+        Args:
+            started: called when the proxy listens, with the routes and their actual ports.
+
+        Returns:
+            Why it has ended.
+
+        Raises:
+            TapError: the proxy cannot listen. Errors of observers are raised unchanged.
         """
         self._finished = asyncio.get_running_loop().create_future()
         try:
@@ -147,7 +162,7 @@ class Tap:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def stop(self, reason: str = "stopped") -> None:
-        """End ``run``; to be called from the loop that runs it."""
+        """End ``run``. Call this in the event loop that runs it."""
         if self._finished is not None and not self._finished.done():
             self._finished.set_result(reason)
 
@@ -165,7 +180,7 @@ class Tap:
             await self._accept(reader, writer, listen.host, upstream)
 
         try:
-            # A name may have several addresses, and port 0 would be another port for each.
+            # A host name may have several addresses, and port 0 would give each of them another port.
             host = (await _resolve(listen))[0]
             server = await asyncio.start_server(accept, host, listen.port)
         except OSError as error:
@@ -173,13 +188,15 @@ class Tap:
         return _Listener(server, server.sockets[0].getsockname()[1])
 
     async def _port_for(self, bind_host: str, upstream: Address) -> int | None:
-        """The port that stands for a broker, opened now if need be; None where none can be opened."""
+        """Return the listening port of a broker, opened now if necessary; None if that fails."""
         key = (bind_host, upstream)
         async with self._opening:
             if (known := self._listeners.get(key)) is not None:
                 return known.port
             if len(self._listeners) >= MAX_LISTENERS:
-                self._notice(f"no port for broker {upstream}: {MAX_LISTENERS} are open")
+                self._notice(
+                    f"no port for broker {upstream}: {MAX_LISTENERS} ports are already open"
+                )
                 return None
             try:
                 listener = await self._listen(Address(bind_host, 0), upstream)
@@ -205,8 +222,8 @@ class Tap:
         try:
             await self._serve(reader, writer, bind_host, upstream)
         except asyncio.CancelledError:
-            pass  # the proxy ends; were it raised on, the server would log it as an error
-        except Exception as error:  # a mistake of ours, not to be hidden in a log
+            pass  # the proxy ends; asyncio would log the exception as an error
+        except Exception as error:  # a bug in krammar, which must not be hidden in a log
             self._fail(error)
         finally:
             self._tasks.discard(task)
@@ -240,25 +257,35 @@ class Tap:
             upstream_reader,
             upstream_writer,
         )
-        self._tell("opened", self._now(), connection.number, client, str(upstream))
+        if self._faults is not None:
+            connection.faulty = Faulty(
+                self._faults,
+                connection.number,
+                lambda: self._nodes.get(upstream),
+                writer,
+                upstream_writer,
+            )
+        self._report("opened", self._now(), connection.number, client, str(upstream))
         reason, lost = "by the tap", False
         try:
             reason, lost = await self._relay_both(connection)
         finally:
+            if connection.faulty is not None:
+                connection.faulty.close()
             upstream_writer.transport.abort()
             self._open -= 1
-            self._tell("closed", self._now(), connection.number, reason)
+            self._report("closed", self._now(), connection.number, reason)
         if lost:
             await self._check_gone()
 
     async def _relay_both(self, connection: _Connection) -> tuple[str, bool]:
-        """Relay until both directions have ended; why, and whether it was the broker's doing."""
+        """Relay until both directions have ended; return the reason, and whether the broker caused it."""
         requests = asyncio.create_task(self._relay_requests(connection))
         responses = asyncio.create_task(self._relay_responses(connection))
         try:
             await asyncio.wait((requests, responses), return_when=asyncio.FIRST_COMPLETED)
             if not responses.done():
-                # The client may have closed its side only, and still wait for responses.
+                # The client may have closed only its side, and may still wait for responses.
                 failure = await requests or await responses
                 return failure or "by the client", failure.startswith("broker")
             failure = await responses
@@ -273,7 +300,7 @@ class Tap:
             connection, True, connection.client_reader, connection.upstream_writer
         )
         if not failure:
-            # Where the broker's end has gone too, the other direction reports it.
+            # If the broker has closed too, the other direction reports it.
             with contextlib.suppress(OSError):
                 connection.upstream_writer.write_eof()
         return failure
@@ -293,7 +320,7 @@ class Tap:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> str:
-        """Pass frames on until the sender has closed its side: then "", else what failed."""
+        """Pass on frames until the sender has closed its side; return "", or what has failed."""
         sender, receiver = ("client", "broker") if is_request else ("broker", "client")
         got = b""
         try:
@@ -308,27 +335,36 @@ class Tap:
                         failed = await _copy(reader, writer, prefix, None)
                     else:
                         head = await reader.readexactly(min(_HEAD, error.size))
-                        self._observe(
-                            connection.inspector.oversized(
-                                is_request, head, error.size, self._now()
-                            )
+                        large = connection.inspector.oversized(
+                            is_request, head, error.size, self._now()
                         )
+                        self._observe(large)
+                        if connection.faulty is not None and not is_request:
+                            connection.faulty.unread(large)
                         failed = await _copy(reader, writer, prefix + head, error.size - len(head))
                     if failed is not None:
                         return failed and f"{receiver}: {failed}"
                     continue
                 data = await reader.readexactly(size)
                 now = self._now()
+                # Not writelines: up to CPython 3.12.8 and 3.13.1, drain does not wait after it
+                # (CVE-2024-12254), so a slow receiver would fill the memory.
                 try:
-                    if is_request:
-                        # Never changed, so it goes on before it is looked at: the broker works
-                        # meanwhile, and the latency is the broker's.
-                        writer.writelines((prefix, data))
+                    if is_request and connection.faulty is not None:
+                        frame = connection.inspector.request(data, now)
+                        action = connection.faulty.request(frame)
+                        self._observe(frame)
+                        await action
+                    elif is_request:
+                        # Requests are not changed, so they are passed on before they are inspected. The
+                        # broker works in the meantime, and the latency is the broker's.
+                        writer.write(prefix + data)
                         self._observe(connection.inspector.request(data, now))
                     else:
-                        passed = await self._pass_response(connection, data, now)
-                        writer.writelines((len(passed).to_bytes(PREFIX, "big"), passed))
+                        await self._pass_response(connection, data, now)
                     await writer.drain()
+                except Dropped:
+                    return DROPPED
                 except OSError as error:
                     return f"{receiver}: {_why(error)}"
         except asyncio.IncompleteReadError as error:
@@ -341,41 +377,48 @@ class Tap:
                 except OSError as broken:
                     return f"{receiver}: {_why(broken)}"
             return ""
-        except OSError as error:  # of the reader: what writes is caught above
+        except OSError as error:  # raised by the reader; errors of writers are caught above
             return f"{sender}: {_why(error)}"
 
     # -- responses that are changed
 
-    async def _pass_response(self, connection: _Connection, data: bytes, now: int) -> bytes:
-        """Inspect a response; the bytes to pass on for it."""
+    async def _pass_response(self, connection: _Connection, data: bytes, now: int) -> None:
+        """Inspect a response and pass it on, changed or not."""
         frame = connection.inspector.response(data, now)
         changed = await self._rewrite(connection, frame)
+        passed = data if changed is None else changed
+        if connection.faulty is None:
+            self._observe(frame)
+            connection.client_writer.write(len(passed).to_bytes(PREFIX, "big") + passed)
+            return
+        action = connection.faulty.response(frame, passed)
         self._observe(frame)
-        return data if changed is None else changed
+        await action
 
     async def _rewrite(self, connection: _Connection, frame: Frame) -> bytes | None:
-        """The bytes to pass on instead of a response's; None for those that came.
+        """Return the changed bytes of a response; None if it does not change.
 
-        The message in ``frame`` stays as it came: observers are told of that.
+        The message in ``frame`` is not changed: observers get the original one.
         """
-        if frame.message is None or not may_change(frame.api_key):
+        if frame.message is None or not may_change(self._package, frame.api_key):
             return None
         assert frame.api_key is not None
         assert frame.version is not None
         if frame.api_key != API_VERSIONS and not endpoints(frame.api_key, frame.message):
             return None
-        came = frame.data[: len(frame.data) - len(frame.rest)]
-        _, message, _ = read_response(self._package, came, frame.api_key, frame.version)
+        original = frame.data[: len(frame.data) - len(frame.rest)]
+        _, message, _ = read_response(self._package, original, frame.api_key, frame.version)
         notes = []
         if frame.api_key == API_VERSIONS:
             notes = limit_versions(self._package, message)
         for node in endpoints(frame.api_key, message):
             upstream = Address(node.host, node.port)
+            self._nodes[upstream] = node_id(node)
             port = await self._port_for(connection.bind_host, upstream)
             if port is None:
                 continue
             node.host, node.port = self._host_for(connection), port
-            notes.append(f"{upstream} is {Address(node.host, port)}")
+            notes.append(f"{upstream} replaced by {Address(node.host, port)}")
         if not notes:
             return None
         changed = Frame(frame.time_ns, frame.connection, False, frame.data, frame.size)
@@ -400,22 +443,25 @@ class Tap:
     # -- observers, and the end
 
     def _observe(self, frame: Frame) -> None:
-        self._tell("frame", frame)
+        self._report("frame", frame)
 
     def _notice(self, text: str) -> None:
-        self._tell("notice", text)
+        self._report("notice", text)
 
-    def _tell(self, what: str, *values: object) -> None:
-        """Call a method of every observer. An OSError of theirs ends the proxy and is not raised
-        here, where it would be taken for one of a connection."""
+    def _report(self, event: str, *values: object) -> None:
+        """Call a method of every observer.
+
+        An OSError of an observer ends the proxy. It is not raised here, where it would look like an error of a
+        connection.
+        """
         for observer in self._observers:
             try:
-                getattr(observer, what)(*values)
+                getattr(observer, event)(*values)
             except OSError as error:
                 self._fail(error)
 
     async def _check_gone(self) -> None:
-        """End when the brokers have: none is connected, and none that we were told of answers."""
+        """End the proxy if no connection is open, and no broker of the routes accepts connections."""
         if self._stay or not self._reached or self._open:
             return
         for route in self._routes:
@@ -428,15 +474,17 @@ class Tap:
             return
         if not self._open:
             gone = ", ".join(str(route.upstream) for route in self._routes)
-            self.stop(f"{gone} {'has' if len(self._routes) == 1 else 'have'} gone")
+            verb = "does" if len(self._routes) == 1 else "do"
+            self.stop(f"stopped: {gone} {verb} not accept connections any more")
 
 
 async def _copy(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, begin: bytes, size: int | None
 ) -> str | None:
-    """Pass on ``begin`` and ``size`` bytes more (None: all) unread.
+    """Pass on ``begin`` and ``size`` more bytes (None: all) without decoding.
 
-    None when that is done, "" where the sender has closed its side before, else what failed.
+    Returns:
+        None if that is done, "" if the sender has closed its side before, otherwise what has failed.
     """
     piece = begin
     left = size
@@ -456,14 +504,14 @@ async def _copy(
 
 
 async def _flush(writer: asyncio.StreamWriter) -> None:
-    """Hand what is left over to the system and close, so that the receiver gets all of it."""
-    with contextlib.suppress(OSError):  # the receiver may have gone
+    """Flush and close a connection, so that the receiver gets all bytes."""
+    with contextlib.suppress(OSError):  # the receiver may have closed it
         writer.close()
         await writer.wait_closed()
 
 
 async def _resolve(address: Address) -> Address:
-    """The first address of a host. Raises OSError."""
+    """Return the first address of a host. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(*address, type=socket.SOCK_STREAM)
     return Address(*found[0][4][:2])
 
@@ -475,11 +523,11 @@ def _address(peer: object) -> str:
 
 
 def _why(error: OSError) -> str:
-    """An OSError without numbers and addresses, which asyncio puts around the reason."""
+    """Describe an OSError without the numbers and addresses that asyncio adds."""
     if isinstance(error, socket.gaierror):
         return "the host name cannot be resolved"
     if isinstance(error, TimeoutError) and error.errno is None:
-        return f"no answer in {CONNECT_TIMEOUT:.0f} s"
+        return f"no answer within {CONNECT_TIMEOUT:.0f} s"
     if error.errno is not None:
         return os.strerror(error.errno).lower()
     return str(error) or type(error).__name__

@@ -1,8 +1,7 @@
-"""What the proxy changes in responses, so that clients stay on it and speak versions it can read.
+"""Changes responses so that clients stay on the proxy, and use versions that it can decode.
 
-- Responses that name brokers to connect to name the proxy instead.
-- ApiVersions' response offers no version that the definitions do not have: a client that chose one
-  could not be read any more.
+- The addresses of brokers are replaced by the proxy's.
+- ApiVersions responses offer only versions that the definitions have.
 """
 
 from __future__ import annotations
@@ -13,19 +12,20 @@ from typing import Any
 from krammar.wire.connection import API_VERSIONS
 from krammar.wire.package import Package
 
+METADATA = 3
+
 
 def _node_endpoints(response: Any) -> Iterable[Any]:
     return response.node_endpoints  # type: ignore[no-any-return]
 
 
-# By api key, what in a response has the attributes host and port and is a node of the cluster that
-# the receiver may connect to. Left alone are the endpoints that Kafka Streams applications publish for
-# each other (StreamsGroupHeartbeat, StreamsGroupDescribe), which are no brokers, and the listeners in
-# DescribeQuorum, which are shown to people and never connected to.
+# By api key: the parts of a response that have host and port of a node to which the receiver may connect. Not
+# included are the endpoints that Kafka Streams applications publish for each other (StreamsGroupHeartbeat,
+# StreamsGroupDescribe), which are not brokers, and the listeners in DescribeQuorum, which are only displayed.
 ENDPOINTS: dict[int, Callable[[Any], Iterable[Any]]] = {
     0: _node_endpoints,  # Produce
     1: _node_endpoints,  # Fetch
-    3: lambda response: response.brokers,  # Metadata
+    METADATA: lambda response: response.brokers,  # Metadata
     10: lambda response: (response, *response.coordinators),  # FindCoordinator, to v3 and from v4
     52: _node_endpoints,  # Vote
     53: _node_endpoints,  # BeginQuorumEpoch
@@ -39,9 +39,9 @@ ENDPOINTS: dict[int, Callable[[Any], Iterable[Any]]] = {
 
 
 def endpoints(api_key: int, response: Any) -> list[Any]:
-    """The parts of a response that name a node to connect to, by ``host`` and ``port``.
+    """Return the parts of a response that have ``host`` and ``port`` of a node to connect to.
 
-    A coordinator or leader that is not known has an empty host or no port, and is left out.
+    An unknown coordinator or leader, with an empty host or without a port, is omitted.
     """
     find = ENDPOINTS.get(api_key)
     if find is None:
@@ -49,34 +49,45 @@ def endpoints(api_key: int, response: Any) -> list[Any]:
     return [node for node in find(response) if node.host and node.port > 0]
 
 
+def node_id(node: Any) -> int:
+    """Return the id of a node that ``endpoints`` found."""
+    for name in ("node_id", "broker_id"):
+        if hasattr(node, name):
+            return int(getattr(node, name))
+    return int(node.leader_id)
+
+
 def limit_versions(package: Package, response: Any) -> list[str]:
     """Limit an ApiVersions response, in place, to the versions that ``package`` has.
 
-    Returns what was changed, one line a request.
+    Returns:
+        A description of each change.
     """
     known = package.versions()
-    kept = []
+    served = []
     notes = []
     for entry in response.api_keys:
         offered = f"{entry.min_version} to {entry.max_version}"
         if entry.api_key not in known:
-            notes.append(f"key {entry.api_key} left out")
+            notes.append(f"key {entry.api_key} removed")
             continue
         name = package.requests[entry.api_key][0].removesuffix("Request")
         low, high = known[entry.api_key]
         low, high = max(low, entry.min_version), min(high, entry.max_version)
         if low > high:
-            notes.append(f"{name} {offered} left out")
+            notes.append(f"{name} {offered} removed")
             continue
         if (low, high) != (entry.min_version, entry.max_version):
             notes.append(f"{name} {offered} limited to {low} to {high}")
             entry.min_version, entry.max_version = low, high
-        kept.append(entry)
+        served.append(entry)
     if notes:
-        response.api_keys = kept
+        response.api_keys = served
     return notes
 
 
-def may_change(api_key: int | None) -> bool:
-    """Whether responses of this key are ever rewritten."""
-    return api_key == API_VERSIONS or api_key in ENDPOINTS
+def may_change(package: Package, api_key: int | None) -> bool:
+    """Return whether responses with this key may be changed; only those of Kafka's protocol are."""
+    if api_key != API_VERSIONS and api_key not in ENDPOINTS:
+        return False
+    return package.requests.get(METADATA, ("",))[0] == "MetadataRequest"

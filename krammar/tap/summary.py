@@ -1,4 +1,4 @@
-"""The table at the end: by api and version, how many, how large, how quick, and whether all was well."""
+"""The summary: numbers, sizes and latencies of frames by api and version, and whether all are good."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from krammar.tap.inspector import Frame, Status
 from krammar.tap.observer import Observer
 
-# Hostile clients could name any number of keys and versions; what comes after so many shares a row.
+# Hostile clients could send any number of keys and versions. After this many, they share a row.
 _MAX_ROWS = 1_000
 _OTHERS = ("(others)", None)
 
 
 class Latencies:
-    """Times in nanoseconds, kept to three digits, so that any number of them takes little memory."""
+    """Times in nanoseconds, rounded to three digits, so that any number of them needs little memory."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
@@ -22,6 +22,7 @@ class Latencies:
         self.longest: int | None = None
 
     def add(self, latency_ns: int) -> None:
+        """Add a time in nanoseconds."""
         latency_ns = max(0, latency_ns)
         unit = 10 ** max(0, len(str(latency_ns)) - 3)
         self._counts[latency_ns // unit * unit] += 1
@@ -30,7 +31,7 @@ class Latencies:
 
     @property
     def median(self) -> int | None:
-        """The lower median, to three digits; None where there are no times."""
+        """The lower median, rounded to three digits; None if there are no times."""
         left = (self._number + 1) // 2
         for latency, count in sorted(self._counts.items()):
             left -= count
@@ -41,7 +42,7 @@ class Latencies:
 
 @dataclass(slots=True)
 class Row:
-    """What was counted of one api and version, or of all. Sizes are in bytes, without prefixes."""
+    """The counts of one api and version, or of all frames. Sizes are in bytes, without length prefixes."""
 
     requests: int = 0
     responses: int = 0
@@ -51,6 +52,7 @@ class Row:
     latencies: Latencies = field(default_factory=Latencies)
 
     def add(self, frame: Frame) -> None:
+        """Count a frame."""
         if frame.is_request:
             self.requests += 1
             self.request_bytes += frame.size
@@ -64,7 +66,7 @@ class Row:
 
 
 class Summary(Observer):
-    """Counts frames; ``table`` and ``verdict`` say what was counted."""
+    """Counts frames; ``table`` and ``verdict`` describe the counts."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int | None], Row] = {}
@@ -81,19 +83,19 @@ class Summary(Observer):
 
     @property
     def all_good(self) -> bool:
-        """Whether every frame was read, and encoded again to the same bytes."""
+        """Whether every frame was decoded, and encoded to the same bytes."""
         return self.total.bad == 0
 
     def verdict(self) -> str:
-        """All of it in one sentence."""
+        """Return the summary in one sentence."""
         tokens = self.statuses[Status.TOKEN]
         number = self.total.requests + self.total.responses - tokens
         frames = f"{number:,} frame{'' if number == 1 else 's'}"
         if not number:
             return "no frames"
         surplus = self.statuses[Status.SURPLUS]
-        besides = f"; {surplus:,} of them with bytes behind the message" if surplus else ""
-        besides += f"; {tokens:,} bare SASL tokens besides" if tokens else ""
+        besides = f"; {surplus:,} of them with bytes after the message" if surplus else ""
+        besides += f"; also {tokens:,} bare SASL tokens" if tokens else ""
         if self.all_good:
             return (
                 f"{frames}: every frame decoded, every frame re-encoded to the same bytes{besides}"
@@ -110,7 +112,7 @@ class Summary(Observer):
         return f"{frames}: {', '.join(counted)}{besides}"
 
     def table(self) -> str:
-        """The table, its verdict below."""
+        """Return the table, with the verdict below it."""
         head = (
             "api",
             "version",

@@ -1,4 +1,4 @@
-"""The runtime of generated packages: errors, primitives, layouts, record batches, connections.
+"""The runtime of generated packages: errors, primitives, layouts, record batches and connections.
 
-Nothing here imports a generated package or the compiler.
+It imports neither generated packages nor the compiler.
 """

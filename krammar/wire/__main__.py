@@ -1,4 +1,4 @@
-"""``python -m krammar.wire [PACKAGE ...]``: which build of the generated packages runs."""
+"""``python -m krammar.wire [PACKAGE ...]`` prints which modules of generated packages are compiled."""
 
 from __future__ import annotations
 

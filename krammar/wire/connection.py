@@ -1,6 +1,6 @@
-"""Connections without I/O: give them the bytes that came, take events; ask them for the bytes to send.
+"""Connections without I/O. The caller passes received bytes, gets events, and sends the returned bytes.
 
-The same two classes serve asyncio, blocking sockets and tests, which move the bytes:
+asyncio, blocking sockets and tests use the same two classes:
 
 ```python
 connection = ServerConnection(kafka_wire)
@@ -15,15 +15,15 @@ while data := sock.recv(65536):
                 return
 ```
 
-Responses carry no hint of their form: which request one answers is known by the order alone, which
-Kafka guarantees for each connection, and by the correlation id, which repeats it. So both sides
-remember the requests that are waiting, oldest first, and insist on that order.
+A response contains no api key or version. The order of responses, which Kafka guarantees for each connection,
+and the correlation id identify the request. So both sides store the waiting requests, oldest first, and
+require this order.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -32,22 +32,22 @@ from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
 from krammar.wire.framing import MAX_FRAME, PREFIX, Buffer, FrameReader, join_frame
 from krammar.wire.package import Package, package_of
 
-# Only ApiVersions is treated in a way of its own: it is what a client asks before it can know which
-# versions the broker has, so that it must be answered even in a version that does not exist (KIP-511).
+# ApiVersions is a special case. Clients send it before they know the versions of the broker, so it must be
+# answered even in an unknown version (KIP-511).
 API_VERSIONS = 18
 UNSUPPORTED_VERSION = 35
 
 
 class LocalProtocolError(WireError):
-    """A call that would break the protocol, such as a response before it is its turn."""
+    """A call would violate the protocol, such as a response out of order."""
 
 
 class CorrelationError(DecodeError):
-    """A response whose correlation id is not that of the oldest request that is waiting.
+    """The correlation id of a response is not that of the oldest waiting request.
 
-    Which request it answers cannot be known, so the connection is of no more use.
-    ``correlation_id`` is the response's, ``expected`` the waiting request's (None where none is
-    waiting), ``frame`` the response's bytes without the length prefix.
+    The request of the response is unknown, so the connection must be closed. ``correlation_id`` is that of the
+    response, ``expected`` that of the waiting request (None if no request waits), and ``frame`` the response
+    without its length prefix.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class CorrelationError(DecodeError):
 
 
 class ResponseError(DecodeError):
-    """A response that does not follow its layout. ``sent`` is the request that it answers, ``frame``
-    its bytes without the length prefix; path and offset say where in the frame reading failed.
+    """A response is invalid.
 
-    The request is not waiting any more, and the connection can be used on.
+    ``sent`` is its request, and ``frame`` its bytes without the length prefix. The path and the offset are
+    those of the invalid field in the frame. The request no longer waits, and the connection can still be used.
     """
 
     def __init__(self, cause: DecodeError, *, sent: SentRequest, frame: bytes) -> None:
@@ -78,7 +78,7 @@ class ResponseError(DecodeError):
 
 @dataclass(slots=True, eq=False)
 class RequestReceived:
-    """A request, read. ``frame`` holds its bytes without the length prefix."""
+    """A request has been received. ``frame`` are its bytes without the length prefix."""
 
     header: Any
     request: Any
@@ -90,11 +90,11 @@ class RequestReceived:
 
 @dataclass(slots=True, eq=False)
 class InvalidRequest:
-    """A frame that is no request of the protocol.
+    """A frame has been received that is not a valid request.
 
-    ``error`` is what ``parse_request`` raises: HeaderError, UnknownApiKeyError,
-    UnsupportedVersionError or DecodeError. ``header`` is None where it could not be read; key, version
-    and correlation id are what the first bytes say, None where the frame is too short for them.
+    ``error`` is HeaderError, UnknownApiKeyError, UnsupportedVersionError or DecodeError, as from
+    ``parse_request``. ``header`` is None if it is invalid. Key, version and correlation id are those in the
+    first bytes, or None if the frame is too short.
     """
 
     error: DecodeError | UnsupportedVersionError
@@ -106,8 +106,7 @@ class InvalidRequest:
 
     @property
     def wants_api_versions(self) -> bool:
-        """Whether this is ApiVersions in a version that the protocol does not have, which
-        ``unsupported_version_response`` answers."""
+        """Whether it is ApiVersions in an unknown version, which ``unsupported_version_response`` answers."""
         return (
             isinstance(self.error, UnsupportedVersionError)
             and self.api_key == API_VERSIONS
@@ -117,7 +116,7 @@ class InvalidRequest:
 
 @dataclass(slots=True, eq=False)
 class SentRequest:
-    """A request that was sent, as ``ResponseReceived`` and ``ResponseError`` name it."""
+    """A sent request, as part of ``ResponseReceived`` and ``ResponseError``."""
 
     request: Any
     api_key: int
@@ -127,11 +126,10 @@ class SentRequest:
 
 @dataclass(slots=True, eq=False)
 class ResponseReceived:
-    """A response, read, and the request that it answers.
+    """A response has been received.
 
-    ``version`` is that of the response's body: 0 where a broker says so that it does not have the
-    version of ApiVersions it was asked in, else the request's. ``frame`` holds the bytes without the
-    length prefix.
+    ``version`` is the version of the response's body: that of the request, or 0 if the broker does not know
+    the requested version of ApiVersions. ``frame`` are the bytes without the length prefix.
     """
 
     sent: SentRequest
@@ -143,10 +141,10 @@ class ResponseReceived:
 
 @dataclass(slots=True, eq=False)
 class ConnectionClosed:
-    """The peer has closed its side.
+    """The peer has closed the connection.
 
-    Of the ``expected`` bytes of a last frame, prefix included, ``received`` came; both are 0 where the
-    last frame was whole. ``unanswered`` is the number of requests that wait for their response.
+    If the last frame is incomplete, ``received`` of its ``expected`` bytes have arrived, prefix included;
+    otherwise both are 0. ``unanswered`` is the number of requests that wait for a response.
     """
 
     received: int
@@ -155,12 +153,12 @@ class ConnectionClosed:
 
     @property
     def clean(self) -> bool:
-        """Whether no frame was cut."""
+        """Whether the last frame was complete."""
         return self.received == 0
 
 
 class ReadResponse(NamedTuple):
-    """A response frame, read, and the version of its body."""
+    """A parsed response frame, with the version of its body."""
 
     header: Any
     response: Any
@@ -168,11 +166,15 @@ class ReadResponse(NamedTuple):
 
 
 def read_response(package: Package, frame: Buffer, api_key: int, version: int) -> ReadResponse:
-    """Read a response frame, without its length prefix, to a request of that key and version.
+    """Parse a response frame, without its length prefix, to a request with this key and version.
 
-    A broker that does not have the version of ApiVersions it was asked in answers in version 0
-    (KIP-511), which only the error code tells. Raises UnknownApiKeyError, UnsupportedVersionError and
-    DecodeError.
+    A broker that does not know the requested version of ApiVersions answers in version 0 (KIP-511). Only the
+    error code shows it.
+
+    Raises:
+        UnknownApiKeyError: no request has this key.
+        UnsupportedVersionError: the request does not have this version.
+        DecodeError: the frame is invalid.
     """
     try:
         return ReadResponse(*package.parse_response(frame, api_key, version), version)
@@ -191,11 +193,17 @@ def read_response(package: Package, frame: Buffer, api_key: int, version: int) -
 def unsupported_version_response(
     protocol: ModuleType, serves: Mapping[int, tuple[int, int]] | Iterable[int] | None = None
 ) -> Any:
-    """The body, to be sent in version 0, that answers ApiVersions in an unknown version (KIP-511).
+    """Build the response, in version 0, to ApiVersions in an unknown version (KIP-511).
 
-    It says UNSUPPORTED_VERSION and which versions there are: those of ``protocol``, limited to the
-    keys in ``serves``, and where that is a mapping, to its first and last versions. Raises
-    UnknownApiKeyError for a protocol without ApiVersions.
+    It contains the error UNSUPPORTED_VERSION and the supported versions.
+
+    Args:
+        protocol: the generated package.
+        serves: the supported keys, or a mapping of keys to the first and the last version. None: all
+            versions of ``protocol``.
+
+    Raises:
+        UnknownApiKeyError: the protocol has no ApiVersions.
     """
     package = package_of(protocol)
     response = package.response_class(API_VERSIONS)
@@ -214,39 +222,61 @@ def unsupported_version_response(
 
 
 class _Connection:
-    """What both sides do alike: take bytes in, cut frames."""
+    """The common part of both sides: it receives bytes and cuts them into frames."""
 
     def __init__(self, protocol: ModuleType, max_frame: int) -> None:
         self._package = package_of(protocol)
         self._frames = FrameReader(max_frame)
         self._ended = False
 
-    def receive_data(self, data: Buffer) -> None:
-        """Give it the bytes that came from the peer; no bytes mean that the peer has closed its side.
+    def receive_data(self, data: Buffer, *, lent: bool = False) -> None:
+        """Append bytes from the peer. Empty bytes mean that the peer has closed the connection.
 
-        Nothing is read until ``next_event`` is called, so a caller that stops calling it can stop
-        receiving too, and memory stays bounded.
+        Bytes are parsed by ``next_event``. A caller that stops calling it should stop receiving too, so that
+        memory stays bounded.
+
+        Args:
+            lent: read the bytes in place. The caller must not change them before it calls ``give_back``.
         """
         if self._ended:
             raise LocalProtocolError("bytes after the end of the connection")
         if data:
-            self._frames.feed(data)
+            self._frames.feed(data, lent=lent)
         else:
             self._ended = True
 
+    def give_back(self) -> bool:
+        """Copy the unread rest of lent bytes.
+
+        Returns:
+            Whether the caller can reuse the memory. If at least half of it is unread, the connection keeps it.
+        """
+        return self._frames.give_back()
+
+    def get_buffer(self) -> memoryview | None:
+        """Return memory for the next bytes of a large frame, which saves a copy.
+
+        Report the number of bytes with ``received``. None: pass the next bytes to ``receive_data``.
+        """
+        return self._frames.get_buffer()
+
+    def received(self, size: int) -> None:
+        """Report that ``size`` bytes were written into the memory of ``get_buffer``."""
+        self._frames.received(size)
+
     @property
     def buffered(self) -> int:
-        """The bytes that came and were not made into an event yet."""
+        """The number of received bytes that are not part of an event yet."""
         return self._frames.buffered
 
     @property
     def expected(self) -> int:
-        """The bytes of the frame whose beginning is there, prefix included; 4 until that is whole."""
+        """The size of the next frame in bytes, prefix included; 4 if the prefix is incomplete."""
         return self._frames.expected
 
     @property
     def max_frame(self) -> int:
-        """The largest frame that is accepted, in bytes; it can be changed between frames."""
+        """The largest accepted frame in bytes. It can be changed between frames."""
         return self._frames.max_frame
 
     @max_frame.setter
@@ -261,27 +291,39 @@ class _Connection:
 
 
 class ServerConnection(_Connection):
-    """The side that reads requests and sends responses.
+    """The server's side of a connection: it receives requests and sends responses.
 
-    ``protocol`` is a generated package, such as ``kafka_wire``; ``max_frame`` the largest frame that is
-    accepted, in bytes. ``allow_trailing`` leaves bytes behind a request alone, as Kafka's brokers do.
+    Requests are answered in their order, by ``send_response``, or by ``skip_response`` if a request asks for no
+    response (Produce with acks 0).
 
-    Requests are answered in the order in which they came, each by ``send_response`` or, where the
-    request asks for no response (Produce with acks 0), declared by ``skip_response``.
+    Args:
+        protocol: a generated package, such as ``kafka_wire``.
+        max_frame: the largest accepted frame in bytes.
+        allow_trailing: as for ``Package.parse_request``, like the remaining arguments.
     """
 
     def __init__(
-        self, protocol: ModuleType, *, max_frame: int = MAX_FRAME, allow_trailing: bool = False
+        self,
+        protocol: ModuleType,
+        *,
+        max_frame: int = MAX_FRAME,
+        allow_trailing: bool = False,
+        explain_limit: int | None = None,
+        max_elements: int | None = None,
+        views: Container[int] = (),
     ) -> None:
         super().__init__(protocol, max_frame)
+        self._views = views
         self._allow_trailing = allow_trailing
+        self._explain_limit = explain_limit
+        self._max_elements = max_elements
         self._waiting: deque[RequestReceived | InvalidRequest] = deque()
 
     def next_event(self) -> RequestReceived | InvalidRequest | ConnectionClosed | None:
-        """What came next, or None until more bytes are there.
+        """Return the next event, or None if more bytes are needed.
 
-        Raises FrameError for a length prefix that is negative or over the limit; the connection can
-        only be closed then.
+        Raises:
+            FrameError: the length of a frame is negative or exceeds the limit. The connection must be closed.
         """
         frame = self._frames.next_frame()
         if frame is None:
@@ -289,7 +331,11 @@ class ServerConnection(_Connection):
         event: RequestReceived | InvalidRequest
         try:
             header, request = self._package.parse_request(
-                frame, allow_trailing=self._allow_trailing
+                frame,
+                allow_trailing=self._allow_trailing,
+                explain_limit=self._explain_limit,
+                max_elements=self._max_elements,
+                views=self._views,
             )
         except (DecodeError, UnsupportedVersionError) as error:
             event = InvalidRequest(
@@ -311,16 +357,18 @@ class ServerConnection(_Connection):
 
     @property
     def next_api_key(self) -> int | None:
-        """The api key of the request whose beginning is there; None until that is known."""
+        """Return the api key of the next request, or None if it has not arrived."""
         return _int(self._frames.peek(PREFIX + 2), PREFIX, PREFIX + 2)
 
     def next_raw(self) -> bytes | None:
-        """The next frame as it is, for what stands between requests: the tokens that follow
-        SaslHandshake v0. None until it is whole. Raises FrameError."""
+        """Return the next frame without parsing it, or None if it is incomplete.
+
+        It is for frames that are not requests: the tokens after SaslHandshake v0. Raises FrameError.
+        """
         return self._frames.next_frame()
 
     def events(self) -> Iterator[RequestReceived | InvalidRequest | ConnectionClosed]:
-        """The events that the bytes so far make up; ends behind ConnectionClosed."""
+        """Yield the events of all bytes that have arrived. ConnectionClosed is the last event."""
         while (event := self.next_event()) is not None:
             yield event
             if isinstance(event, ConnectionClosed):
@@ -328,18 +376,22 @@ class ServerConnection(_Connection):
 
     @property
     def unanswered(self) -> int:
-        """The number of requests that were neither answered nor skipped."""
+        """The number of requests that are neither answered nor skipped."""
         return len(self._waiting)
 
     def send_response(
         self, request: RequestReceived | InvalidRequest, response: Any, version: int | None = None
     ) -> bytes:
-        """The frame of a response, length prefix included.
+        """Return the frame of a response, length prefix included. On an error, the request still waits.
 
-        ``request`` must be the oldest that is waiting. ``version`` is that of the response's body and
-        the request's unless given. Raises LocalProtocolError for a request that is not the oldest, and
-        for a response of another kind; UnsupportedVersionError; EncodeError. On an error the
-        request goes on waiting.
+        Args:
+            request: the oldest waiting request.
+            version: the version of the response's body. Default: that of the request.
+
+        Raises:
+            LocalProtocolError: the request is not the oldest, or the response is of another class.
+            UnsupportedVersionError: the response does not have this version.
+            EncodeError: the layout cannot represent a value.
         """
         if not self._waiting or self._waiting[0] is not request:
             raise LocalProtocolError(self._why_not(request))
@@ -364,9 +416,10 @@ class ServerConnection(_Connection):
         return frame
 
     def skip_response(self, request: RequestReceived | InvalidRequest) -> None:
-        """Declare that a request gets no response; at any time, in any order.
+        """Declare that a request gets no response, at any time and in any order.
 
-        Raises LocalProtocolError where it is not waiting.
+        Raises:
+            LocalProtocolError: the request does not wait.
         """
         for index, waiting in enumerate(self._waiting):
             if waiting is request:
@@ -378,16 +431,18 @@ class ServerConnection(_Connection):
         if any(waiting is request for waiting in self._waiting):
             return (
                 f"correlation id {request.correlation_id} cannot be answered yet: "
-                f"{self._waiting[0].correlation_id} came before it, and responses keep the order"
+                f"{self._waiting[0].correlation_id} came before it, and responses must keep the order"
             )
         return f"correlation id {request.correlation_id} does not wait for a response"
 
 
 class ClientConnection(_Connection):
-    """The side that sends requests and reads responses.
+    """The client's side of a connection: it sends requests and receives responses.
 
-    ``protocol`` is a generated package, such as ``kafka_wire``; ``client_id`` the name that goes into
-    each request's header, None for none; ``max_frame`` the largest frame that is accepted, in bytes.
+    Args:
+        protocol: a generated package, such as ``kafka_wire``.
+        client_id: the client id in the header of each request, or None.
+        max_frame: the largest accepted frame in bytes.
     """
 
     def __init__(
@@ -404,18 +459,24 @@ class ClientConnection(_Connection):
         self._error: CorrelationError | None = None
 
     def send_request(self, request: Any, version: int, *, expect_response: bool = True) -> bytes:
-        """The frame of a request, length prefix included. It takes the next correlation id.
+        """Return the frame of a request, length prefix included, with the next correlation id.
 
-        ``expect_response`` is to be false where the request asks for none (Produce with acks 0).
-        Raises LocalProtocolError for what is no request of the protocol; UnsupportedVersionError;
-        EncodeError. On an error no correlation id is used up.
+        On an error, the correlation id is not used.
+
+        Args:
+            expect_response: must be False if the request asks for no response (Produce with acks 0).
+
+        Raises:
+            LocalProtocolError: the object is not a request of the protocol.
+            UnsupportedVersionError: the request does not have this version.
+            EncodeError: the layout cannot represent a value.
         """
         key: int = getattr(type(request), "api_key", -1)
         if key not in self._package.requests or not isinstance(
             request, cls := self._package.request_class(key)
         ):
             raise LocalProtocolError(
-                f"{type(request).__name__} is no request of {self._package.name}"
+                f"{type(request).__name__} is not a request of {self._package.name}"
             )
         correlation_id = self._next_id
         parts: list[bytes] = []
@@ -435,15 +496,16 @@ class ClientConnection(_Connection):
 
     @property
     def waiting(self) -> tuple[SentRequest, ...]:
-        """The requests whose response has not come yet, oldest first."""
+        """The requests that wait for a response, oldest first."""
         return tuple(self._waiting)
 
     def next_event(self) -> ResponseReceived | ConnectionClosed | None:
-        """What came next, or None until more bytes are there.
+        """Return the next event, or None if more bytes are needed.
 
-        Raises ResponseError for a response that does not follow its layout, CorrelationError for one
-        that answers no request or another than the oldest, and FrameError for a length prefix that is
-        negative or over the limit. After the last two the connection can only be closed.
+        Raises:
+            ResponseError: the response is invalid. The connection can still be used.
+            CorrelationError: the response does not belong to the oldest request. The connection must be closed.
+            FrameError: the length of a frame is negative or exceeds the limit. The connection must be closed.
         """
         if self._error is not None:
             raise self._error
@@ -460,14 +522,14 @@ class ClientConnection(_Connection):
         return ResponseReceived(sent, header, response, version, frame)
 
     def events(self) -> Iterator[ResponseReceived | ConnectionClosed]:
-        """The events that the bytes so far make up; ends behind ConnectionClosed."""
+        """Yield the events of all bytes that have arrived. ConnectionClosed is the last event."""
         while (event := self.next_event()) is not None:
             yield event
             if isinstance(event, ConnectionClosed):
                 return
 
     def _match(self, frame: bytes) -> SentRequest:
-        """The request that a response answers, which from then on is not waiting."""
+        """Remove and return the waiting request of a response."""
         expected = self._waiting[0].correlation_id if self._waiting else None
         got = _int(frame, 0, 4)
         if got is not None and got == expected:
@@ -479,9 +541,7 @@ class ClientConnection(_Connection):
         else:
             known = any(sent.correlation_id == got for sent in self._waiting)
             why = "was sent later" if known else "is not waiting"
-            message = (
-                f"a response to correlation id {got}, which {why}; {expected} is to be answered"
-            )
+            message = f"a response to correlation id {got}, which {why}; {expected} must be answered first"
         self._error = CorrelationError(
             message, correlation_id=-1 if got is None else got, expected=expected, frame=frame
         )

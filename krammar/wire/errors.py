@@ -1,7 +1,7 @@
-"""What reading and writing bytes can raise.
+"""The errors of decoding and encoding.
 
-Bytes from outside, however hostile, raise ``DecodeError`` or ``UnsupportedVersionError`` and nothing
-else; values that a layout cannot carry raise ``EncodeError``.
+Decoding raises only ``DecodeError`` and ``UnsupportedVersionError``, whatever the bytes are. Encoding raises
+``EncodeError`` for values that the layout cannot represent.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any
 
 
 class WireError(ValueError):
-    """Base of everything that this package raises on purpose."""
+    """The base class of krammar.wire's errors."""
 
 
 class DecodeError(WireError):
-    """Bytes that do not follow the layout.
+    """The bytes do not match the layout.
 
-    ``path`` is the field (``topics[3].name``; empty for the message itself) and ``offset`` the
-    position in bytes at which reading failed, counted from where the data began; -1 if unknown.
-    ``header`` is the request's header where the body of a request could not be read, else None.
+    ``path`` is the field (``topics[3].name``), or empty for the message itself. ``offset`` is the position in
+    bytes, from the begin of the data, at which decoding failed; -1 if unknown. ``header`` is the header of the
+    request if only its body is invalid, else None.
     """
 
     header: Any = None
@@ -33,11 +33,11 @@ class DecodeError(WireError):
 
 
 class CorruptRecordError(DecodeError):
-    """Records whose checksum is not the one they came with: Kafka's error CORRUPT_MESSAGE."""
+    """The CRC of records does not match their bytes (Kafka's error CORRUPT_MESSAGE)."""
 
 
 class EncodeError(WireError):
-    """A value that the layout cannot carry. ``path`` is the field (``topics[3].name``)."""
+    """The layout cannot represent a value. ``path`` is the field (``topics[3].name``)."""
 
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(message)
@@ -48,10 +48,10 @@ class EncodeError(WireError):
 
 
 class UnsupportedVersionError(WireError):
-    """A version outside of what a message has.
+    """The message does not have this version.
 
-    ``header`` is the request's header where one was read (so that it can still be answered, as
-    KIP-511 asks for ApiVersions), else None.
+    ``header`` is the header of the request if it could be read, so that the request can be answered
+    (KIP-511); else None.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class UnsupportedVersionError(WireError):
 
 
 class UnknownApiKeyError(DecodeError):
-    """An api key that no request of the protocol has. ``header`` as in UnsupportedVersionError."""
+    """No request of the protocol has this api key. ``header`` is as for UnsupportedVersionError."""
 
     def __init__(self, api_key: int, min_key: int, max_key: int, *, header: Any = None) -> None:
         super().__init__(
@@ -93,8 +93,10 @@ class UnknownApiKeyError(DecodeError):
 
 
 class HeaderError(DecodeError):
-    """A request header that cannot be read. ``api_key`` is the best guess at the key, or None
-    where the frame is too short to hold one."""
+    """The header of a request is invalid.
+
+    ``api_key`` is the best guess at the key, or None if the frame is too short for a key.
+    """
 
     def __init__(
         self, message: str, *, api_key: int | None, path: str = "", offset: int = -1
@@ -104,7 +106,7 @@ class HeaderError(DecodeError):
 
 
 def _rebuild(cls: type[WireError], args: tuple[object, ...], state: dict[str, object]) -> WireError:
-    """Unpickle without calling a constructor whose arguments differ from ``args``."""
+    """Unpickle without calling the constructor, whose arguments can differ from ``args``."""
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)

@@ -1,7 +1,6 @@
 """Frames: a length of four bytes, big-endian and signed, then that many bytes.
 
-Everything that Kafka's clients and brokers say to each other stands in frames, one request or one
-response in each.
+Kafka's clients and brokers send one request or one response per frame.
 """
 
 from __future__ import annotations
@@ -10,19 +9,21 @@ from krammar.wire.errors import DecodeError, EncodeError
 
 Buffer = bytes | bytearray | memoryview
 
-# The largest frame that is accepted unless the caller says otherwise, in bytes: Kafka's default for
-# ``socket.request.max.bytes``.
+# The default limit of a frame in bytes, as Kafka's default for ``socket.request.max.bytes``.
 MAX_FRAME = 100 * 1024 * 1024
 
 PREFIX = 4
 _LARGEST = 0x7FFFFFFF
+# After this number of bytes of a frame, the rest is received into separate pieces of up to a megabyte.
+_PIECE = 16 * 1024
+_LARGEST_PIECE = 1 << 20
+_NOTHING = memoryview(b"")
 
 
 class FrameError(DecodeError):
-    """A length that no frame can have: negative, or over the limit.
+    """The length of a frame is negative or exceeds the limit, so the stream cannot be cut into frames.
 
-    What follows cannot be told apart into frames any more. ``size`` is the length that the prefix
-    claims, in bytes, and ``limit`` the largest that is accepted.
+    ``size`` is the length in the prefix, and ``limit`` the largest accepted length, both in bytes.
     """
 
     def __init__(self, message: str, *, size: int, limit: int) -> None:
@@ -32,7 +33,7 @@ class FrameError(DecodeError):
 
 
 def frame_size(prefix: Buffer, max_frame: int = MAX_FRAME) -> int:
-    """The length in bytes that the first four bytes of a frame say. Raises FrameError."""
+    """Return the length, in bytes, in the first four bytes of a frame. Raises FrameError."""
     size = int.from_bytes(prefix[:PREFIX], "big", signed=True)
     if 0 <= size <= max_frame:
         return size
@@ -45,7 +46,7 @@ def frame_size(prefix: Buffer, max_frame: int = MAX_FRAME) -> int:
 
 
 def _resemblance(prefix: bytes) -> str:
-    """Two mistakes are common enough to be named: TLS spoken to a plain port, and HTTP."""
+    """Name two common mistakes: TLS on a plain port, and HTTP."""
     if prefix[:2] in (b"\x16\x03", b"\x15\x03"):
         return " (it looks like TLS)"
     if prefix in (b"GET ", b"POST", b"HEAD", b"PUT ", b"HTTP"):
@@ -54,9 +55,10 @@ def _resemblance(prefix: bytes) -> str:
 
 
 def join_frame(parts: list[bytes]) -> bytes:
-    """The frame that the pieces make up, prefix included; each byte is copied once.
+    """Join pieces to a frame with its length prefix. Each byte is copied once.
 
-    Raises EncodeError where they are more than a length of four bytes can say.
+    Raises:
+        EncodeError: the frame is too long for a length of four bytes.
     """
     size = sum(map(len, parts))
     if size > _LARGEST:
@@ -65,34 +67,118 @@ def join_frame(parts: list[bytes]) -> bytes:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. Frames above ``max_frame`` bytes are refused by their prefix.
+    """Cuts a stream of bytes into frames. Frames of more than ``max_frame`` bytes are refused by their prefix.
 
-    Each byte is copied twice, into the buffer and out of it, however small the pieces are in which it
-    comes: a bytearray grows in proportion and drops its front without moving the rest.
+    Each byte is copied twice, into the buffer and out of it, even if it arrives in small pieces: a bytearray
+    grows in proportion and removes its front without moving the rest. A caller can save the first copy:
+
+    - ``feed`` with ``lent=True`` reads bytes in place until ``give_back``.
+    - ``get_buffer`` returns memory for the rest of a large frame.
     """
 
-    __slots__ = ("_begin", "_buffer", "_error", "max_frame")
+    __slots__ = ("_begin", "_buffer", "_error", "_large", "_large_size", "_room", "max_frame")
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = max_frame
-        self._buffer = bytearray()
+        self._buffer: bytearray | memoryview = bytearray()  # a view of what is lent
         self._begin = 0
         self._error: FrameError | None = None
+        # The pieces of a large frame, prefix included, and its size; empty while there is none.
+        self._large: list[memoryview] = []
+        self._large_size = 0
+        self._room = _NOTHING  # what is not filled of the last piece
 
-    def feed(self, data: Buffer) -> None:
-        """Append bytes as they came."""
-        if self._begin:
-            del self._buffer[: self._begin]
+    def feed(self, data: Buffer, *, lent: bool = False) -> None:
+        """Append received bytes.
+
+        Args:
+            lent: read the bytes in place if the buffer is empty. The caller must not change them before it
+                calls ``give_back``.
+        """
+        if self._large:
+            data = self._fill(memoryview(data))
+        if lent and not self._buffer:
+            self._buffer = memoryview(data)
+            return
+        buffer = self._buffer
+        if isinstance(buffer, memoryview):
+            buffer = self._buffer = bytearray(buffer[self._begin :])
+        elif self._begin:
+            del buffer[: self._begin]
+        self._begin = 0
+        buffer += data
+
+    def give_back(self) -> bool:
+        """Copy the unread rest of lent bytes.
+
+        Returns:
+            Whether the caller can reuse the memory. If at least half of it is unread, the reader keeps it.
+        """
+        buffer = self._buffer
+        if not isinstance(buffer, memoryview):
+            return True
+        if 2 * (len(buffer) - self._begin) >= memoryview(buffer.obj).nbytes:
+            return False
+        self._buffer = bytearray(buffer[self._begin :])
+        self._begin = 0
+        return True
+
+    def get_buffer(self) -> memoryview | None:
+        """Return memory for the next bytes of a large frame, or None if they must be passed to ``feed``.
+
+        Report the number of bytes with ``received``. The memory is at most as large as the part of the frame
+        that has arrived.
+        """
+        if not self._large:
+            size = self.expected
+            held = self.buffered
+            if held < _PIECE or held >= size or size > PREFIX + self.max_frame:
+                return None
+            self._large = [memoryview(self._buffer)[self._begin :]]
+            self._large_size = size
+            self._buffer = bytearray()
             self._begin = 0
-        self._buffer += data
+        if not self._room:
+            held = self._held
+            size = min(self._large_size - held, held, _LARGEST_PIECE)
+            if not size:
+                return None
+            self._room = memoryview(bytearray(size))
+            self._large.append(self._room)
+        return self._room
+
+    def received(self, size: int) -> None:
+        """Report that ``size`` bytes were written into the memory of ``get_buffer``."""
+        self._room = self._room[size:]
+
+    def _fill(self, data: memoryview) -> memoryview:
+        """Copy bytes into a large frame. Returns the bytes after it."""
+        while data and (room := self.get_buffer()) is not None:
+            size = min(len(data), len(room))
+            room[:size] = data[:size]
+            self.received(size)
+            data = data[size:]
+        return data
+
+    @property
+    def _held(self) -> int:
+        """The number of bytes of the large frame that have arrived."""
+        return sum(map(len, self._large)) - len(self._room)
 
     def next_frame(self) -> bytes | None:
-        """The next whole frame without its prefix, or None until there is one.
+        """Return the next complete frame without its prefix, or None if it has not arrived.
 
-        Raises FrameError as soon as a prefix is there that cannot be one, and from then on always.
+        Raises:
+            FrameError: the length prefix is invalid. All later calls raise it too.
         """
         if self._error is not None:
             raise self._error
+        if self._large:
+            if self._held < self._large_size:
+                return None
+            frame = b"".join((self._large[0][PREFIX:], *self._large[1:]))
+            self._large = []
+            return frame
         buffer, begin = self._buffer, self._begin + PREFIX
         if len(buffer) < begin:
             return None
@@ -115,18 +201,22 @@ class FrameReader:
         return frame
 
     def peek(self, size: int) -> bytes:
-        """The first bytes that no frame was made of yet, prefix included; fewer where fewer came."""
+        """Return up to ``size`` bytes of the next frame, prefix included, without consuming them."""
+        if self._large:
+            return bytes(self._large[0][:size])
         return bytes(self._buffer[self._begin : self._begin + size])
 
     @property
     def buffered(self) -> int:
-        """The bytes, prefixes included, that no frame was made of yet."""
-        return len(self._buffer) - self._begin
+        """The number of bytes, prefixes included, that were not returned as frames."""
+        held = self._held if self._large else 0
+        return held + len(self._buffer) - self._begin
 
     @property
     def expected(self) -> int:
-        """How many bytes, prefix included, the frame takes whose beginning is there: 4 as long as the
-        prefix itself is not whole."""
+        """The size of the next frame in bytes, prefix included; 4 if the prefix is incomplete."""
+        if self._large:
+            return self._large_size
         begin = self._begin
         if self.buffered < PREFIX:
             return PREFIX

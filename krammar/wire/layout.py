@@ -1,42 +1,81 @@
-"""Layouts at run time: what Kafka's own ``Schema`` and ``Struct`` give, and where errors are found.
+"""Layouts at run time: they describe the fields of a struct at a version, and locate errors.
 
-A layout says for one struct at one version which fields it has and how each is written. Generated
-packages hold theirs in modules of their own, loaded on first use: by ``kafka_wire.layout(cls, version)``,
-by ``krammar inspect``, and after a codec has failed, to find out where and why.
+Like Kafka's ``Schema`` and ``Struct``, a layout lists the fields and their types, and decodes to dictionaries.
+Generated packages contain layouts in separate modules, which are imported on first use: by
+``kafka_wire.layout(cls, version)``, by ``krammar inspect``, and to find the invalid field after a codec has
+failed.
 
-Nothing is decided here: which fields exist, how lengths are written and what is nullable stands in
-the layouts that the compiler emitted.
+```python
+layout = kafka_wire.layout(kafka_wire.MetadataRequest, 12)
+print(layout)                                    # the notation of Kafka's protocol guide
+layout.field("topics").doc, layout.field(0).type
+layout.size_of({"topics": [{"name": "orders"}]})
+layout.validate({"topics": [{"name": 5}]})       # EncodeError: … topics[0].name: needs a str
+```
+
+This module makes no decisions. The generated layouts contain which fields exist, how lengths are written, and
+what is nullable.
 """
 
 from __future__ import annotations
 
+import operator
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import InitVar, dataclass, field, replace
+from enum import Enum, auto
+from typing import Any, ClassVar, cast
 from uuid import UUID
 
-from krammar.wire.errors import DecodeError, EncodeError, UnsupportedVersionError, WireError
+from krammar.wire.errors import DecodeError, EncodeError, UnsupportedVersionError
 from krammar.wire.primitives import (
+    FAILURES,
     MAX_ZERO_WIDTH,
     UVARINT,
     Malformed,
+    as_list,
     encode_varint,
     encode_varlong,
+    list_fault,
 )
 
 Buffer = bytes | bytearray | memoryview
 
 
+class _Type:
+    """The base class of types. ``nullable`` is whether None is a value."""
+
+    __slots__ = ()
+
+    def write(self, value: Any, writer: Writer) -> None:
+        raise NotImplementedError
+
+    def validate(self, value: Any) -> Any:
+        """Return ``value`` if it can be written as this type.
+
+        Raises:
+            EncodeError: the value is invalid. It contains the path in arrays and structs.
+        """
+        self.write(value, Writer(str(self)))
+        return value
+
+    def size_of(self, value: Any) -> int:
+        """Return the number of bytes of ``value``. Raises EncodeError as ``validate`` does."""
+        writer = Writer(str(self))
+        self.write(value, writer)
+        return len(writer.out)
+
+
 @dataclass(frozen=True, slots=True)
-class Scalar:
-    """A value of fixed width. ``enum`` is the name of the enum that its values belong to."""
+class Scalar(_Type):
+    """A value of fixed width. ``enum`` is the name of the enum of its values."""
 
     name: str
     code: str
     width: int
     enum: str = ""
+    nullable: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return self.name.upper()
@@ -55,7 +94,12 @@ class Scalar:
         if self.code == "16s":
             if not isinstance(value, UUID):
                 raise writer.error(f"needs a uuid.UUID, not {_what(value)}")
-            writer.out += value.bytes
+            number = getattr(value, "int", None)
+            if not isinstance(number, int) or not 0 <= number < 1 << 128:
+                raise writer.error(
+                    f"needs a uuid.UUID, whose int is a number of 128 bits, not {_what(number)}"
+                )
+            writer.out += number.to_bytes(16, "big")
         elif self.code == "?":
             if not isinstance(value, (bool, int)) or value not in (0, 1):
                 raise writer.error(f"needs a bool, not {_what(value)}")
@@ -72,8 +116,7 @@ class Scalar:
                 if self.code.isupper()
                 else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
             )
-            writer.integer(value, low, high)
-            writer.out += struct.pack(">" + self.code, value)
+            writer.out += struct.pack(">" + self.code, writer.integer(value, low, high))
 
 
 BOOL = Scalar("bool", "?", 1)
@@ -88,11 +131,12 @@ UUID_ = Scalar("uuid", "16s", 16)
 
 
 @dataclass(frozen=True, slots=True)
-class VarInteger:
+class VarInteger(_Type):
     """A zig-zag varint of 32 (``varint``) or 64 (``varlong``) bits."""
 
     name: str
     min_size: ClassVar[int] = 1
+    nullable: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return self.name.upper()
@@ -102,6 +146,8 @@ class VarInteger:
 
     def write(self, value: Any, writer: Writer) -> None:
         bits = 32 if self.name == "varint" else 64
+        if not isinstance(value, int):
+            raise writer.error(f"needs an int, not {_what(value)}")
         writer.integer(value, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         writer.out += encode_varint(value) if bits == 32 else encode_varlong(value)
 
@@ -119,15 +165,21 @@ _LIMITS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """A string or bytes; ``prefix`` is how its length in bytes is written: int16, int32, uvarint
-    (length plus one) or varint (zig-zag)."""
+class Text(_Type):
+    """A string or bytes.
+
+    ``prefix`` is the form of the length in bytes: int16, int32, uvarint (length plus one) or varint (zig-zag).
+    ``records`` is whether the bytes contain record batches.
+    """
 
     kind: str
     prefix: str
     nullable: bool
+    records: bool = False
 
     def __str__(self) -> str:
+        if self.records:
+            return "COMPACT_RECORDS" if self.prefix == "uvarint" else "RECORDS"
         name = f"{'NULLABLE_' if self.nullable else ''}{self.kind.upper()}"
         return {"uvarint": "COMPACT_", "varint": "VARINT_"}.get(self.prefix, "") + name
 
@@ -140,9 +192,9 @@ class Text:
         if length is None:
             return None
         begin = reader.pos
-        data = reader.take(length)
         if self.kind == "bytes":
-            return data
+            return reader.slice(length)
+        data = reader.take(length)
         try:
             return data.decode()
         except UnicodeDecodeError as error:
@@ -173,8 +225,8 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
-    """Elements behind their number, written as ``prefix`` says."""
+class Array(_Type):
+    """An array: its count, in the form ``prefix``, and its elements."""
 
     element: Type
     prefix: str
@@ -195,8 +247,8 @@ class Array:
         if number is None:
             return None
         least = self.element.min_size
-        # A count that data of this size could hold may be right and the data cut short: then the
-        # walk ends at the very field that is missing. Any other count is what is wrong.
+        # If data of this size can contain so many elements, the data may be truncated, and reading continues
+        # up to the missing field. Otherwise the count is invalid.
         if least and number > len(reader.data):
             raise reader.error(
                 f"{number} elements need at least {number * least} bytes at offset {reader.pos}, "
@@ -220,8 +272,10 @@ class Array:
         if value is None:
             writer.null(self.prefix, self.nullable)
             return
-        if not isinstance(value, (list, tuple)):
-            raise writer.error(f"needs a list, not {_what(value)}")
+        try:
+            as_list(value)
+        except Malformed:
+            raise writer.error(list_fault(value, _what(value))) from None
         if not self.element.min_size and len(value) > MAX_ZERO_WIDTH:
             raise writer.error(
                 f"{len(value)} elements that take no bytes; {MAX_ZERO_WIDTH} at most"
@@ -233,9 +287,12 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Nested:
-    """A struct in place; a nullable one stands behind a byte that is 1, or for null an int8 of -1,
-    in a tagged field an unsigned varint of 0."""
+class Nested(_Type):
+    """A struct in place.
+
+    A byte precedes a nullable struct: 1, or an int8 of -1 for null. In a tagged field, null is an unsigned
+    varint of 0.
+    """
 
     layout: Layout
     nullable: bool
@@ -273,12 +330,13 @@ class Nested:
 
 
 @dataclass(frozen=True, slots=True)
-class Versioned:
-    """A struct of this package whose own version field chooses its layout."""
+class Versioned(_Type):
+    """A struct whose version field selects its layout."""
 
     name: str
     module: str
     min_size: ClassVar[int] = 2
+    nullable: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return self.name
@@ -315,18 +373,19 @@ class Versioned:
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
-    """Raw bytes, as many as the field ``length_field`` says, minus ``minus``."""
+class Sized(_Type):
+    """Raw bytes. Their number is the value of the field ``length_field``, minus ``minus``."""
 
     length_field: str
     minus: int
     min_size: ClassVar[int] = 0
+    nullable: ClassVar[bool] = False
 
     def __str__(self) -> str:
         return f"BYTES[{self.length_field} - {self.minus}]"
 
     def read(self, reader: Reader) -> bytes:
-        raise NotImplementedError  # a layout reads it, since it needs the field that holds the length
+        raise NotImplementedError  # the layout reads it, because only the layout knows the length field
 
     def write(self, value: Any, writer: Writer) -> None:
         if not isinstance(value, (bytes, bytearray, memoryview)):
@@ -336,30 +395,46 @@ class Sized:
 
 Type = Scalar | VarInteger | Text | Array | Nested | Versioned | Sized
 
-# The default of a field that is a struct of defaults.
-DEFAULTS = object()
+
+class _Default(Enum):
+    DEFAULTS = auto()
+    NO_DEFAULT = auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+# The default of a field that is a struct with default values.
+DEFAULTS = _Default.DEFAULTS
+# The default of a field that every dictionary must contain. Generated layouts have no such fields, because
+# definitions have the default 0, false or empty for every field.
+NO_DEFAULT = _Default.NO_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a layout: its attribute, type, and the versions that its definition gives it.
+    """A field of a layout: its attribute, its type, and the versions of its definition.
 
-    ``tag`` is its number where it is a tagged field; a tagged field that has its ``default`` is not
-    written. ``length_of`` names the field whose length in bytes, plus ``plus``, this one says.
+    ``default`` is a value, () for an empty array, ``DEFAULTS`` or ``NO_DEFAULT``. ``tag`` is the number of a tagged
+    field; it is written only if its value is not the default. For a length field, ``length_of`` is the counted
+    field, and ``plus`` is added to its length in bytes. ``doc`` is the comment of the definition. ``index`` is the
+    place in the layout, tagged fields last; -1 outside of a layout.
     """
 
     name: str
     type: Type
     versions: str
-    default: Any = None
+    default: Any = NO_DEFAULT
     tag: int | None = None
     length_of: str = ""
     plus: int = 0
+    doc: str = ""
+    index: int = -1
 
 
 @dataclass(slots=True)
 class Node:
-    """A value and the bytes it was read from: [``offset``, ``end``) of the data."""
+    """A value and its bytes, from ``offset`` up to but not including ``end``."""
 
     name: str
     type: str
@@ -370,7 +445,7 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, Node]]:
-        """This node and all below it, with their depths."""
+        """Yield this node and all nodes below it, with their depths."""
         yield depth, self
         for child in self.children:
             yield from child.walk(depth + 1)
@@ -378,9 +453,13 @@ class Node:
 
 @dataclass(frozen=True)
 class Layout:
-    """The bytes of one struct at one version: its fields in order, then its tagged fields.
+    """The bytes of a struct at a version: its fields in order, then its tagged fields.
 
-    ``flexible`` says that tagged fields follow at all (KIP-482).
+    ``flexible`` is whether tagged fields follow (KIP-482). ``docs`` are the comments of fields by attribute, for
+    fields without ``doc``.
+
+    Raises:
+        ValueError: two fields have the same name or tag, or a tagged field has no default.
     """
 
     name: str
@@ -388,56 +467,122 @@ class Layout:
     flexible: bool
     fields: tuple[Field, ...]
     tags: tuple[Field, ...] = ()
+    docs: InitVar[Mapping[str, str] | None] = None
+
+    def __post_init__(self, docs: Mapping[str, str] | None) -> None:
+        names: set[str] = set()
+        numbers: set[int | None] = set()
+        for item in (*self.fields, *self.tags):
+            if item.name in names:
+                raise ValueError(
+                    f"{self.name} v{self.version}: two fields have the name {item.name!r} (rename one)"
+                )
+            names.add(item.name)
+        for item in self.tags:
+            if item.tag in numbers:
+                raise ValueError(
+                    f"{self.name} v{self.version}: another field has the tag {item.tag} of "
+                    f"{item.name!r} too (give it another tag)"
+                )
+            numbers.add(item.tag)
+            if item.default is NO_DEFAULT:
+                raise ValueError(
+                    f"{self.name} v{self.version}: the tagged field {item.name!r} needs a default, for "
+                    "when it is not written"
+                )
+        first = len(self.fields)
+        fields = tuple(_placed(item, i, docs) for i, item in enumerate(self.fields))
+        tags = tuple(_placed(item, i, docs) for i, item in enumerate(self.tags, first))
+        object.__setattr__(self, "fields", fields)
+        object.__setattr__(self, "tags", tags)
+
+    def field(self, key: str | int) -> Field:
+        """Return a field by its attribute or by its ``index``.
+
+        Raises:
+            KeyError: no field has that name.
+            IndexError: no field has that index.
+        """
+        fields = (*self.fields, *self.tags)
+        title = f"{self.name} v{self.version}"
+        if isinstance(key, int):
+            if not 0 <= key < len(fields):
+                raise IndexError(f"{title} has no field {key}: it has {len(fields)} fields, from 0")
+            return fields[key]
+        for item in fields:
+            if item.name == key:
+                return item
+        raise KeyError(f"{title} has no field {key!r}: it has {', '.join(f.name for f in fields)}")
 
     def at(self, version: int) -> Layout:
-        """The same layout under the number of another version that shares it."""
+        """Return the layout with the number of another version that shares it."""
         return self if version == self.version else replace(self, version=version)
 
     @property
     def min_size(self) -> int:
-        """The least number of bytes that a value takes."""
+        """The minimum number of bytes of a value."""
         return sum(f.type.min_size for f in self.fields) + (1 if self.flexible else 0)
 
     def __str__(self) -> str:
-        """The layout as Kafka's protocol guide writes it."""
-        shown = [f"{f.name}: {f.type}" for f in self.fields]
-        shown += [f"{f.name}: {f.type} (tag {f.tag})" for f in self.tags]
-        if self.flexible:
-            shown.append("TAG_BUFFER")
-        return f"{self.name} (Version: {self.version}) => {', '.join(shown)}"
+        """The layout in the notation of Kafka's protocol guide, one line per field.
 
-    def read(self, data: Buffer) -> dict[str, Any]:
-        """Read the whole of ``data`` into plain dictionaries, keyed by attribute.
-
-        Unknown tagged fields are under ``"unknown_tags"``. Raises DecodeError.
+        The guide does not show which arrays and structs can be null. Here they are ``nullable[topics]`` and
+        ``nullable(cursor)``.
         """
-        value, end = self.read_from(data, 0)
+        return "\n".join(_notation(f"{self.name} (Version: {self.version})", self, ""))
+
+    def read(self, data: Buffer, copy: bool = True) -> dict[str, Any]:
+        """Decode ``data`` to dictionaries with attributes as keys.
+
+        Unknown tagged fields are under ``"unknown_tags"``.
+
+        Args:
+            copy: False makes fields of bytes memoryviews, as for ``Codec.decode``.
+
+        Raises:
+            DecodeError: the bytes do not match the layout, or bytes are left over.
+        """
+        value, end = self.read_from(data, 0, copy)
         if end != len(data):
             raise DecodeError(_trailing(self, len(data), end), offset=end)
         return value
 
-    def read_from(self, data: Buffer, offset: int) -> tuple[dict[str, Any], int]:
-        """Read one value that begins at ``offset``; returns it and the offset behind it, in bytes."""
-        reader = Reader(self, bytes(data), offset)
+    def read_from(self, data: Buffer, offset: int, copy: bool = True) -> tuple[dict[str, Any], int]:
+        """Decode one value at ``offset``, in bytes. Returns it and the offset after it."""
+        reader = Reader(self, bytes(data), offset, copy)
         return self._read(reader), reader.pos
 
     def write(self, values: Mapping[str, Any]) -> bytes:
-        """The bytes of a dictionary such as ``read`` returns; an absent key has its field's default.
+        """Encode a dictionary as ``read`` returns it. Absent fields get their defaults.
 
-        Raises EncodeError with the path of what does not fit.
+        Raises:
+            EncodeError: a value is invalid. It contains the path.
         """
-        writer = Writer(self)
+        writer = Writer(f"{self.name} v{self.version}")
         self._write(values, writer)
         return bytes(writer.out)
 
-    def trace(self, data: Buffer) -> Node:
-        """Read ``data`` into a tree of nodes that say which bytes each value came from.
+    def validate(self, values: Any) -> Any:
+        """Return ``values``, a dictionary or a message of this class, if they can be written.
 
-        Where the bytes end or go wrong too early, the DecodeError has what was read so far as its
-        attribute ``node``.
+        Raises:
+            EncodeError: a value is invalid. It contains the path.
+        """
+        self.write(values)
+        return values
+
+    def size_of(self, values: Any) -> int:
+        """Return the number of bytes of ``values``. Raises EncodeError as ``validate`` does."""
+        return len(self.write(values))
+
+    def trace(self, data: Buffer) -> Node:
+        """Decode ``data`` to a tree of nodes, which contain the bytes of each value.
+
+        Raises:
+            DecodeError: the bytes do not match the layout. Its attribute ``node`` is the tree up to the error.
         """
         reader = Reader(self, bytes(data), 0)
-        root = Node(self.name, str(self), 0, 0)
+        root = Node(self.name, self.name, 0, 0)
         reader.nodes = [root]
         try:
             root.value = self._read(reader)
@@ -461,7 +606,7 @@ class Layout:
                             f"{item.type.length_field} is {values[item.type.length_field]}, "
                             f"less than {item.type.minus}"
                         )
-                    value: Any = reader.take(length)
+                    value: Any = reader.slice(length)
                 else:
                     value = item.type.read(reader)
                 reader.note(value)
@@ -522,6 +667,13 @@ class Layout:
         mapping = isinstance(value, Mapping)
         if not hasattr(value, "_fields") and not (mapping and writer.plain):
             raise writer.error(f"needs {self.name}, not {_what(value)}")
+        # Codecs accept every object with the right attributes. Here, another class is probably a mistake.
+        if (
+            writer.plain
+            and not mapping
+            and self.name not in [c.__name__ for c in type(value).__mro__]
+        ):
+            raise writer.error(f"needs {self.name}, not {_what(value)}")
         if mapping:
             strange = (
                 set(value) - {item.name for item in (*self.fields, *self.tags)} - {"unknown_tags"}
@@ -531,19 +683,23 @@ class Layout:
                     raise writer.error(f"{self.name} v{self.version} has no such field")
 
         def get(item: Field) -> Any:
+            """The value of a field. The path must contain the field, for errors."""
             if mapping:
-                return value[item.name] if item.name in value else default_of(item)
+                if item.name in value:
+                    return value[item.name]
+                if item.default is NO_DEFAULT:
+                    raise writer.error("needs a value, since the field has no default")
+                return default_of(item)
             try:
                 return getattr(value, item.name)
             except AttributeError:
-                with writer.at(f".{item.name}"):
-                    raise writer.error(f"{_what(value)} has no such field") from None
+                raise writer.error(f"{_what(value)} has no such field") from None
 
         for item in self.fields:
             if item.length_of:
-                data = get(next(f for f in self.fields if f.name == item.length_of))
-                if not hasattr(data, "__len__"):
-                    with writer.at(f".{item.length_of}"):
+                with writer.at(f".{item.length_of}"):
+                    data = get(next(f for f in self.fields if f.name == item.length_of))
+                    if not hasattr(data, "__len__"):
                         raise writer.error(f"needs bytes, not {_what(data)}")
             with writer.at(f".{item.name}"):
                 item.type.write(len(data) + item.plus if item.length_of else get(item), writer)
@@ -551,10 +707,10 @@ class Layout:
             return
         fields: dict[int, bytes] = {}
         for item in self.tags:
-            found = get(item)
-            if (writer.plain or not isinstance(found, Mapping)) and _is_default(item, found):
-                continue
             with writer.at(f".{item.name}"):
+                found = get(item)
+                if (writer.plain or not isinstance(found, Mapping)) and _is_default(item, found):
+                    continue
                 inner = writer.inner()
                 item.type.write(found, inner)
                 assert item.tag is not None
@@ -583,7 +739,7 @@ class Layout:
 
 
 def default_of(item: Field) -> Any:
-    """The default of a field, as plain values: a list of its own, a dictionary of defaults."""
+    """Return the default of a field for a dictionary: a new list, or a dictionary with default values."""
     if item.default is DEFAULTS:
         return _struct_defaults(item.type)
     return [] if item.default == () else item.default
@@ -593,14 +749,59 @@ def _struct_defaults(type_: Type) -> dict[str, Any]:
     if isinstance(type_, Versioned):
         return {}
     assert isinstance(type_, Nested)
-    return {f.name: default_of(f) for f in (*type_.layout.fields, *type_.layout.tags)}
+    fields = (*type_.layout.fields, *type_.layout.tags)
+    return {f.name: default_of(f) for f in fields if f.default is not NO_DEFAULT}
+
+
+def _placed(item: Field, index: int, docs: Mapping[str, str] | None) -> Field:
+    """The field with its index in a layout: a copy if it already has another index in another layout."""
+    if item.index not in (-1, index):
+        item = replace(item)
+    if item.index != index:
+        # Set it in place although fields are frozen, because copies of all fields would double the time to
+        # import a module of layouts.
+        object.__setattr__(item, "index", index)
+    if docs and not item.doc:
+        object.__setattr__(item, "doc", docs.get(item.name, ""))
+    return item
+
+
+def _notation(label: str, layout: Layout, indent: str) -> Iterator[str]:
+    words = [_word(item) for item in layout.fields]
+    if layout.flexible:
+        words.append("_tagged_fields")
+    yield f"{indent}{label} => {' '.join(words)}".rstrip()
+    indent += "  "
+    for item in (*layout.fields, *layout.tags):
+        label = item.name if item.tag is None else f"<tag {item.tag}> {_word(item)}"
+        type_ = item.type
+        while isinstance(type_, Array):
+            type_ = type_.element
+        if isinstance(type_, Nested):
+            yield from _notation(label, type_.layout, indent)
+        else:
+            yield f"{indent}{label} => {type_}"
+
+
+def _word(item: Field) -> str:
+    """The name of a field in the line of its struct."""
+    type_ = item.type
+    if isinstance(type_, Nested):
+        return f"nullable({item.name})" if type_.nullable else item.name
+    word, outer = item.name, type_
+    while isinstance(type_, Array):
+        word = f"[{word}]"
+        type_ = type_.element
+    if not isinstance(outer, Array):
+        return word
+    return ("varint" if outer.prefix == "varint" else "nullable" if outer.nullable else "") + word
 
 
 def _is_default(item: Field, value: Any) -> bool:
     default = item.default
     if default is DEFAULTS:
         if isinstance(item.type, Versioned):
-            # The default has a version of its own, and so this version's fields.
+            # The default contains its version, and so has the fields of that version.
             cls = item.type._class()
             usual = cls()
             if isinstance(value, cls):
@@ -628,11 +829,12 @@ def _is_default(item: Field, value: Any) -> bool:
 
 
 class Reader:
-    """A position in bytes, and the path of the field that is being read."""
+    """The position in the bytes, and the path of the current field."""
 
-    def __init__(self, layout: Layout, data: bytes, offset: int) -> None:
+    def __init__(self, layout: Layout, data: bytes, offset: int, copy: bool = True) -> None:
         self.title = f"{layout.name} v{layout.version}"
         self.data = data
+        self.view = data if copy else cast(bytes, memoryview(data))
         self.pos = offset
         self.path: list[str] = []
         self.keep = True
@@ -646,7 +848,7 @@ class Reader:
         return _Step(self, step, type_)
 
     def note(self, value: Any) -> None:
-        """Put the value that was just read into the tree, where there is one."""
+        """Store the value that was just read in the tree, if there is one."""
         if self.nodes is not None:
             self.nodes[-1].value = value
 
@@ -659,16 +861,25 @@ class Reader:
             offset=self.pos if offset is None else offset,
         )
 
-    def peek(self, size: int) -> bytes:
+    def need(self, size: int) -> None:
         if size > self.left:
             unit = "byte" if size == 1 else "bytes"
             raise self.error(f"needs {size} {unit} at offset {self.pos}, {max(0, self.left)} left")
+
+    def peek(self, size: int) -> bytes:
+        self.need(size)
         return self.data[self.pos : self.pos + size]
 
     def take(self, size: int) -> bytes:
         data = self.peek(size)
         self.pos += size
         return data
+
+    def slice(self, size: int) -> bytes:
+        """Read a field of bytes, as bytes or as a memoryview."""
+        self.need(size)
+        self.pos += size
+        return self.view[self.pos - size : self.pos]
 
     def unsigned(self, bits: int = 32) -> int:
         begin = self.pos
@@ -690,7 +901,7 @@ class Reader:
         return (value >> 1) ^ -(value & 1)
 
     def length(self, prefix: str, nullable: bool) -> int | None:
-        """A length or count, None for null."""
+        """Read a length or count. None for null."""
         begin = self.pos
         if prefix == "uvarint":
             length = self.unsigned() - 1
@@ -708,7 +919,7 @@ class Reader:
 
 
 class _Step:
-    """One step of a reader's path. A class of its own: a generator would be twice as slow."""
+    """A step of a reader's path. It is a class because a generator would be twice as slow."""
 
     __slots__ = ("node", "reader", "step", "type")
 
@@ -743,17 +954,17 @@ class _Step:
 
 
 class Writer:
-    """Bytes written so far, and the path of the field that is being written."""
+    """The written bytes, and the path of the current field."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.title = f"{layout.name} v{layout.version}"
+    def __init__(self, title: str) -> None:
+        self.title = title
         self.out = bytearray()
         self.path: list[str] = []
-        # Whether dictionaries are taken for structs: generated codecs do not take them.
+        # Whether dictionaries are accepted as structs, as generated codecs do not.
         self.plain = True
 
     def inner(self) -> Writer:
-        """A writer for bytes whose size must be known first, at the same path."""
+        """Return a writer with the same path, for bytes whose size is written before them."""
         inner = object.__new__(Writer)
         inner.title, inner.out, inner.path = self.title, bytearray(), self.path
         inner.plain = self.plain
@@ -767,11 +978,14 @@ class Writer:
         place = f"{path}: " if path else ""
         return EncodeError(f"{self.title}: {place}{message}", path=path)
 
-    def integer(self, value: Any, low: int, high: int) -> None:
-        if not hasattr(value, "__index__"):
-            raise self.error(f"needs an integer, not {_what(value)}")
-        if not low <= value <= high:
-            raise self.error(f"{value} is outside of {low} to {high}")
+    def integer(self, value: Any, low: int, high: int) -> int:
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise self.error(f"needs an integer, not {_what(value)}") from None
+        if not low <= number <= high:
+            raise self.error(f"{number} is outside of {low} to {high}")
+        return number
 
     def null(self, prefix: str, nullable: bool) -> None:
         if not nullable:
@@ -815,7 +1029,10 @@ def _join(path: list[str]) -> str:
 def _what(value: Any) -> str:
     if value is None:
         return "None"
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # the caller's class can raise anything
+        return f"an object of {type(value).__name__}"
     return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
 
 
@@ -826,7 +1043,7 @@ def _trailing(layout: Layout, size: int, end: int) -> str:
 def explain_decode(
     layout: Layout, data: bytes, version: int, offset: int, whole: bool, shift: int = 0
 ) -> DecodeError:
-    """Why ``data`` could not be decoded: reads it again, slowly, up to the spot."""
+    """Return the error for ``data`` that a codec could not decode, by decoding it again field by field."""
     reader = Reader(layout, data, offset)
     reader.title = f"{layout.name} v{version}"
     reader.keep = False
@@ -843,18 +1060,17 @@ def explain_decode(
             f"{reader.title}: {len(data) - reader.pos} bytes left over at offset {reader.pos}",
             offset=reader.pos,
         )
-    return DecodeError(f"{reader.title}: the bytes do not follow the layout", offset=offset + shift)
+    return DecodeError(f"{reader.title}: the bytes do not match the layout", offset=offset + shift)
 
 
 def explain_encode(value: Any, layout: Layout, version: int, cause: BaseException) -> EncodeError:
-    """Why ``value`` could not be encoded: writes it again, slowly, up to the spot."""
-    writer = Writer(layout)
-    writer.title = f"{layout.name} v{version}"
+    """Return the error for ``value`` that a codec could not encode, by encoding it again field by field."""
+    writer = Writer(f"{layout.name} v{version}")
     writer.plain = False
     try:
         layout._write(value, writer)
     except EncodeError as error:
         return error
-    except (Malformed, WireError, TypeError, ValueError, AttributeError) as error:
+    except FAILURES as error:
         return writer.error(f"cannot be encoded: {error}")
     return EncodeError(f"{writer.title}: cannot be encoded: {cause!r}")

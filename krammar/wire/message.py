@@ -1,7 +1,7 @@
 """Base classes of generated structs and messages.
 
-A generated module gives each class its slots, its constructor and, for what can be encoded alone, a
-table of codecs by version. All that is the same for every class is here.
+A generated module defines the slots and the constructor of each class, and a table of codecs by version for
+classes that can be encoded alone. The base classes contain everything that all classes share.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import sys
 from collections.abc import Callable
+from copy import copy
 from enum import IntEnum
 from importlib import import_module
 from operator import attrgetter
@@ -16,12 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from uuid import UUID
 
 from krammar.wire.errors import DecodeError, EncodeError, UnsupportedVersionError
-from krammar.wire.primitives import FAILURES
+from krammar.wire.primitives import FAILURES, Malformed, as_bytes
 
 if TYPE_CHECKING:
     from krammar.wire.layout import Layout
 
-Decoder = Callable[[bytes, int], tuple[Any, int]]
+# Arguments: the bytes, a position, and the bytes or a memoryview from which fields of bytes are sliced.
+Decoder = Callable[[bytes, int, Any], tuple[Any, int]]
 Encoder = Callable[[Any, list[bytes]], None]
 Buffer = bytes | bytearray | memoryview
 S = TypeVar("S", bound="Struct")
@@ -30,8 +32,7 @@ V = TypeVar("V", bound="VersionedCodec")
 
 
 class _Kind(type):
-    """Lets ``isinstance`` and ``issubclass`` take a compiled class for what it stands for: an extension
-    class cannot inherit from these."""
+    """Makes ``isinstance`` and ``issubclass`` accept compiled classes, which cannot inherit from these."""
 
     def __subclasscheck__(cls, other: type) -> bool:
         return type.__subclasscheck__(cls, other) or cls in getattr(other, "_stands_for", ())
@@ -41,22 +42,24 @@ class _Kind(type):
 
 
 class Struct(metaclass=_Kind):
-    """A generated struct: attributes in slots, equality by value, JSON-able dictionaries.
+    """The base class of generated structs: attributes in slots, equality by value, dictionaries for JSON.
 
-    ``_fields`` are the attributes in the order of the definition. ``_kinds`` names what a plain JSON
-    value does not show: ``":uuid"``, ``":bytes"``, the class of a nested struct, or the enum of an
-    integer.
+    ``_fields`` are the attributes in the order of the definition. ``_kinds`` are the types that a JSON value
+    does not show: ``":uuid"``, ``":bytes"``, the class of a nested struct, or the enum of an integer.
+    ``_lengths`` are the length fields (``length-field-minus``), each with the counted field and the number that
+    is added to its length in bytes.
     """
 
     __slots__ = ("_unknown_tags",)
 
     _fields: ClassVar[tuple[str, ...]] = ()
     _kinds: ClassVar[dict[str, str]] = {}
+    _lengths: ClassVar[dict[str, tuple[str, int]]] = {}
     _unknown_tags: dict[int, bytes] | None
 
     @property
     def unknown_tags(self) -> dict[int, bytes]:
-        """Tagged fields that the definition does not know, by tag; written back when encoded."""
+        """Tagged fields that the definition does not know, by tag. Encoding writes them back."""
         tags = self._unknown_tags
         if tags is None:
             tags = self._unknown_tags = {}
@@ -90,8 +93,33 @@ class Struct(metaclass=_Kind):
             parts.append(f"unknown_tags={self._unknown_tags!r}")
         return f"{type(self).__name__}({', '.join(parts)})"
 
+    def with_lengths(self: S) -> S:
+        """Return a copy whose length fields have the values that encoding writes, in nested structs too.
+
+        Encoding ignores the values of length fields and writes the actual lengths. So ``decode(encode(x))``
+        equals ``x.with_lengths()``. Only classes with a ``length-field-minus`` have length fields.
+
+        Raises:
+            EncodeError: the counted field is not a bytes object.
+        """
+        result = copy(self)
+        if self._unknown_tags is not None:
+            result._unknown_tags = dict(self._unknown_tags)
+        for name in self._fields:
+            setattr(result, name, _with_lengths(getattr(self, name)))
+        for name, (counted, plus) in self._lengths.items():
+            try:
+                setattr(result, name, len(as_bytes(getattr(self, counted))) + plus)
+            except Malformed:
+                raise EncodeError(
+                    f"{type(self).__name__}: {counted}: needs bytes, not "
+                    f"{type(getattr(self, counted)).__name__}",
+                    path=counted,
+                ) from None
+        return result
+
     def to_dict(self) -> dict[str, Any]:
-        """A dictionary for JSON: bytes as base64, uuids in their usual form, structs as dictionaries."""
+        """Return a dictionary for JSON: bytes as base64, uuids as text, structs as dictionaries."""
         result = {name: _to_plain(getattr(self, name)) for name in self._fields}
         if self._unknown_tags:
             result["unknown_tags"] = {
@@ -102,13 +130,14 @@ class Struct(metaclass=_Kind):
 
     @classmethod
     def from_dict(cls: type[S], values: dict[str, Any]) -> S:
-        """The inverse of ``to_dict``. A field that is not there has its default.
+        """Build a struct from a dictionary, as the inverse of ``to_dict``. Absent fields get their defaults.
 
-        Raises EncodeError for a key that is no field and for a value of the wrong kind.
+        Raises:
+            EncodeError: a key is not a field, or a value has the wrong type.
         """
         if not isinstance(values, dict):
             raise EncodeError(
-                f"{cls.__name__} is read from a dictionary, not {type(values).__name__}"
+                f"{cls.__name__}.from_dict needs a dictionary, not {type(values).__name__}"
             )
         arguments = {}
         tags = None
@@ -125,7 +154,7 @@ class Struct(metaclass=_Kind):
 
 
 class Codec(Struct):
-    """A struct that can be encoded alone, at a version that the caller gives."""
+    """The base class of structs that can be encoded alone. The caller passes the version."""
 
     __slots__ = ()
 
@@ -134,19 +163,22 @@ class Codec(Struct):
     flexible_from: ClassVar[int | None] = None
     _decoders: ClassVar[dict[int, Decoder]] = {}
     _encoders: ClassVar[dict[int, Encoder]] = {}
-    # Whether versions above max_version exist and are laid out like it: true for a struct whose
-    # versions nothing bounds.
+    # Whether versions above max_version exist and share its layout, because the definition has no last version.
     _open_ended: ClassVar[bool] = False
 
     def encode(self, version: int) -> bytes:
-        """The bytes at ``version``. Raises EncodeError, with the field's path, for a value that they
-        cannot carry, and UnsupportedVersionError."""
+        """Return the bytes at ``version``.
+
+        Raises:
+            EncodeError: the layout cannot represent a value. It names the field.
+            UnsupportedVersionError: the class does not have this version.
+        """
         parts: list[bytes] = []
         self._encode_parts(version, parts)
         return b"".join(parts)
 
     def encode_into(self, out: bytearray, version: int) -> None:
-        """Append the bytes at ``version`` to ``out``; on an error ``out`` stays as it was."""
+        """Append the bytes at ``version`` to ``out``. An error leaves ``out`` unchanged."""
         parts: list[bytes] = []
         self._encode_parts(version, parts)
         out += b"".join(parts)
@@ -168,10 +200,16 @@ class Codec(Struct):
         return explain_encode(self, self._layout(version), version, cause)
 
     @classmethod
-    def decode(cls: type[C], data: Buffer, version: int) -> C:
-        """Read the whole of ``data`` at ``version``; bytes left over are an error.
+    def decode(cls: type[C], data: Buffer, version: int, copy: bool = True) -> C:
+        """Decode ``data`` at ``version``. Bytes after the message are an error.
 
-        Raises DecodeError, with path and offset, and UnsupportedVersionError.
+        Args:
+            copy: False makes fields of bytes memoryviews of ``data``, which stays in memory as long as they do.
+                Such a message cannot be pickled. If ``data`` is not ``bytes``, it is copied first.
+
+        Raises:
+            DecodeError: the bytes do not match the layout. It contains the path and the offset.
+            UnsupportedVersionError: the class does not have this version.
         """
         if data.__class__ is not bytes:
             data = bytes(memoryview(data))
@@ -179,7 +217,7 @@ class Codec(Struct):
         if decoder is None:
             decoder = cls._decoders[cls._known_version(version)]
         try:
-            value, end = decoder(data, 0)
+            value, end = decoder(data, 0, data if copy else memoryview(data))
             if end == len(data):
                 return value  # type: ignore[no-any-return]
         except FAILURES:
@@ -187,10 +225,13 @@ class Codec(Struct):
         raise cls._explain_decode(data, version, 0, whole=True) from None
 
     @classmethod
-    def decode_from(cls: type[C], data: Buffer, offset: int, version: int) -> tuple[C, int]:
-        """Read one value that begins at ``offset``, in bytes; returns it and the offset behind it.
+    def decode_from(
+        cls: type[C], data: Buffer, offset: int, version: int, copy: bool = True
+    ) -> tuple[C, int]:
+        """Decode one message at ``offset``, in bytes. Returns it and the offset after it.
 
-        ``bytes`` are read in place; of other buffers what follows ``offset`` is copied first.
+        If ``data`` is not ``bytes``, the part from ``offset`` on is copied first. ``copy`` and errors are as for
+        ``decode``.
         """
         if not 0 <= offset <= len(data):
             raise DecodeError(f"offset {offset} is outside of {len(data)} bytes", offset=offset)
@@ -203,7 +244,7 @@ class Codec(Struct):
         if decoder is None:
             decoder = cls._decoders[cls._known_version(version)]
         try:
-            value, end = decoder(data, offset)
+            value, end = decoder(data, offset, data if copy else memoryview(data))
             if end <= len(data):
                 return value, end + shift
         except FAILURES:
@@ -220,14 +261,14 @@ class Codec(Struct):
 
     @classmethod
     def _known_version(cls, version: int) -> int:
-        """The version whose codecs serve ``version``; raises UnsupportedVersionError if none do."""
+        """The version whose codecs are used for ``version``. Raises UnsupportedVersionError."""
         if version in cls._decoders:
             return version
         if cls._open_ended and isinstance(version, int):
             if version > cls.max_version:
                 return cls.max_version
             if cls.max_version == 0 and hasattr(cls, "_version_field"):
-                return 0  # no annotation names a version: one layout, whatever the field says
+                return 0  # the definition mentions no versions, so all share one layout
         raise UnsupportedVersionError(
             cls.__name__,
             version,
@@ -238,7 +279,7 @@ class Codec(Struct):
 
     @classmethod
     def _layout(cls, version: int) -> Layout:
-        """The layout at ``version``; the module of layouts is loaded on first use."""
+        """The layout at ``version``. The module with layouts is imported on first use."""
         package, _, module = cls.__module__.rpartition(".")
         layouts = import_module(f"{package}.layouts.{module}")
         layout: Layout = layouts.LAYOUTS[cls.__name__][cls._known_version(version)]
@@ -246,20 +287,23 @@ class Codec(Struct):
 
 
 class VersionedCodec(Codec):
-    """A struct whose first field is its version, which chooses the layout of all that follows."""
+    """The base class of structs whose first field is the version, which selects the layout."""
 
     __slots__ = ()
 
     _version_field: ClassVar[str] = "version"
 
     def encode(self, version: int | None = None) -> bytes:
-        """The bytes, at the version that the value's own version field says.
+        """Return the bytes, at the version in the version field.
 
-        ``version`` may repeat it; another one is an EncodeError."""
+        Raises:
+            EncodeError: the layout cannot represent a value, or ``version`` differs from the field.
+            UnsupportedVersionError: the class does not have this version.
+        """
         return super().encode(self._own_version(version))
 
     def encode_into(self, out: bytearray, version: int | None = None) -> None:
-        """Append the bytes to ``out``."""
+        """Append the bytes to ``out``. Arguments and errors are as for ``encode``."""
         super().encode_into(out, self._own_version(version))
 
     def _own_version(self, version: int | None) -> int:
@@ -277,18 +321,23 @@ class VersionedCodec(Codec):
         return own
 
     @classmethod
-    def decode(cls: type[V], data: Buffer, version: int | None = None) -> V:
-        """Read the whole of ``data``, at the version that its first two bytes say.
+    def decode(cls: type[V], data: Buffer, version: int | None = None, copy: bool = True) -> V:
+        """Decode ``data``, at the version in its first two bytes.
 
-        ``version`` may repeat it; another one is a DecodeError."""
-        return super().decode(data, cls._peek_version(data, 0, version))
+        If ``version`` is given and differs, DecodeError is raised. Otherwise as ``Codec.decode``.
+        """
+        return super().decode(data, cls._peek_version(data, 0, version), copy)
 
     @classmethod
     def decode_from(
-        cls: type[V], data: Buffer, offset: int = 0, version: int | None = None
+        cls: type[V],
+        data: Buffer,
+        offset: int = 0,
+        version: int | None = None,
+        copy: bool = True,
     ) -> tuple[V, int]:
-        """Read one value that begins at ``offset``; returns it and the offset behind it."""
-        return super().decode_from(data, offset, cls._peek_version(data, offset, version))
+        """Decode one message at ``offset``, in bytes. Returns it and the offset after it."""
+        return super().decode_from(data, offset, cls._peek_version(data, offset, version), copy)
 
     @classmethod
     def _peek_version(cls, data: Buffer, offset: int, expected: int | None) -> int:
@@ -310,20 +359,23 @@ class VersionedCodec(Codec):
         return version
 
     @classmethod
-    def _decode_inside(cls: type[V], buf: bytes, pos: int) -> tuple[V, int]:
-        """Read a value inside of another struct's codec."""
+    def _decode_inside(cls: type[V], buf: bytes, pos: int, view: Any) -> tuple[V, int]:
+        """Decode a value inside another struct's codec."""
         version = int.from_bytes(buf[pos : pos + 2], "big", signed=True)
         decoder = cls._decoders.get(version) or cls._decoders[cls._known_version(version)]
-        return decoder(buf, pos)
+        return decoder(buf, pos, view)
 
     def _encode_inside(self, parts: list[bytes]) -> None:
-        """Append the value inside of another struct's codec."""
+        """Encode the value inside another struct's codec."""
         self._encoders[self._known_version(self._own_version(None))](self, parts)
 
 
 class Request(Codec):
-    """A request. ``routing`` says where it goes: "" (any broker), "admin" (the controller),
-    "group coordinator", "txn coordinator" or "share coordinator"."""
+    """The base class of requests.
+
+    ``routing`` is where the request is sent: "" (any broker), "admin" (the controller), "group coordinator",
+    "txn coordinator" or "share coordinator".
+    """
 
     __slots__ = ()
 
@@ -333,8 +385,11 @@ class Request(Codec):
 
 
 class Response(Codec):
-    """A response. ``throttle_from`` is the version from which the broker throttles after it has
-    sent the response (KIP-219), where the definition says so."""
+    """The base class of responses.
+
+    ``throttle_from`` is the version from which the broker throttles after it has sent the response (KIP-219),
+    or None.
+    """
 
     __slots__ = ()
 
@@ -344,21 +399,31 @@ class Response(Codec):
 
 
 def named(cls: type[Struct], name: str) -> Any:
-    """The class called ``name`` in the package that ``cls`` was generated into."""
+    """Return the class ``name`` of the package that contains ``cls``."""
     package = cls.__module__.rpartition(".")[0]
     return getattr(sys.modules[package], name)
 
 
 def _show(value: Any, kind: str | None, cls: type[Struct]) -> str:
-    if kind is None or kind[0] == ":" or value is None:
+    if kind is None or value is None:
         return repr(value)
     if isinstance(value, list):
         return f"[{', '.join(_show(element, kind, cls) for element in value)}]"
+    if kind[0] == ":":
+        return repr(bytes(value) if isinstance(value, memoryview) else value)
     if isinstance(value, int):
         enum = named(cls, kind)
         if issubclass(enum, IntEnum) and value in enum._value2member_map_:
             return f"{int(value)} ({enum(value).name})"
     return repr(value)
+
+
+def _with_lengths(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return value.with_lengths()
+    if isinstance(value, (list, tuple)):
+        return [_with_lengths(element) for element in value]
+    return value
 
 
 def _to_plain(value: Any) -> Any:
@@ -392,7 +457,7 @@ def _from_plain(value: Any, kind: str | None, cls: type[Struct], path: str) -> A
         raise EncodeError(f"{cls.__name__}: {inner}: {error}", path=inner) from None
     except (ValueError, TypeError, AttributeError):
         raise EncodeError(
-            f"{cls.__name__}: {path}: {value!r} is not the plain form of {kind.lstrip(':')}",
+            f"{cls.__name__}: {path}: {value!r} is not a JSON value of {kind.lstrip(':')}",
             path=path,
         ) from None
     return value

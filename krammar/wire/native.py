@@ -1,13 +1,13 @@
-"""Compiled codecs at run time: which of a package's modules have one that is current, and its use.
+"""Loads the compiled modules of generated packages.
 
-``krammar compile`` leaves extension modules in a folder of the package. Its generated modules stay what
-they are: a compiled one is loaded behind the pure one, and its classes then stand where the pure ones did.
-They have attributes, constructor, ``decode`` and ``encode`` of their own, and everything else (equality,
-repr, dictionaries, layouts, class facts, documentation) from the pure class. What a compiled encoder does
-not take, such as a tuple in place of a list, the pure encoder writes or refuses; what a compiled decoder
-cannot read, the layout explains. So values, bytes and errors are the same with both.
+``krammar compile`` writes extension modules to a folder of the package. The generated modules do not change. When
+one is imported, its current compiled module is loaded too, and the compiled classes replace the pure ones. They
+have their own attributes, constructor, ``decode`` and ``encode``, and get everything else from the pure classes
+(equality, repr, dictionaries, layouts, class facts, documentation). Values that a compiled encoder does not support,
+such as a tuple instead of a list, go to the pure encoder. Bytes that a compiled decoder cannot read go to the
+layout, which raises a precise error. So values, bytes and errors are the same with both builds.
 
-``KRAMMAR_PURE_PYTHON=1`` in the environment leaves compiled modules alone.
+``KRAMMAR_PURE_PYTHON=1`` in the environment turns compiled modules off.
 """
 
 from __future__ import annotations
@@ -24,10 +24,21 @@ from importlib.machinery import ExtensionFileLoader, SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location, spec_from_loader
 from typing import Any
 
-from krammar.native_files import FOLDER, RECORDS, SUFFIX, extension_name, source_digest, stem
+from krammar.util.native_files import (
+    FOLDER,
+    RECORDS,
+    SUFFIX,
+    extension_name,
+    records_digest,
+    source_digest,
+    stem,
+)
 from krammar.wire.message import Codec, VersionedCodec
 
 PURE = "KRAMMAR_PURE_PYTHON"
+_INSTALL_LIBRT = "pip install --upgrade librt"
+# An older librt than that of the compiler raises ValueError.
+_UNLOADABLE = (ImportError, ValueError)
 _OWN = frozenset({"__slots__", "__dict__", "__weakref__", "__module__", "__qualname__", "__init__"})
 _TAKEN = frozenset({"__eq__", "__hash__", "__repr__", "__doc__", "__annotations__"})
 
@@ -36,7 +47,7 @@ class Compiled:
     """What is compiled of one package: file names by module, current or not, and the extension modules
     that are ``loaded``, by module too."""
 
-    # No dataclass: their module takes 7 ms to import, as long as all else of a package.
+    # It is not a dataclass, because importing that module takes 7 ms, as long as the rest of a package.
     __slots__ = ("folder", "loaded", "name", "names", "warned")
 
     def __init__(self, name: str, folder: str, names: dict[str, list[str]]) -> None:
@@ -47,11 +58,12 @@ class Compiled:
         self.warned = False
 
     def current(self, module: str) -> str | None:
-        """The path of what is compiled of a module, if it was compiled from what is there now."""
+        """Return the path of a module's current build, or None."""
         names = self.names.get(module)
         if names is None:
             return None
-        wanted = stem(module, source_digest(self.source(module)))
+        source = records_digest() if module == RECORDS else source_digest(self.source(module))
+        wanted = stem(module, source)
         for name in names:
             if name.startswith(wanted):
                 return os.path.join(self.folder, FOLDER, name)
@@ -61,30 +73,33 @@ class Compiled:
         """The path of the generated module."""
         return os.path.join(self.folder, f"{module}.py")
 
-    def warn(self, why: str) -> None:
-        """Say, once, that pure Python runs where something is compiled."""
+    def warn(self, why: str, command: str = "") -> None:
+        """Warn, once, that pure Python is used instead of compiled modules."""
         if not self.warned:
             self.warned = True
             warnings.warn(
                 f"{self.name}: {why}; pure Python runs instead. Run "
-                f"`krammar compile {self.folder}`, or set {PURE}=1",
+                f"`{command or f'krammar compile {self.folder}'}`, or set {PURE}=1",
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+    def warn_of(self, error: Exception, what: str) -> None:
+        """Warn, once, that ``what`` is current but cannot be loaded."""
+        command = _INSTALL_LIBRT if "librt" in str(error) else ""
+        self.warn(f"{what} cannot be loaded ({error})", command)
 
 
 _PACKAGES: dict[str, Compiled] = {}
 
 
 def is_off() -> bool:
-    """Whether the environment asks for pure Python."""
+    """Return whether the environment turns compiled modules off."""
     return os.environ.get(PURE, "") not in ("", "0")
 
 
 def activate(name: str, folder: str) -> None:
-    """Let the modules of the package ``name`` load what is compiled for them.
-
-    Whether it is current is looked at when a module is imported."""
+    """Make the modules of the package ``name`` load their current builds when they are imported."""
     if is_off():
         return
     names: dict[str, list[str]] = {}
@@ -102,11 +117,11 @@ def activate(name: str, folder: str) -> None:
         if _FINDER not in sys.meta_path:
             sys.meta_path.insert(0, _FINDER)
     elif others:
-        package.warn("what is compiled is for another Python")
+        package.warn("the compiled modules are for another Python")
 
 
 class _Finder:
-    """Finds the generated modules that have a compiled one, and nothing else."""
+    """Finds only generated modules that have a compiled module."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> Any:
         name, _, module = fullname.rpartition(".")
@@ -115,7 +130,7 @@ class _Finder:
             return None
         compiled = package.current(module)
         if compiled is None:
-            package.warn(f"what is compiled of {module} is not current")
+            package.warn(f"the compiled module {module} is stale")
             return None
         source = package.source(module)
         loader = _Loader(fullname, source, package, module, compiled)
@@ -126,7 +141,7 @@ _FINDER = _Finder()
 
 
 class _Loader(SourceFileLoader):
-    """Loads a generated module, then puts its compiled classes in the places of the pure ones."""
+    """Loads a generated module, then replaces its classes by compiled ones."""
 
     def __init__(
         self, fullname: str, source: str, package: Compiled, module: str, compiled: str
@@ -140,9 +155,9 @@ class _Loader(SourceFileLoader):
         super().exec_module(module)
         try:
             extension = _load(self._module, self._compiled)
-        except ImportError as error:
+        except _UNLOADABLE as error:
             del self._package.names[self._module]
-            self._package.warn(f"what is compiled of {self._module} cannot be loaded ({error})")
+            self._package.warn_of(error, f"the compiled module {self._module}")
             return
         self._package.loaded[self._module] = extension
         adopt(module, extension)
@@ -152,7 +167,7 @@ def _load(module: str, path: str) -> Any:
     name = extension_name(module.lstrip("@"))
     spec = spec_from_loader(name, ExtensionFileLoader(name, path))
     assert spec is not None and spec.loader is not None
-    # Never in sys.modules: packages may have modules of the same name.
+    # Not stored in sys.modules, because packages can have modules of the same name.
     before = sys.modules.pop(name, None)
     try:
         found = module_from_spec(spec)
@@ -166,8 +181,7 @@ def _load(module: str, path: str) -> Any:
 
 @cache
 def records() -> Any:
-    """The compiled loops of record batches: of a package that is in use, or else of kafka_wire. None
-    if there are none."""
+    """Return the compiled loops of record batches, from an imported package or from kafka_wire, or None."""
     if is_off():
         return None
     packages = list(_PACKAGES.values())
@@ -179,28 +193,33 @@ def records() -> Any:
         for place in (spec.submodule_search_locations or ()) if spec is not None else ():
             found = os.path.join(place, FOLDER)
             if os.path.isdir(found):
-                names = [name for name in os.listdir(found) if name.endswith(SUFFIX)]
+                files = os.listdir(found)
+                names = [
+                    name for name in files if name.startswith(RECORDS) and name.endswith(SUFFIX)
+                ]
                 packages.append(Compiled("kafka_wire", place, {RECORDS: names}))
-    wanted = stem(RECORDS, "runtime")
+    packages = [package for package in packages if package.names.get(RECORDS)]
     for package in packages:
-        for name in package.names.get(RECORDS, ()):
-            if name.startswith(wanted):
-                try:
-                    return _load(RECORDS, os.path.join(package.folder, FOLDER, name))
-                except ImportError as error:
-                    package.warn(f"compiled record batches cannot be loaded ({error})")
+        path = package.current(RECORDS)
+        try:
+            if path is not None:
+                return _load(RECORDS, path)
+        except _UNLOADABLE as error:
+            package.warn_of(error, "the compiled module for record batches")
+    for package in packages:
+        package.warn("the compiled module for record batches is stale")
     return None
 
 
 def adopt(module: types.ModuleType, extension: Any) -> None:
-    """Replace a generated module's classes by compiled ones, which take from them what they lack."""
+    """Replace a generated module's classes by compiled ones, which get all other attributes from them."""
     compiled: dict[str, Any] = extension._CLASSES
     for name, cls in compiled.items():
         pure = getattr(module, name)
         own = set(vars(cls)) | _OWN
         for base in reversed(pure.__mro__[:-1]):
             for key, value in vars(base).items():
-                # Some that every class has by itself are the pure class's all the same.
+                # Some attributes that every class has are also taken from the pure class.
                 if key in _TAKEN or not (
                     key in own or isinstance(value, types.MemberDescriptorType)
                 ):
@@ -223,30 +242,30 @@ def adopt(module: types.ModuleType, extension: Any) -> None:
 
 
 def _reduce(self: Any) -> Any:
-    """Pickled and copied as a pure object is, so that either build reads what the other wrote."""
+    """Pickle and copy like a pure object, so that each build reads the pickles of the other."""
     state = {name: getattr(self, name) for name in ("_unknown_tags", *self._fields)}
     return copyreg.__newobj__, (type(self),), (None, state)  # type: ignore[attr-defined]
 
 
-# -- what compiled methods call where they cannot go on ----------------------------------------
+# -- fallbacks of compiled methods ---------------------------------------------------------------
 
 
-def decode(cls: Any, data: Any, version: Any) -> Any:
-    """``cls.decode`` for other buffers than bytes, and for what cannot be read: raises, saying why."""
+def decode(cls: Any, data: Any, version: Any, copy: Any) -> Any:
+    """Decode with pure Python, for buffers other than bytes and for invalid bytes, which raise an error."""
     if hasattr(cls, "_version_field"):
         version = VersionedCodec._peek_version.__func__(cls, data, 0, version)  # type: ignore[attr-defined]
-    return Codec.decode.__func__(cls, data, version)  # type: ignore[attr-defined]
+    return Codec.decode.__func__(cls, data, version, copy)  # type: ignore[attr-defined]
 
 
-def decode_from(cls: Any, data: Any, offset: Any, version: Any) -> Any:
-    """``cls.decode_from`` likewise."""
+def decode_from(cls: Any, data: Any, offset: Any, version: Any, copy: Any) -> Any:
+    """Decode as ``cls.decode_from`` with pure Python."""
     if hasattr(cls, "_version_field"):
         version = VersionedCodec._peek_version.__func__(cls, data, offset, version)  # type: ignore[attr-defined]
-    return Codec.decode_from.__func__(cls, data, offset, version)  # type: ignore[attr-defined]
+    return Codec.decode_from.__func__(cls, data, offset, version, copy)  # type: ignore[attr-defined]
 
 
 def encode(value: Any, version: Any) -> bytes:
-    """``value.encode`` by the pure encoder, which takes more than the compiled one, or says why not."""
+    """Encode with pure Python, which accepts more values than compiled code, or raises a precise error."""
     if hasattr(value, "_version_field"):
         version = VersionedCodec._own_version(value, version)
     parts: list[bytes] = []
@@ -254,14 +273,14 @@ def encode(value: Any, version: Any) -> bytes:
     return b"".join(parts)
 
 
-# -- what runs -----------------------------------------------------------------------------------
+# -- status --------------------------------------------------------------------------------------
 
 
 def status(name: str) -> str:
-    """One line on a generated package: which build of it runs. Raises ImportError."""
+    """Describe in one line whether a generated package is compiled. Raises ImportError."""
     import_module(name)
     if is_off():
-        return f"{name}: pure Python, since {PURE} is set"
+        return f"{name}: pure Python, because {PURE} is set"
     package = _PACKAGES.get(name)
     modules = [] if package is None else [name for name in package.names if name != RECORDS]
     current = [name for name in modules if package is not None and package.current(name)]
@@ -269,5 +288,5 @@ def status(name: str) -> str:
         return f"{name}: pure Python"
     stale = len(modules) - len(current)
     return f"{name}: {len(current)} module{'' if len(current) == 1 else 's'} compiled" + (
-        f", {stale} not current and so pure" if stale else ""
+        f", {stale} stale and so pure Python" if stale else ""
     )

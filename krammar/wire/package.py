@@ -1,10 +1,10 @@
-"""What every generated package does by itself: lazy names, registries, and reading whole frames."""
+"""The functions of every generated package: lazy imports, registries, and parsing of frames."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -16,35 +16,54 @@ from krammar.wire.errors import (
     UnsupportedVersionError,
 )
 
-# Of a request: its class, its response's class, first and last version, and the header versions of
-# request and response as pairs (from version, header version).
+# A request: its class, its response's class, the first and the last version, the header versions of request
+# and response as pairs (first version, header version), the first flexible version, and the routing.
 _Pairs = tuple[tuple[int, int], ...]
-_Request = tuple[str, str | None, int, int, _Pairs, _Pairs]
+_Request = tuple[str, str | None, int, int, _Pairs, _Pairs, int | None, str]
 
 
 class ParsedRequest(NamedTuple):
-    """A request frame, read: its header and its body."""
+    """A parsed request frame."""
 
     header: Any
     request: Any
 
 
 class ParsedResponse(NamedTuple):
-    """A response frame, read: its header and its body."""
+    """A parsed response frame."""
 
     header: Any
     response: Any
 
 
 class HeaderVersions(NamedTuple):
-    """The versions of the headers that go with a request's version."""
+    """The header versions for a version of a request and of its response."""
 
     request: int
     response: int
 
 
+class RequestInfo(NamedTuple):
+    """A request of a protocol.
+
+    ``key``            the api key
+    ``name``           the class, such as ``"MetadataRequest"``
+    ``min_version``, ``max_version``  the first and the last version in the definitions
+    ``flexible_from``  the first flexible version (KIP-482), or None
+    ``routing``        where it is sent: "" (any broker), "admin" (the controller), "group coordinator",
+                       "txn coordinator" or "share coordinator"
+    """
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    flexible_from: int | None
+    routing: str
+
+
 class Package:
-    """The contents of one generated package. ``modules`` maps each module to the names it defines."""
+    """The contents of a generated package. ``modules`` maps each module to the names that it defines."""
 
     def __init__(
         self,
@@ -59,9 +78,9 @@ class Package:
             defined: module for module, inside in modules.items() for defined in inside
         }
         self._modules = modules
-        # Reading a frame looks up its classes here: asking the import system takes 7 µs each time.
+        # Parsing a frame looks up its classes here, because the import system takes 7 µs each time.
         self._loaded: dict[str, Any] = {}
-        # A package in an archive has nothing compiled: its path is no folder.
+        # A package in an archive has no folder, and so no compiled modules.
         for folder in getattr(sys.modules.get(name), "__path__", ()):
             if os.path.isdir(os.path.join(folder, "_native")):
                 from krammar.wire.native import activate
@@ -69,7 +88,7 @@ class Package:
                 activate(name, folder)
 
     def get(self, name: str) -> Any:
-        """The package's ``__getattr__``: loads the module that defines ``name``."""
+        """Import the module that defines ``name``, as the package's ``__getattr__``."""
         if name in self._loaded:
             return self._loaded[name]
         module = self._module_of.get(name)
@@ -84,48 +103,76 @@ class Package:
         return value
 
     def names(self) -> list[str]:
-        """The package's ``__dir__``."""
+        """Return all names, as the package's ``__dir__``."""
         return sorted({*vars(import_module(self.name)), *self._module_of, *self._modules})
 
+    def request_infos(self) -> tuple[RequestInfo, ...]:
+        """Return the requests of the protocol, ordered by key, without importing their modules."""
+        return tuple(
+            RequestInfo(key, name, low, high, flexible_from, routing)
+            for key, (name, _, low, high, _, _, flexible_from, routing) in sorted(
+                self.requests.items()
+            )
+        )
+
     def versions(self) -> dict[int, tuple[int, int]]:
-        """The first and the last version of each request, by api key; no module is loaded for it."""
-        return {key: (low, high) for key, (_, _, low, high, _, _) in self.requests.items()}
+        """Return the first and the last version of each request by api key, without importing modules."""
+        return {key: (low, high) for key, (_, _, low, high, *_) in self.requests.items()}
 
     def layout(self, cls: Any, version: int) -> Any:
-        """The layout of ``cls`` at ``version``: fields with types and versions; it reads bytes to
-        plain dictionaries and writes them. Raises UnsupportedVersionError."""
+        """Return the layout of ``cls`` at ``version``, with all fields, their types and versions.
+
+        A layout can decode to dictionaries and encode them. Raises UnsupportedVersionError.
+        """
         return cls._layout(version)
 
     def request_class(self, api_key: int) -> Any:
-        """The request class of a key. Raises UnknownApiKeyError."""
+        """Return the request class of an api key. Raises UnknownApiKeyError."""
         return self.get(self._request(api_key)[0])
 
     def response_class(self, api_key: int) -> Any:
-        """The response class of a key; None for a request without response. Raises UnknownApiKeyError."""
+        """Return the response class of an api key, or None if there is no response.
+
+        Raises UnknownApiKeyError.
+        """
         name = self._request(api_key)[1]
         return None if name is None else self.get(name)
 
     def header_versions(self, api_key: int, version: int) -> HeaderVersions:
-        """The header versions of request and response. Raises UnknownApiKeyError and
-        UnsupportedVersionError."""
-        name, _, low, high, request, response = self._request(api_key)
+        """Return the header versions of a request and its response.
+
+        Raises UnknownApiKeyError and UnsupportedVersionError.
+        """
+        name, _, low, high, request, response, _, _ = self._request(api_key)
         if not low <= version <= high:
             raise UnsupportedVersionError(name, version, low, high, api_key=api_key)
         return HeaderVersions(_pick(request, version), _pick(response, version))
 
     def parse_request(
-        self, frame: bytes | bytearray | memoryview, *, allow_trailing: bool = False
+        self,
+        frame: bytes | bytearray | memoryview,
+        *,
+        allow_trailing: bool = False,
+        explain_limit: int | None = None,
+        max_elements: int | None = None,
+        views: Container[int] = (),
     ) -> ParsedRequest:
-        """Read a request frame, without its length prefix: header, then body to the last byte.
+        """Parse a request frame without its length prefix.
 
-        ``allow_trailing`` leaves bytes behind the body alone, as Kafka's brokers do.
+        Args:
+            allow_trailing: ignore bytes after the body, as Kafka's brokers do.
+            explain_limit: the largest frame, in bytes, for which an error contains the path of the invalid
+                field. Finding it costs several times as much as decoding.
+            max_elements: the maximum number of array elements. They are counted before objects are created.
+            views: the api keys of requests that are decoded with ``copy=False``.
 
-        Raises, as Kafka's own reader does:
-
-        - HeaderError for a header that cannot be read, with the best guess of the api key;
-        - UnknownApiKeyError and UnsupportedVersionError, with key, version and the known range, and
-          the header where it can be read (so that ApiVersions can be answered, KIP-511);
-        - DecodeError for a broken body, with path, offset in the frame, and header.
+        Raises:
+            HeaderError: the header is invalid. It contains the best guess at the api key.
+            UnknownApiKeyError: no request has this key.
+            UnsupportedVersionError: the request does not have this version. If the header could be read, the
+                error contains it, so that ApiVersions can be answered (KIP-511).
+            TooManyElements: the body has more than ``max_elements``.
+            DecodeError: the body is invalid. It contains the path, the offset in the frame, and the header.
         """
         data = frame if isinstance(frame, bytes) else bytes(memoryview(frame))
         if len(data) < 4:
@@ -143,7 +190,7 @@ class Package:
             error = self._unknown(key)
             error.header = self._try_header(data, ((0, 1),), version)
             raise error
-        name, _, low, high, headers, _ = entry
+        name, _, low, high, headers, _, _, _ = entry
         if not low <= version <= high:
             raise UnsupportedVersionError(
                 name,
@@ -153,8 +200,11 @@ class Package:
                 api_key=key,
                 header=self._try_header(data, headers, version),
             )
+        explained = explain_limit is None or len(data) <= explain_limit
         try:
-            header, pos = self.get("RequestHeader").decode_from(data, 0, _pick(headers, version))
+            header, pos = _decode(
+                self.get("RequestHeader"), data, 0, _pick(headers, version), explained
+            )
         except DecodeError as cause:
             raise HeaderError(
                 f"{cause} (best guess of the api key: {key}, {name})",
@@ -162,16 +212,40 @@ class Package:
                 path=cause.path,
                 offset=cause.offset,
             ) from None
+        cls = self.get(name)
+        # Every element has at least one byte, so a short body cannot exceed the limit.
+        if max_elements is not None and len(data) - pos > max_elements:
+            from krammar.wire.elements import check_elements
+
+            try:
+                check_elements(cls, version, data, pos, max_elements)
+            except DecodeError as cause:
+                cause.header = header
+                raise
         return ParsedRequest(
-            header, _body(self.get(name), data, pos, version, header, allow_trailing)
+            header,
+            _body(cls, data, pos, version, header, allow_trailing, explained, key not in views),
         )
 
     def parse_response(
-        self, frame: bytes | bytearray | memoryview, api_key: int, version: int
+        self,
+        frame: bytes | bytearray | memoryview,
+        api_key: int,
+        version: int,
+        *,
+        copy: bool = True,
     ) -> ParsedResponse:
-        """Read a response frame, without its length prefix, to a request of that key and version.
+        """Parse a response frame without its length prefix.
 
-        Raises UnknownApiKeyError, UnsupportedVersionError and DecodeError.
+        Args:
+            api_key: the key of the request.
+            version: the version of the request.
+            copy: as for ``decode``.
+
+        Raises:
+            UnknownApiKeyError: no request has this key.
+            UnsupportedVersionError: the request does not have this version.
+            DecodeError: the frame is invalid.
         """
         data = frame if isinstance(frame, bytes) else bytes(memoryview(frame))
         header_version = self.header_versions(api_key, version).response
@@ -179,7 +253,7 @@ class Package:
         cls = self.response_class(api_key)
         if cls is None:
             raise DecodeError(f"requests of api key {api_key} have no response")
-        return ParsedResponse(header, _body(cls, data, pos, version, header))
+        return ParsedResponse(header, _body(cls, data, pos, version, header, copy=copy))
 
     def _try_header(self, data: bytes, headers: _Pairs, version: int) -> Any:
         try:
@@ -200,7 +274,7 @@ class Package:
 
 
 def package_of(protocol: ModuleType) -> Package:
-    """What stands behind a generated package, given as the module. Raises TypeError for another."""
+    """Return the ``Package`` of a generated package's module. Raises TypeError for other modules."""
     package = getattr(protocol, "_package", None)
     if not isinstance(package, Package):
         raise TypeError(f"{protocol!r} is not a package that krammar generated")
@@ -208,7 +282,7 @@ def package_of(protocol: ModuleType) -> Package:
 
 
 def _pick(pairs: _Pairs, version: int) -> int:
-    """The header version of the last pair whose first version is not above ``version``."""
+    """The header version for ``version``."""
     found = pairs[0][1]
     for first, header in pairs:
         if version >= first:
@@ -217,10 +291,17 @@ def _pick(pairs: _Pairs, version: int) -> int:
 
 
 def _body(
-    cls: Any, data: bytes, pos: int, version: int, header: Any, allow_trailing: bool = False
+    cls: Any,
+    data: bytes,
+    pos: int,
+    version: int,
+    header: Any,
+    allow_trailing: bool = False,
+    explained: bool = True,
+    copy: bool = True,
 ) -> Any:
     try:
-        value, end = cls.decode_from(data, pos, version)
+        value, end = _decode(cls, data, pos, version, explained, copy)
     except DecodeError as cause:
         cause.header = header
         raise
@@ -232,3 +313,25 @@ def _body(
         error.header = header
         raise error
     return value
+
+
+def _decode(
+    cls: Any, data: bytes, pos: int, version: int, explained: bool, copy: bool = True
+) -> tuple[Any, int]:
+    """``cls.decode_from``. Unless ``explained``, an error does not contain the path of the invalid field."""
+    if explained:
+        found: tuple[Any, int] = cls.decode_from(data, pos, version, copy)
+        return found
+    # Imported here, because importing a generated package would take 7 ms longer.
+    from krammar.wire.primitives import FAILURES
+
+    try:
+        view = data if copy else memoryview(data)
+        value, end = cls._decoders[cls._known_version(version)](data, pos, view)
+        if end <= len(data):
+            return value, end
+    except FAILURES:
+        pass
+    raise DecodeError(
+        f"{cls.__name__} v{version}: the frame of {len(data)} bytes does not match the layout"
+    ) from None

@@ -1,8 +1,8 @@
-"""What the hot path of generated code calls: varints, tables of array codecs, uuids, tags.
+"""The functions that the hot path of generated code calls: varints, tables of array codecs, uuids, tags.
 
-Functions here raise ``Malformed`` (or what ``struct``, ``bytes`` and ``list`` raise) without a word on
-where: on any failure the same bytes, or the same value, are walked again by ``krammar.wire.layout``,
-which says exactly what is wrong. So precise errors cost the hot path nothing.
+On bad input they raise ``Malformed``, or the errors of ``struct``, ``bytes`` and ``list``, without a position.
+``krammar.wire.layout`` then walks the same bytes or the same value again and raises the precise error. So
+precise errors cost the hot path nothing.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from uuid import UUID, SafeUUID
 
 NULL_UUID = UUID(int=0)
 
-# Elements that take no bytes on the wire can be claimed without end by a few bytes of input.
-# No more of them than this are read or written in one array.
+# A few bytes of input can claim any number of elements that have no bytes on the wire.
+# One array contains at most this many of them.
 MAX_ZERO_WIDTH = 1024
 
 
 class Malformed(Exception):
-    """Raised inside codecs only; never leaves a public function."""
+    """Raised inside codecs. Public functions never raise it."""
 
 
-# All that a codec can raise on bytes or values that its layout does not allow.
+# The exceptions that codecs raise for bytes or values that their layout does not allow.
 FAILURES = (
     Malformed,
     error,
@@ -40,8 +40,8 @@ FAILURES = (
 class _UnpackTable(dict[int, Callable[..., tuple[Any, ...]]]):
     """``table[n](buffer, offset)`` reads n big-endian values of one type.
 
-    Compiled formats of short arrays are kept: 60 ns for an array of three against 240 ns by a
-    format string built at each call.
+    The formats of short arrays are cached: an array of three takes 60 ns, and 240 ns with a format string
+    that each call builds.
     """
 
     __slots__ = ("code",)
@@ -162,10 +162,18 @@ UVARINT = _UvarintTable((n, bytes((n,))) for n in range(128))
 
 
 def uvarint(buf: bytes, pos: int, first: int) -> tuple[int, int]:
-    """Go on reading an unsigned varint whose first byte, before ``pos``, was ``first``.
+    """Read the rest of an unsigned varint of at most five bytes. ``first`` is its first byte, at ``pos - 1``.
 
-    Returns the value and the position behind it; five bytes at most.
+    Returns the value and the position after it.
     """
+    if first > 127:
+        # The lengths of most record batches have two or three bytes. Without a loop these take half the time.
+        second = buf[pos]
+        if second < 128:
+            return first - 128 | second << 7, pos + 1
+        third = buf[pos + 1]
+        if third < 128:
+            return first - 128 | (second & 127) << 7 | third << 14, pos + 2
     value = first & 127
     shift = 7
     while first > 127:
@@ -181,7 +189,7 @@ def uvarint(buf: bytes, pos: int, first: int) -> tuple[int, int]:
 
 
 def count(buf: bytes, pos: int, first: int) -> tuple[int, int]:
-    """The same for a length or count plus one that must not be null, which 0 is, however long."""
+    """Read a compact length or count like ``uvarint``. Raises Malformed for null, which is 0 in any number of bytes."""
     value, pos = uvarint(buf, pos, first)
     if value == 0:
         raise Malformed
@@ -189,7 +197,7 @@ def count(buf: bytes, pos: int, first: int) -> tuple[int, int]:
 
 
 def varint(buf: bytes, pos: int) -> tuple[int, int]:
-    """A zig-zag varint of 32 bits: value and position behind it."""
+    """Read a zig-zag varint of 32 bits. Returns the value and the position after it."""
     first = buf[pos]
     if first < 128:
         return (first >> 1) ^ -(first & 1), pos + 1
@@ -198,7 +206,7 @@ def varint(buf: bytes, pos: int) -> tuple[int, int]:
 
 
 def varlong(buf: bytes, pos: int) -> tuple[int, int]:
-    """A zig-zag varint of 64 bits: value and position behind it; ten bytes at most."""
+    """Read a zig-zag varint of 64 bits, at most ten bytes. Returns the value and the position after it."""
     value = shift = 0
     while True:
         byte = buf[pos]
@@ -215,14 +223,14 @@ def varlong(buf: bytes, pos: int) -> tuple[int, int]:
 
 
 def encode_varint(value: int) -> bytes:
-    """The zig-zag encoding of a 32-bit integer."""
+    """Encode a 32-bit integer as a zig-zag varint."""
     if not -0x80000000 <= value <= 0x7FFFFFFF:
         raise Malformed
     return UVARINT[(value << 1) ^ (value >> 31)]
 
 
 def encode_varlong(value: int) -> bytes:
-    """The zig-zag encoding of a 64-bit integer."""
+    """Encode a 64-bit integer as a zig-zag varint."""
     if not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
         raise Malformed
     zigzag = (value << 1) ^ (value >> 63)
@@ -234,8 +242,8 @@ def encode_varlong(value: int) -> bytes:
     return bytes(out)
 
 
-# UUID() checks and converts its many kinds of arguments, about 1.2 µs; setting its two slots takes
-# 0.3 µs. Its own __setattr__ forbids assignment, so the slots' descriptors are called.
+# UUID() takes 1.2 µs to check and convert its many kinds of arguments. Setting its two slots takes 0.3 µs;
+# UUID.__setattr__ forbids assignment, so this calls the slots' descriptors.
 _set_int = UUID.int.__set__  # type: ignore[attr-defined,misc]
 _set_is_safe = UUID.is_safe.__set__  # type: ignore[attr-defined,misc]
 _unknown_safety = SafeUUID.unknown
@@ -244,29 +252,47 @@ _new = object.__new__
 
 
 def decode_uuid(raw: bytes) -> UUID:
-    """The uuid of 16 bytes."""
+    """Decode the 16 bytes of a uuid."""
     number = _from_bytes(raw, "big")
     if number:
         value = _new(UUID)
         _set_int(value, number)
         _set_is_safe(value, _unknown_safety)
         return value
-    # A slice at the end of the data is empty: stop there. (One that is cut short is found out by
-    # whatever is read next, as everywhere.)
+    # The slice is empty at the end of the data. For a shorter slice that is not empty, the next read fails.
     if len(raw) != 16:
         raise Malformed
     return NULL_UUID
 
 
 def as_list(value: Any) -> list[Any] | tuple[Any, ...]:
-    """Arrays are lists or tuples: a string or a mapping of fitting elements is a mistake."""
-    if isinstance(value, (list, tuple)):
+    """Return the value of an array field. Raises Malformed unless it is a list or a tuple.
+
+    A subclass with its own ``__iter__`` or ``__len__`` is refused, because the count that is written could differ
+    from the number of elements.
+    """
+    cls = type(value)
+    if cls is list or cls is tuple:
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, (list, tuple)) and cls.__iter__ in _ITERS and cls.__len__ in _LENS:
         return value
     raise Malformed
 
 
+def list_fault(value: object, shown: str) -> str:
+    """Return why ``as_list`` refuses a value. ``shown`` is the name of the value in the message."""
+    if isinstance(value, (list, tuple)):
+        name = type(value).__name__
+        return f"needs a list; {name} has an __iter__ or __len__ of its own (pass a copy: list(…))"
+    return f"needs a list, not {shown}"
+
+
+_ITERS = (list.__iter__, tuple.__iter__)
+_LENS = (list.__len__, tuple.__len__)
+
+
 def as_bytes(value: Any) -> bytes | bytearray | memoryview:
-    """``bytes`` fields take any buffer; ``len`` of the result is its size in bytes."""
+    """Return the value of a ``bytes`` field, which may be any buffer. ``len`` of the result is its size in bytes."""
     if isinstance(value, (bytes, bytearray)):
         return value
     if isinstance(value, memoryview):
@@ -275,8 +301,13 @@ def as_bytes(value: Any) -> bytes | bytearray | memoryview:
 
 
 def read_unknown_tags(value: Any, buf: bytes, pos: int, n: int) -> int:
-    """Keep the ``n`` tagged fields at ``pos`` (``n`` may be the first byte of a longer count) of a
-    struct that knows none. Returns the position behind them."""
+    """Read the tagged fields of a struct that knows none into ``_unknown_tags``.
+
+    Args:
+        n: their number, or the first byte of a longer varint.
+
+    Returns the position after them.
+    """
     if n > 127:
         n, pos = uvarint(buf, pos, n)
     tags: dict[int, bytes] = {}
@@ -291,7 +322,10 @@ def read_unknown_tags(value: Any, buf: bytes, pos: int, n: int) -> int:
 
 
 def read_tag(buf: bytes, pos: int, before: int) -> tuple[int, int, int]:
-    """Tag, size in bytes, and the position of a tagged field's bytes. Tags ascend (KIP-482)."""
+    """Read the head of a tagged field (KIP-482). Returns tag, size in bytes, and the position of its bytes.
+
+    Raises Malformed unless the tag is greater than ``before``.
+    """
     tag = buf[pos]
     pos += 1
     if tag > 127:
@@ -331,6 +365,6 @@ def write_tags(
 
 
 def zigzag(buf: bytes, pos: int, first: int) -> tuple[int, int]:
-    """Go on reading a zig-zag varint of 32 bits whose first byte, before ``pos``, was ``first``."""
+    """Read the rest of a zig-zag varint of 32 bits. ``first`` is its first byte, at ``pos - 1``."""
     value, pos = uvarint(buf, pos, first)
     return (value >> 1) ^ -(value & 1), pos

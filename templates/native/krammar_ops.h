@@ -110,6 +110,13 @@ static inline PyObject *kn_bytes_at(PyObject *buf, int64_t pos, int64_t n) {
     return PyBytes_FromStringAndSize((const char *)KN_DATA(buf) + pos, n);
 }
 
+/* The same, as a slice of `view`: of `buf` itself, or of a memoryview of it, which copies nothing. */
+static inline PyObject *kn_slice_at(PyObject *buf, int64_t pos, int64_t n, PyObject *view) {
+    if (view == buf) return kn_bytes_at(buf, pos, n);
+    if (n < 0 || n > Py_SIZE(buf) - pos) return kn_malformed();
+    return PySequence_GetSlice(view, pos, pos + n);
+}
+
 /* `n` values of a fixed width, `code` as in Python's struct. What only holds numbers can be in no cycle:
    the collector need not look at it, which takes a tenth off a Metadata response. */
 static inline PyObject *kn_values_at(PyObject *buf, int64_t pos, int64_t n, int64_t code) {
@@ -520,6 +527,12 @@ static inline bool kn_set_slot(PyObject *of, int64_t at, PyObject *value) {
     Py_INCREF(value);
     *(PyObject **)((char *)of + at) = value;
     return true;
+}
+/* The value of an int within 64 bits: pure Python refuses other objects with __index__. */
+static inline int64_t kn_int64(PyObject *value) {
+    if (PyLong_Check(value)) return CPyLong_AsInt64(value);
+    kn_refused();
+    return CPY_LL_INT_ERROR;
 }
 static inline PyObject *kn_get_slot(PyObject *of, int64_t at) {
     PyObject *value = *(PyObject **)((char *)of + at);

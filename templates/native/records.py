@@ -1,4 +1,4 @@
-"""What mypyc compiles for record batches of format v2; see krammar.wire.record_format and arrow.
+"""What mypyc compiles for record batches of format v2; see krammar.wire.batches.records and krammar.wire.batches.arrow.
 
 Whatever is not right raises, without a word: the pure form then walks the same bytes and says what is
 wrong. Positions and sizes are compared with what is there before anything is read.
@@ -399,12 +399,15 @@ def encode(
     w = BytesWriter()
     hw = BytesWriter()
     last: i64 = -1
-    latest: i64 = records[0].timestamp
+    # A subclass may iterate in its own way, which a loop over a list does not see.
+    if type(records) is not list:
+        raise Malformed
+    latest: i64 = ops.int64(records[0].timestamp)
     for record in records:
         if type(record) is not record_class:
             raise Malformed
         # By attributes it takes 1.6 times as long.
-        offset: i64 = ops.get_slot(record, at_offset)
+        offset: i64 = ops.int64(ops.get_slot(record, at_offset))
         if offset == -1:
             last += 1
         else:
@@ -414,7 +417,7 @@ def encode(
             last = offset
         if last > INT32_MAX:
             raise Malformed
-        timestamp: i64 = ops.get_slot(record, at_timestamp)
+        timestamp: i64 = ops.int64(ops.get_slot(record, at_timestamp))
         if timestamp > latest:
             latest = timestamp
         delta = minus(timestamp, base_timestamp)
@@ -433,12 +436,12 @@ def encode(
         headers = ops.get_slot(record, at_headers)
         if headers:
             hw.truncate(0)
-            if not isinstance(headers, list):
+            if type(headers) is not list:
                 raise Malformed
             many: i64 = len(headers)
             ops.put_zigzag(hw, many)
             for header in headers:
-                if not isinstance(header, tuple) or len(header) != 2:
+                if type(header) is not tuple or len(header) != 2:
                     raise Malformed
                 ops.put_string(hw, header[0], 3, 0)
                 ops.put_bytes(hw, header[1], 3, 1, None)

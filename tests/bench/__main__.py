@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from tests.bench import startup
-from tests.bench.messages import CASES, LARGE_METADATA
+from tests.bench.messages import CASES, LARGE_METADATA, UNCOPIED_FETCH
 from tests.bench.page import keep_sections
 from tests.bench.peers import VERSIONS, contenders, memory
 from tests.bench.report import Report
@@ -36,7 +36,7 @@ _IMPORTED = [
 def main() -> None:
     options = _options()
     rounds, slice_ = (9, 0.002) if options.quick else (61, 0.005)
-    report = Report(VERSIONS, large=LARGE_METADATA, quick=options.quick)
+    report = Report(VERSIONS, large=LARGE_METADATA, uncopied=UNCOPIED_FETCH, quick=options.quick)
 
     for case in CASES:
         if not _wanted(options.only, case.name, "message"):
@@ -44,6 +44,8 @@ def main() -> None:
         libraries = contenders(case)
         report.sizes[case.name] = len(case.build().encode(version=case.version))
         for verb, timings in (("decode", report.decode), ("encode", report.encode)):
+            if verb == "encode" and not case.copy:
+                continue
             statements = {library.name: getattr(library, verb) for library in libraries}
             timings[case.name] = measure(statements, rounds=rounds, slice_=slice_)
             _say(f"{verb} {case.name}", timings[case.name])

@@ -20,8 +20,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as Aiokafk
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
-from krammar.wire.arrow import to_arrow
-from krammar.wire.records import Compression, Record, encode_batch, read_batches
+from krammar.wire.batches import Compression, Record, encode_batch, read_batches
+from krammar.wire.batches.arrow import to_arrow
 
 Case = tuple[str, dict[str, Callable[[], Any]]]
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]

@@ -21,6 +21,8 @@ from statistics import median
 from time import process_time
 from typing import Any
 
+import journal_wire as wire
+
 from krammar.journal import (
     Clock,
     Envelope,
@@ -38,6 +40,7 @@ from krammar.journal import (
     build_uuid,
     framing_by_content_type,
 )
+from krammar.spark.datasource import KrammarDataSource
 from tests.bench.page import machine, markdown_table, put_file, section, subsection
 from tests.journal.conftest import generate
 
@@ -147,9 +150,9 @@ class Bench:
                         came += 1
                     break
                 except MustStartReplayError:
-                    begin, end = sequencer.replay_range()
-                    again += end - begin
-                    sequencer.start_replay(envelopes[begin:end])
+                    replayed = [e for b, end in sequencer.replay_ranges() for e in envelopes[b:end]]
+                    again += len(replayed)
+                    sequencer.start_replay(replayed)
         return came, again
 
     def producers(self) -> Iterator[tuple[str, ...]]:
@@ -178,6 +181,65 @@ class Bench:
             rate = self.rate(lambda b=buffer: len(envelopes) * bool(self.sequence(envelopes, b)))  # type: ignore[misc]
             yield f"{buffer:,}", f"{again / len(envelopes):.1f}", _thousands(rate)
             say(f"buffer of {buffer}: {rate:,.0f}")
+
+    # Transactions that are larger than the buffer.
+
+    def large(self) -> Iterator[tuple[str, ...]]:
+        for producers, rows, run in ((128, 1_000, 1_000), (64, 5_000, 1)):
+            rows = min(rows, self.messages // 40)
+            order = "interleaved row by row" if run == 1 else "one after the other"
+            name = f"{producers} tasks of {rows:,} rows, {order}"
+            with FileJournals(self.folder / f"large-{run}") as journals:
+                self._publish_large(journals, producers, rows, run)
+                times: dict[str, list[float]] = {}
+                for _ in range(self.rounds):
+                    for kind, read in self._readers(journals):
+                        began = process_time()
+                        count = read()
+                        times.setdefault(kind, []).append(process_time() - began)
+                        expected = producers * (rows + ("uncommitted" in kind))
+                        assert count == expected, (kind, count)
+            for of in ("iterator", "Spark"):
+                pairs = list(
+                    zip(times[f"{of}, uncommitted"], times[f"{of}, committed"], strict=True)
+                )
+                yield (
+                    f"{name}; {of}",
+                    *(f"{median(values):.2f}" for values in zip(*pairs, strict=True)),
+                    f"{median(committed / uncommitted for uncommitted, committed in pairs):.2f}",
+                )
+            say(f"large transactions, {name}")
+
+    def _publish_large(self, journals: FileJournals, producers: int, rows: int, run: int) -> None:
+        """Messages ``Row``, ``run`` of each producer at a time, and all acknowledgements at the end."""
+        spec = journals.create("x/0")
+        target = spec.name, spec.framing
+        publishers = [Publisher(journals, Clock()) for _ in range(producers)]
+        for begin in range(0, rows, run):
+            for publisher in publishers:
+                for _ in range(begin, min(begin + run, rows)):
+                    row = wire.Row(key=b"customer", value=b"v" * 100)
+                    publisher.publish_uncommitted(lambda _: target, row)
+        intents = [intent for publisher in publishers for intent in publisher.build_ack_intents()]
+        append_intents(journals, intents)
+
+    def _readers(self, journals: FileJournals) -> Iterator[tuple[str, Callable[[], int]]]:
+        """What reads the journal, and how many messages it gives; acknowledgements too if uncommitted."""
+        for kind, iterator in (
+            ("uncommitted", ReadUncommittedIter),
+            ("committed", ReadCommittedIter),
+        ):
+            yield (
+                f"iterator, {kind}",
+                lambda it=iterator: sum(1 for _ in it(journals.reader("x/0"), wire.Row)),  # type: ignore[misc]
+            )
+            options = {
+                "source": "journal",
+                "path": str(journals.root),
+                "kafka.isolation.level": f"read_{kind}",
+                "minPartitions": "4",
+            }
+            yield f"Spark, {kind}", lambda given=options: _read_in_tasks(given)  # type: ignore[misc]
 
     # Files.
 
@@ -225,39 +287,55 @@ class Bench:
     def _lines(self) -> Iterator[str]:
         yield "## Journals"
         yield ""
-        yield "Written by `make bench` (`python -m tests.bench.journal`). One process and one thread; every figure"
-        yield f"is the median of {self.rounds} rounds, by the processor's time, with garbage collection on. Figures"
-        yield "are thousands of messages a second."
+        yield "`make bench` (`python -m tests.bench.journal`) writes this section. It runs in one process and one thread. Every figure is"
+        yield f"the median of {self.rounds} rounds, in processor time, with garbage collection on. Figures are thousands of messages per second."
         yield ""
         yield from machine()
         yield from subsection(
             "Framings",
-            "A generated message with version, UUID, a string, an int64 and bytes. *Marshal* makes a frame of it,\n"
-            "*unpack* finds the frames' ends, *read* makes messages of the frames too.",
+            "A generated message with version, UUID, a string, an int64 and bytes. *Marshal* encodes it as a\n"
+            "frame, *unpack* finds the ends of frames, and *read* also decodes the messages.",
             markdown_table(("Framing", "marshal", "unpack", "read"), self.framings()),
         )
         yield from subsection(
             "Sequencing, by the number of producers",
             f"{self.messages:,} messages in transactions of {_TRANSACTION} and their acknowledgements, interleaved at\n"
-            "random; the ring buffer has room for all. They are queued, and those that are committed dequeued.\n"
-            f"Outside of transactions: {_thousands(self.outside())}.",
+            "random. The ring buffer has room for all of them. The sequencer queues all messages and dequeues the committed ones.\n"
+            f"Messages outside of transactions: {_thousands(self.outside())}.",
             markdown_table(("Producers", "committed", "messages"), self.producers()),
         )
         yield from subsection(
             "Sequencing, by the size of the ring buffer",
             f"The same with 100 producers, which have about {100 * _TRANSACTION // 2} messages open at any time and about\n"
             f"{100 * _TRANSACTION:,} between the beginning of a transaction and its end. Messages that have left the buffer are\n"
-            "read again, from memory; how many for each message is in the second column.",
+            "read again, from memory. The second column shows how many, per message.",
             markdown_table(("Buffer", "read again", "messages"), self.buffers()),
         )
         yield from subsection(
+            "Transactions larger than the ring buffer",
+            "Many tasks write rows of 100 bytes to one journal and are acknowledged at the end, so that readers\n"
+            "of committed messages have to read nearly all a second time. Seconds of processor time.\n"
+            "*Spark* is `source=journal` without Spark: planning, and 4 tasks one after the other.\n"
+            "The aim is at most 2.5 times.",
+            markdown_table(
+                ("Journal", "uncommitted", "committed", "committed ÷ uncommitted"), self.large()
+            ),
+        )
+        yield from subsection(
             "Journals in files",
-            "*Publish* is in transactions of 1,000, *publish and wait* message by message, without fsync.\n"
-            "*Uncommitted* and *committed* are the two iterators, over what the first has written.",
+            "*Publish* writes transactions of 1,000 messages; *publish and wait* waits for each message. Neither uses fsync.\n"
+            "*Uncommitted* and *committed* are the two iterators, over the messages of *publish*.",
             markdown_table(
                 ("Framing", "publish", "publish and wait", "uncommitted", "committed"), self.files()
             ),
         )
+
+
+def _read_in_tasks(options: dict[str, str]) -> int:
+    source = KrammarDataSource(options)
+    reader = source.reader(source.schema())
+    tasks = reader.partitions()
+    return sum(batch.num_rows for task in tasks for batch in reader.read(task))
 
 
 def _thousands(rate: float) -> str:

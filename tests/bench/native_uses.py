@@ -73,7 +73,7 @@ def table() -> Iterator[str]:
                         for what, seconds in _costs(broker, size, count, pure):
                             found = figures.setdefault(what, {True: [], False: []})
                             found[pure].append(seconds / count * 1e6)
-    yield "| Processor seconds a million records | pure | compiled | |"
+    yield "| Processor seconds per million records | pure | compiled | pure ÷ compiled |"
     yield "| --- | ---: | ---: | ---: |"
     for what, found in figures.items():
         before, after = median(found[True]), median(found[False])
@@ -115,7 +115,7 @@ def _costs(broker: _Broker, size: int, count: int, pure: bool) -> Iterator[tuple
     )
     rows, seconds = done.stdout.split()
     assert int(rows) == count
-    yield f"Spark's read of {size} B, its Python part", float(seconds)
+    yield f"Python part of Spark's read of {size} B", float(seconds)
 
 
 if __name__ == "__main__":

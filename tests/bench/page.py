@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from krammar.wire import native
+
 _SECTION = re.compile(r"<!-- (\w+): written by .*? -->\n.*?<!-- \1: end -->\n", re.DOTALL)
 
 
@@ -71,7 +73,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int
 def target_table(name: str, targets: Iterable[Target]) -> list[str]:
     """What was promised, under ``name``, and measured."""
     rows = [(t.promise, t.measured, "met" if t.met else "**missed**") for t in targets]
-    return markdown_table((name, "Measured", ""), rows, left=3)
+    return markdown_table((name, "Measured", "Result"), rows, left=3)
 
 
 def aims(targets: Sequence[Target]) -> Iterator[str]:
@@ -87,9 +89,9 @@ def failures(errors: Sequence[str]) -> Iterator[str]:
 
 
 def machine() -> Iterator[str]:
-    """Where and when."""
+    """Where and when, and which build of kafka_wire."""
     yield f"{datetime.date.today()}, {platform.python_implementation()} {platform.python_version()},"
-    yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores."
+    yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores; {native.status('kafka_wire')}."
 
 
 def cpu_model() -> str:

@@ -53,15 +53,16 @@ def contenders(case: Case) -> list[Contender]:
     built = case.build()
     cls = type(built)
     data = built.encode(version=case.version)
-    ours = cls.decode(data, version=case.version)
+    ours = cls.decode(data, version=case.version, copy=case.copy)
     if ours != built or ours.encode(version=case.version) != data:
         raise Disagreement(f"{case.name}: krammar does not read what it wrote")
     expected = list(_leaves(kafka_wire.layout(cls, case.version).read(data)))
     names = {"cls": cls, "data": data, "value": ours, "version": case.version}
+    copy = "" if case.copy else ", copy=False"
     found = [
         Contender(
             OURS,
-            Statement("cls.decode(data, version=version)", names),
+            Statement(f"cls.decode(data, version=version{copy})", names),
             Statement("value.encode(version=version)", names),
             lambda: cls.decode(data, version=case.version),
         )

@@ -1,4 +1,4 @@
-"""Requests that no sane client sends, the same in every run: mutated, random, and odd but well-formed."""
+"""Requests that no real client sends, the same in every run: mutated, random, and unusual but well-formed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.generated.strategies import Maker, finish
 from tests.generated.values import Plain
 
 TOPIC = "fuzz"
-VICTIM = "victim"  # made and deleted again and again
+VICTIM = "victim"  # created and deleted repeatedly
 
-# What a field of that name holds in a request that makes sense. Where several are given, one is taken.
+# Sensible values of fields, by name. If there are several, one is chosen.
 _SENSIBLE: dict[str, tuple[Any, ...]] = {
     "acks": (1, -1, 0),
     "api_key": (0,),
@@ -87,7 +87,7 @@ _SENSIBLE: dict[str, tuple[Any, ...]] = {
 
 
 class Sensible(Maker):
-    """Values as clients send them, where the field's name tells what those are."""
+    """Plausible values, chosen by the name of the field."""
 
     def __init__(self, rng: Random, topic_id: UUID, odd: float = 0.0) -> None:
         """``odd`` is the share of fields that hold anything at all instead."""
@@ -148,7 +148,7 @@ class Sensible(Maker):
 
 
 _VICTIMS = ("CreateTopicsRequest", "CreatePartitionsRequest", "DeleteTopicsRequest")
-# Given, they have to fit to other fields.
+# These must match other fields.
 _EMPTY = ("assignments", "forgotten_topics_data", "resource_types", "states_filter", "types_filter")
 
 
@@ -230,7 +230,7 @@ def _bad_frame(
 
 
 def _overdone(frame: bytes) -> bool:
-    """Whether a frame asks for what an honest client may have: many partitions, a poll for days."""
+    """Return whether a real client could send a frame, for example for many partitions or a long poll."""
     if len(frame) < 2 or int.from_bytes(frame[:2], "big") not in _COSTLY:
         return False
     try:

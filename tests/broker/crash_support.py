@@ -1,4 +1,4 @@
-"""Clients that go on over crashes and remember what was acknowledged, and checks of what is on disk.
+"""Clients that continue after crashes and remember acknowledged records, and checks of the files on the disk.
 
 Each ``Load`` is a thread that talks to the broker by hand-made batches and the generated requests. When
 its connection breaks it waits for the broker to be back and sends again whatever has not been
@@ -32,7 +32,7 @@ from tests.broker.challenge.disk import (
 )
 from tests.broker.support import RawClient
 
-# What a client waits for and asks again after.
+# Errors that a client retries.
 RETRIABLE = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -46,7 +46,7 @@ PATIENCE = 60.0
 
 
 class Stopped(Exception):
-    """The broker does not come back because the test has ended."""
+    """The broker is not restarted, because the test has ended."""
 
 
 class Arena:
@@ -72,7 +72,7 @@ class Arena:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Nothing comes back any more."""
+        """The connection is closed."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
@@ -226,7 +226,7 @@ class IdempotentProducer(Load):
                 self.disconnect()
 
     def exchange(self) -> None:
-        """One connection's work. What the last one left without an answer goes first."""
+        """The work on one connection, beginning with unanswered requests of the last one."""
         if self.client is None:
             self.client = self.arena.connect()
         for sent in self.pending:
@@ -344,7 +344,7 @@ class OffsetCommitter(Load):
             self.arena.acknowledged(self)
 
     def check(self) -> None:
-        """What was acknowledged last is there, or what was sent behind it."""
+        """Check for the last acknowledged offset, or one that was sent later."""
         offset, metadata = fetch_offset(self, self.group, self.topic, 0)
         assert offset in (self.acknowledged, self.sent), (
             f"offset {offset} is committed, {self.acknowledged} was acknowledged and "
@@ -363,7 +363,7 @@ def find_coordinator(load: Load, key: str, key_type: int) -> None:
 
 
 def fetch_offset(load: Load, group: str, topic: str, partition: int) -> tuple[int, str]:
-    """What is committed, without what an open transaction holds back."""
+    """The committed offsets, without pending ones."""
     response = load.insist(
         k.OffsetFetchRequest(
             groups=[
@@ -444,7 +444,7 @@ class TransactionalProducer(Load):
             before = self.client
             step()
             if self.client is not before and before is not None and self.random.random() < 0.3:
-                # As after a crash of the application: its successor ends what was left open.
+                # As after a crash of the application: its successor aborts the open transaction.
                 self.aborted.append(number)
                 self.begin_epoch()
                 return
@@ -716,7 +716,7 @@ def check_indexes(folder: Path, interval: int) -> int:
 
 @dataclass
 class Damage:
-    """Makes what a killed broker left a little worse, in ways that a broker has to mend."""
+    """Damage the files of a killed broker, in ways that a broker must repair."""
 
     data: Path
     random: random.Random
@@ -739,7 +739,7 @@ class Damage:
             part = bytes(len(part))
         with last.open("ab") as log:
             log.write(part)
-        self.done.append(f"{len(part)} bytes behind {folder.name}/{last.name}")
+        self.done.append(f"{len(part)} bytes after {folder.name}/{last.name}")
 
     def lost_index(self) -> None:
         folder = self.random.choice(self.partitions())

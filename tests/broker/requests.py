@@ -1,4 +1,4 @@
-"""Requests that many tests make."""
+"""Requests that many tests send."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from kafka_wire import (
     ProduceRequestTopicDataPartitionData,
 )
 
-from krammar.wire.records import Record, encode_batch
+from krammar.wire.batches import Record, encode_batch
 from tests.broker.support import RawClient
 
 NO_ID = UUID(int=0)
 
 
 def create_topic(client: RawClient, name: str, partitions: int = 1, **configs: str) -> UUID:
-    """Make a topic; underscores in the names of settings stand for dots."""
+    """Create a topic; underscores in the names of settings mean dots."""
     response = client.call(
         CreateTopicsRequest(
             topics=[
@@ -136,7 +136,7 @@ def fetch(
 
 
 def open_transaction(client: RawClient, transactional_id: str = "id") -> dict[str, Any]:
-    """What the first batch of a new transaction carries."""
+    """The header fields of the first batch of a transaction."""
     found = client.call(FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id]), 4)
     assert found.coordinators[0].error_code == 0, found
     producer = client.call(

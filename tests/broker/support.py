@@ -1,4 +1,4 @@
-"""A client that says exactly what a test tells it to, and a broker as a process of its own."""
+"""A client that sends exactly the requests of a test, and a broker in a separate process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import kafka_wire
 
 from krammar.wire.connection import ClientConnection, ConnectionClosed, ResponseReceived
 
-# Far above what anything here takes: it only keeps a broken test from hanging.
+# Far more than any operation here needs: it keeps a broken test from hanging.
 PATIENCE = 60.0
 
 
@@ -41,7 +41,7 @@ class RawClient:
     def send(
         self, request: Any, version: int | None = None, *, expect_response: bool = True
     ) -> None:
-        """Send a request; in its newest version unless told otherwise."""
+        """Send a request, by default in its newest version."""
         if version is None:
             version = type(request).max_version
         self.socket.sendall(
@@ -82,7 +82,7 @@ class RawClient:
 
 
 class BrokerProcess:
-    """``krammar broker`` as a process of its own. ``lines`` is what it has said until it was ready."""
+    """``krammar broker`` in a separate process. ``lines`` is its output until it was ready."""
 
     def __init__(
         self, arguments: Sequence[str | Path], *, preexec: Callable[[], None] | None = None
@@ -117,7 +117,7 @@ class BrokerProcess:
         self._end()
 
     def stop(self) -> tuple[int, str]:
-        """Ask it to stop; its exit code and what it has said since it was ready."""
+        """Stop the process. Returns its exit code and its output since it was ready."""
         self.process.send_signal(signal.SIGTERM)
         return self._end()
 

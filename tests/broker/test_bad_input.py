@@ -1,5 +1,4 @@
-"""Frames and connections that are not as they should be: the broker stays up and its memory bounded,
-while an honest client is served."""
+"""Invalid frames and connections: the broker keeps serving other clients, and its memory stays bounded."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ PROPERTIES = {
     "auto.create.topics.enable": "false",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
-    # What a client leaves behind is gone soon.
+    # The state of a client disappears soon after it.
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "10",
     "group.max.session.timeout.ms": "500",
@@ -57,7 +56,7 @@ PROPERTIES = {
 
 
 class Target(BrokerProcess):
-    """A broker as a process; all that it writes is read, so that it never has to wait."""
+    """A broker in a process. All its output is read, so that it never blocks."""
 
     def __init__(self, folder: Path) -> None:
         overrides = [f"--override={key}={value}" for key, value in PROPERTIES.items()]
@@ -180,7 +179,7 @@ def target(scene: Scene) -> Target:
 
 @dataclass
 class Service:
-    """What an honest client has met with."""
+    """The results of a real client."""
 
     rounds: int = 0
     errors: list[str] = field(default_factory=list)
@@ -266,7 +265,7 @@ class Hammer:
         try:
             writer.write(b"".join(map(prefixed, frames)))
             writer.write_eof()
-            # What waits for other members of a group is not waited for.
+            # Requests that wait for other group members are not awaited.
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.5):
                     while True:
@@ -274,14 +273,14 @@ class Hammer:
                         await reader.readexactly(size)
                         answers += 1
         except (asyncio.IncompleteReadError, ConnectionError):
-            # Closed; by the frame behind the last answer, unless that was the last.
+            # Closed by the frame after the last response, unless that was the last frame.
             self.handled += answers < len(frames)
         finally:
             writer.transport.abort()
         self.handled += answers
 
     def report(self, tracebacks: list[str]) -> None:
-        """Fail if there is a traceback; the first are shown with the frames of their connections."""
+        """Fail if the log has a traceback; show the first ones with the frames of their connections."""
         lines = []
         for traceback in tracebacks[:5]:
             found = re.search(r"-127\.0\.0\.1:(\d+)-", traceback)
@@ -316,7 +315,8 @@ def test_frames_that_bad_ones_are_made_of(scene: Scene) -> None:
     assert scene.target.tracebacks() == []
 
 
-def test_bad_frames(scene: Scene) -> None:
+@pytest.mark.parametrize("count", [FRAMES // 5, pytest.param(FRAMES, marks=pytest.mark.sweep)])
+def test_bad_frames(scene: Scene, count: int) -> None:
     target = scene.target
     before = len(target.tracebacks())
     files = target.settled_files()
@@ -326,7 +326,7 @@ def test_bad_frames(scene: Scene) -> None:
         hammer.run(frames, WARM_UP)
         resident = target.resident
         rounds = service.rounds
-        hammer.run(frames, FRAMES)
+        hammer.run(frames, count)
         grown = target.resident - resident
     hammer.report(target.tracebacks()[before:])
     assert service.rounds > rounds
@@ -432,7 +432,7 @@ def test_idle_connections(target: Target) -> None:
 
 
 def test_readers_that_do_not_read(target: Target) -> None:
-    """Answers that nobody takes are not piled up: what is asked further is not read."""
+    """Unread responses do not pile up: further requests are not read."""
     target.answers()
     before, files = target.resident, target.settled_files()
     frames = API_VERSIONS * 2000

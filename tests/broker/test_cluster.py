@@ -1,4 +1,4 @@
-"""The cluster's metadata: in memory, in its log, in logs that others have written."""
+"""The cluster metadata: in memory, in its log, and in logs written by other software."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import resource
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,15 +51,13 @@ from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.meta_properties import (
     MetaProperties,
-    format_uuid,
-    parse_uuid,
     random_uuid,
     read_meta_properties,
 )
-from krammar.broker.metadata_records import TYPES, decode_frame, encode_frame
-from krammar.wire.errors import DecodeError
-from krammar.wire.message import Codec
-from krammar.wire.records import (
+from krammar.broker.metadata_records import encode_frame
+from krammar.logfiles.metadata_frame import TYPES, decode_frame
+from krammar.logfiles.uuids import format_uuid, parse_uuid
+from krammar.wire.batches import (
     ControlRecord,
     ControlRecordType,
     Record,
@@ -67,6 +66,8 @@ from krammar.wire.records import (
     encode_control_batch,
     read_batches,
 )
+from krammar.wire.errors import DecodeError
+from krammar.wire.message import Codec
 
 TOPIC = 2
 NOW = 1_700_000_000_000
@@ -76,7 +77,7 @@ PAYMENTS = UUID("00000000-0000-4000-8000-000000000002")
 
 @dataclass
 class Folder:
-    """A log directory, and what was warned of when it was opened."""
+    """A log directory, and the warnings when it was opened."""
 
     path: Path
     properties: dict[str, str] = field(default_factory=dict)
@@ -298,7 +299,7 @@ def test_partitions_lie_in_the_only_log_directory_or_nowhere_yet(tmp_path: Path)
     cluster.close()
 
 
-# What can go wrong while writing.
+# Failed writes.
 
 
 def test_nothing_changes_when_the_log_cannot_be_written(folder: Folder) -> None:
@@ -412,7 +413,7 @@ def test_folder_with_just_topics_and_partitions(folder: Folder) -> None:
     assert list(cluster.topics) == ["orders", "payments"]
     assert list(cluster.topics["orders"].partitions) == [0, 1]
     assert cluster.topics["orders"].partitions[0].leader_epoch == 3
-    # Whoever led it, this node does now.
+    # This node is the leader now, whatever the log says.
     assert cluster.topics["payments"].partitions[0].leader == 1
     assert cluster.topics["payments"].partitions[0].replicas == [1]
     assert cluster.topics_by_id[PAYMENTS].name == "payments"
@@ -607,12 +608,12 @@ def test_unknown_records_are_skipped_with_one_warning_each_type(folder: Folder) 
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (b"", "cut off"),
+        (b"", "truncated"),
         (b"\x02\x02\x00", "frame version 2"),
         (b"\x01\x02\x63" + TopicRecord(name="t").encode(0), "newer"),
         (b"\x01\x02\x00" + TopicRecord(name="t").encode(0)[:-1], "TopicRecord"),
         (b"\x01\x02\x00" + TopicRecord(name="t").encode(0) + b"x", "TopicRecord"),
-        (b"\xff\xff\xff\xff\xff\xff", "no frame"),
+        (b"\xff\xff\xff\xff\xff\xff", "truncated or invalid"),
     ],
 )
 def test_unreadable_record_says_where(folder: Folder, value: bytes, problem: str) -> None:
@@ -683,7 +684,7 @@ def test_damage_with_good_batches_behind_it_is_an_error(folder: Folder) -> None:
         broken = data.copy()
         broken[position] ^= 0x55
         folder.segment.write_bytes(broken)
-        with pytest.raises(BrokerError, match="damaged") as caught:
+        with pytest.raises(BrokerError, match="corrupt") as caught:
             folder.open()
         assert f"byte {0 if position < batches[1].position else batches[1].position} " in str(
             caught.value
@@ -692,7 +693,7 @@ def test_damage_with_good_batches_behind_it_is_an_error(folder: Folder) -> None:
     # The last batch of a segment that is not the last was written through before the next began.
     folder.segment.write_bytes(data[:-1])
     folder.write(batch(20, frame(NoOpRecord())), name=f"{20:020}.log")
-    with pytest.raises(BrokerError, match="damaged"):
+    with pytest.raises(BrokerError, match="corrupt"):
         folder.open()
 
 
@@ -734,6 +735,21 @@ def state(cluster: ClusterMetadata) -> Sequence[Any]:
 
 def names(folder: Folder) -> list[str]:
     return sorted(path.name for path in folder.log.iterdir())
+
+
+def test_files_are_readable_by_their_owner_alone(folder: Folder) -> None:
+    """They hold the credentials of users."""
+    before = os.umask(0)
+    try:
+        cluster = folder.open()
+        cluster.create_topic("t", 1)
+        assert stat.S_IMODE(folder.segment.stat().st_mode) == 0o600
+        cluster._snapshot()
+        cluster.create_topic("u", 1)
+    finally:
+        os.umask(before)
+    for path in (*folder.log.glob("*.checkpoint"), *folder.log.glob("*.log")):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
 def test_large_log_gives_way_to_a_snapshot(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -840,7 +856,7 @@ def test_log_goes_on_if_a_snapshot_cannot_be_written(
             os, "replace", lambda *args: os.rename(folder.log / "no", folder.log / "thing")
         )
         cluster.create_topic("many", 100)
-    assert any("no snapshot" in warning for warning in folder.warnings)
+    assert any("cannot write a snapshot" in warning for warning in folder.warnings)
     assert list(folder.reopen().topics) == ["many"]
 
 

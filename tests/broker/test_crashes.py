@@ -1,4 +1,4 @@
-"""The broker is killed in the middle of load, and its disk is full."""
+"""A broker that is killed under load, and a broker with a full disk."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import pytest
 from kafka_wire import ErrorCode
 
 from tests.broker.challenge.disk import batch, read_batches, read_partition
-from tests.broker.challenge.server import BrokerProcess, free_port
+from tests.broker.challenge.server import BrokerProcess
 from tests.broker.crash_support import PATIENCE, create_topics, produce_request
 from tests.broker.support import RawClient
 from tests.broker.torture import SETTINGS, Torture
+from tests.ports import free_port
 
-ROUNDS = 20
 
-
-def test_killed_again_and_again(tmp_path: Path) -> None:
-    Torture(tmp_path, ROUNDS, seed=20).run()
+@pytest.mark.parametrize("rounds", [7, pytest.param(20, marks=pytest.mark.sweep)])
+def test_killed_again_and_again(tmp_path: Path, rounds: int) -> None:
+    Torture(tmp_path, rounds, seed=20).run()
 
 
 # --- one crash at a time
@@ -145,7 +145,7 @@ def test_all_five_batches_on_their_way_are_known_after_an_orderly_stop(
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_open_transaction_outlives_a_crash(process: BrokerProcess, commit: bool) -> None:
-    """It holds back what is behind it until its producer ends it, which still can."""
+    """It blocks later records until its producer ends it, which is still possible."""
 
     def add(client: RawClient) -> None:
         answer = client.call(
@@ -318,14 +318,14 @@ def test_full_disk(small: BrokerProcess, size: int) -> None:
     with RawClient(small.port) as client:
         count = fill(client, size)
         assert count > 0
-        # Nothing of what was refused can be seen, nothing of what was accepted is lost.
+        # Refused records are not visible, accepted records are not lost.
         found = fetch(client, 0)
         assert found.high_watermark == count * 2
         log = small.data / "t-0" / f"{0:020}.log"
         assert [one.base_offset for one in read_batches(log.read_bytes())] == [
             number * 2 for number in range(count)
         ]
-        # It stays up: it refuses the same again, writes what there is room for, and answers.
+        # The broker keeps running: it refuses the same request again, and writes smaller ones.
         refused = produce(client, batch([b"f" * size * 2]))
         assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert produce(client, batch([b"small"]), partition=1).base_offset == 0
@@ -384,7 +384,7 @@ def test_full_disk_and_an_idempotent_producer(small: BrokerProcess) -> None:
 
 
 def test_full_disk_and_committed_offsets(small: BrokerProcess) -> None:
-    """The log of offsets is full: commits are refused, and what was committed stays."""
+    """The log of offsets is full: commits are refused, and earlier commits remain."""
 
     def commit(offset: int) -> int:
         answer = client.call(
@@ -429,7 +429,7 @@ def test_full_disk_and_committed_offsets(small: BrokerProcess) -> None:
         while (error := commit(offset)) == 0:
             offset += 1
             assert offset < LIMIT // 4000 + 10, "the limit was not reached"
-        # What Kafka's coordinators say, so that clients try again.
+        # The codes of Kafka's coordinators, which clients retry.
         assert error in (
             ErrorCode.NOT_COORDINATOR,
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -445,7 +445,7 @@ def test_full_disk_and_committed_offsets(small: BrokerProcess) -> None:
 
 
 def test_full_disk_and_new_topics(small: BrokerProcess) -> None:
-    """Topics are made until the metadata log is full; then none is, until there is room."""
+    """Topics are created until the metadata log is full, and again when there is space."""
 
     def create(number: int) -> tuple[int, str]:
         name = f"topic-{number}-" + "x" * 200

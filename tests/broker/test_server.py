@@ -1,4 +1,4 @@
-"""Connections: order, back-pressure, what is refused, and brokers that come and go."""
+"""Connections: order, back-pressure, refused requests, and the start and end of brokers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,15 @@ from kafka_wire import (
 
 from krammar.broker import Broker, BrokerConfig, BrokerError
 from krammar.broker.apis import RANGES
-from tests.broker.requests import batch, create_topic, fetch_request, produce, produce_request
+from krammar.wire.batches import read_batches
+from tests.broker.requests import (
+    batch,
+    create_topic,
+    fetch,
+    fetch_request,
+    produce,
+    produce_request,
+)
 from tests.broker.support import PATIENCE, RawClient
 
 
@@ -116,6 +125,31 @@ def test_produce_without_acknowledgement_is_not_answered(client: RawClient) -> N
     assert produce(client, "quiet", batch(b"y")).base_offset == 3
 
 
+def test_frames_that_come_in_turns_do_not_mix(broker: Broker, client: RawClient) -> None:
+    """Connections receive into one piece of memory until a large frame has its own."""
+    create_topic(client, "turns", partitions=6)
+    values = [bytes([65 + i]) * size for i, size in enumerate((20, 9_000, 40_000, 70_000, 300_000))]
+    values.append(b"F" * 900_000)
+    with ExitStack() as stack:
+        others = [stack.enter_context(RawClient(broker.port)) for _ in values]
+        frames = [
+            other.wire.send_request(produce_request("turns", batch(value), partition=i), 12)
+            for i, (other, value) in enumerate(zip(others, values, strict=True))
+        ]
+        begin = 0
+        for end in (3, 15, 7_000, 45_000, 110_000, 300_050, 1_000_000):
+            for other, frame in zip(others, frames, strict=True):
+                other.socket.sendall(frame[begin:end])
+                # The broker has read it, as far as one can know, before the next connection's.
+                client.call(MetadataRequest(topics=[]), 12)
+            begin = end
+        for other in others:
+            assert other.receive().responses[0].partition_responses[0].error_code == 0
+    for partition, value in enumerate(values):
+        stored = fetch(client, "turns", partition=partition, partition_max_bytes=2 << 20).records
+        assert [record.value for found in read_batches(stored) for record in found] == [value]
+
+
 def test_a_failed_produce_without_acknowledgement_closes_the_connection(client: RawClient) -> None:
     client.send(produce_request("nowhere", batch(b"x"), acks=0), 9, expect_response=False)
     assert closed(client)
@@ -132,7 +166,7 @@ def test_a_client_that_does_not_read_is_not_read_from(broker: Broker, client: Ra
         slow.socket.settimeout(0.5)
         sent = 0
         try:
-            # Each asks for 9 MB; only what lies in sockets and one response more is ever taken.
+            # Each fetches 9 MB; the broker only reads what fits into sockets, and one more response.
             while sent < 1_000_000:
                 slow.send(request, 12)
                 sent += 1
@@ -141,11 +175,7 @@ def test_a_client_that_does_not_read_is_not_read_from(broker: Broker, client: Ra
         assert sent < 1_000_000
 
         def buffered() -> int:
-            assert broker._server is not None
-            return max(
-                connection.transport.get_write_buffer_size()
-                for connection in broker._server.connections
-            )
+            return max(connection.unread for connection in broker.connections.open)
 
         assert 0 < broker.call(buffered) < 12 << 20
         assert produce(client, "big", batch(b"others are served")).error_code == 0
@@ -162,7 +192,7 @@ def test_a_client_that_stops_writing_still_gets_its_answers(broker: Broker) -> N
         assert closed(client)
 
 
-# What is refused
+# Refused requests
 
 
 @pytest.mark.parametrize(
@@ -203,7 +233,7 @@ def test_a_version_below_those_served_is_refused(
     assert "FetchRequest v3 is not served, only v4 to v18" in caplog.text
 
 
-# Brokers that come and go
+# Start and end of brokers
 
 
 def descriptors() -> set[str]:
@@ -219,7 +249,7 @@ def descriptors() -> set[str]:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
 def test_closing_frees_port_thread_and_files() -> None:
     with Broker.start():
-        pass  # what is loaded and opened once
+        pass  # modules and files that are opened only once
     threads, files = set(threading.enumerate()), descriptors()
     broker = Broker.start()
     folder = Path(broker.config.log_dirs[0])
@@ -334,7 +364,7 @@ def test_only_produce_may_be_large(
         # The length and the beginning of a Metadata request are enough.
         other.socket.sendall(bytes.fromhex("01000001 0003 000c"))
         assert closed(other)
-    assert "only Produce has more" in caplog.text
+    assert "the limit for requests other than Produce" in caplog.text
 
 
 def test_a_fetch_ends_with_its_connection(broker: Broker) -> None:

@@ -1,7 +1,8 @@
-"""What a broker does by itself as time goes by: retention, rolling, compaction, of topics and internal ones."""
+"""Periodic work of a broker: retention, rolling and compaction of topics, internal ones included."""
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,15 +10,16 @@ from pathlib import Path
 
 import pytest
 from kafka_wire import (
+    DeleteTopicsRequest,
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitRequestTopicPartition,
 )
 
 from krammar.broker import Broker
-from krammar.wire.records import Record, encode_batch, read_batches
+from krammar.wire.batches import Record, encode_batch, read_batches
 from tests.broker.requests import batch, create_topic, fetch, list_offset, produce
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import PATIENCE, BrokerProcess, RawClient
 
 DAY = 24 * 3600 * 1000
 NOW = 1_700_000_000_000
@@ -25,7 +27,7 @@ NOW = 1_700_000_000_000
 
 @dataclass
 class Clock:
-    """The broker's time, which stands still until a test moves it."""
+    """The broker's clock, which only moves when a test moves it."""
 
     now: int = NOW
 
@@ -127,5 +129,64 @@ def test_committed_offsets_are_compacted(broker: Broker, client: RawClient) -> N
     def size() -> int:
         return sum(file.stat().st_size for file in logs(broker, "__consumer_offsets-0"))
 
-    # In the broker's loop, where no file goes while they are counted.
+    # In the broker's event loop, so that no file is removed during the count.
     until(lambda: broker.call(size) < 6000)
+
+
+def delete_topic(client: RawClient, name: str) -> None:
+    response = client.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5)
+    assert response.responses[0].error_code == 0
+
+
+def test_space_of_deleted_topics_is_freed_without_a_sweep(tmp_path: Path) -> None:
+    # Retention runs after five minutes.
+    properties = {"log.segment.delete.delay.ms": "0"}
+    with (
+        Broker.start(properties=properties, data_dir=tmp_path) as broker,
+        RawClient(broker.port) as client,
+    ):
+        create_topic(client, "t", 3)
+        produce(client, "t", batch(b"x"))
+        delete_topic(client, "t")
+        until(lambda: not list(tmp_path.glob("t-*")))
+
+
+def test_space_of_deleted_topics_is_freed_after_a_crash(tmp_path: Path) -> None:
+    arguments = ("--data-dir", tmp_path, "--port", 0, "--override")
+    with BrokerProcess((*arguments, "log.segment.delete.delay.ms=3600000")) as process:
+        with RawClient(process.port) as client:
+            create_topic(client, "t", 3)
+            produce(client, "t", batch(b"x"))
+            delete_topic(client, "t")
+        process.kill()
+    with BrokerProcess((*arguments, "log.segment.delete.delay.ms=3600000")) as process:
+        process.stop()
+    assert len(list(tmp_path.glob("t-*-delete"))) == 3
+    with BrokerProcess((*arguments, "log.segment.delete.delay.ms=1")):
+        until(lambda: not list(tmp_path.glob("t-*")))
+
+
+def test_a_deletion_that_a_crash_cut_short_is_finished(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    arguments = ("--data-dir", data, "--port", 0, "--override", "log.segment.delete.delay.ms=1")
+    folders = [data / f"t-{partition}" for partition in range(3)]
+    with BrokerProcess(arguments) as process, RawClient(process.port) as client:
+        create_topic(client, "t", 3)
+        produce(client, "t", batch(b"old"))
+        for folder in folders:
+            shutil.copytree(folder, tmp_path / folder.name)
+        delete_topic(client, "t")
+        process.kill()
+    # As if the broker had died before it deleted the folders.
+    for folder in folders[1:]:
+        shutil.move(tmp_path / folder.name, folder)
+    stranger = data / "stranger-0"
+    stranger.mkdir()
+    (stranger / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+    with BrokerProcess(arguments) as process, RawClient(process.port) as client:
+        until(lambda: not list(data.glob("t-*")))
+        create_topic(client, "t", 3)
+        assert fetch(client, "t").high_watermark == 0
+        process.stop()
+    assert stranger.is_dir()
+    assert not list(data.glob("*-stray"))

@@ -1,4 +1,4 @@
-"""Kill the broker in the middle of load, again and again, and look what is left.
+"""Kill the broker under load, again and again, and check its files.
 
 ``python -m tests.broker.torture --rounds 500`` runs it from the command line.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 import confluent_kafka
 
 from tests.broker.challenge.disk import read_partition
-from tests.broker.challenge.server import BrokerProcess, free_port
+from tests.broker.challenge.server import BrokerProcess
 from tests.broker.crash_support import (
     Arena,
     ConfluentProducer,
@@ -29,6 +29,7 @@ from tests.broker.crash_support import (
     create_topics,
 )
 from tests.broker.support import RawClient
+from tests.ports import free_port
 
 INDEX_INTERVAL = 2048
 SETTINGS = {
@@ -42,7 +43,7 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
 }
 PARTITIONS = 3
-# Full checks read all that was ever written, so that they are not made after every round.
+# Full checks read all records, so they do not run after every round.
 CHECK_EVERY = 25
 
 
@@ -108,7 +109,7 @@ class Torture:
         else:
             self.process.kill()
             while kind > 0.85 and self.random.random() < 0.7:
-                # Killed again while it is still reading what it finds.
+                # Killed again during recovery.
                 self.process.spawn()
                 self.process.wait(self.random.uniform(0, 0.6))
                 self.process.kill()
@@ -158,7 +159,7 @@ class Torture:
 
 
 class Readers:
-    """What consumers see of it in the end."""
+    """Check what consumers see at the end."""
 
     def __init__(self, torture: Torture) -> None:
         self.torture = torture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,18 +13,14 @@ import pytest
 from kafka_wire import ApiKey
 
 from krammar.broker import Broker
-from krammar.client import At, Client, TopicPartition
+from krammar.client import At, Client, Producer, Settings, TopicPartition
 from krammar.client.errors import DeadlineError, ProtocolError, TransportError, UnreachableError
 from tests.client.conftest import broker_behind
 from tests.client.proxy import Proxy
+from tests.ports import free_port
 
 # Far above what anything here takes.
 PATIENCE = 60
-
-
-def free_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
-        return int(listener.getsockname()[1])
 
 
 @pytest.fixture
@@ -36,21 +33,67 @@ def mute() -> Iterator[str]:
 def test_nobody_listens() -> None:
     ports = [free_port(), free_port()]
     servers = [f"127.0.0.1:{port}" for port in ports]
+    begin = time.monotonic()
     with Client(servers) as client, pytest.raises(UnreachableError) as caught:
-        client.topics(timeout_ms=300)
+        client.topics(timeout_ms=PATIENCE * 1000)
+    assert time.monotonic() - begin < PATIENCE / 2
+    assert not caught.value.retriable
     assert set(caught.value.tried) == set(servers)
     assert all("refused" in why for why in caught.value.tried.values())
     assert all(server in str(caught.value) for server in servers)
+    assert "krammar.retry.bootstrap" in str(caught.value)
 
 
-def test_a_name_that_does_not_exist() -> None:
+def test_a_producer_that_nobody_listens_to() -> None:
+    with pytest.raises(UnreachableError) as caught:
+        Producer(Settings.of({"bootstrap.servers": f"127.0.0.1:{free_port()}"})).send("t", b"x")
+    assert not caught.value.retriable
+
+
+def test_a_broker_that_is_waited_for() -> None:
+    port = free_port()
+    settings = {"krammar.retry.bootstrap": "true", "retry.backoff.ms": 1}
+    with Client(f"127.0.0.1:{port}", settings) as client:
+        with pytest.raises(UnreachableError) as caught:
+            client.topics(timeout_ms=50)
+        assert caught.value.retriable and "krammar.retry.bootstrap" not in str(caught.value)
+        with Broker.start(port=port):
+            assert client.topics() == {}
+
+
+def test_a_broker_that_was_reached_once_is_waited_for(proxy: Proxy, behind: Broker) -> None:
+    with Client(behind.bootstrap_servers) as client:
+        assert client.topics() == {}
+        proxy.close()
+        with pytest.raises((DeadlineError, UnreachableError)) as caught:
+            client.topics(timeout_ms=200)
+        assert caught.value.retriable
+        with pytest.raises((DeadlineError, UnreachableError)) as caught:
+            client.producer(max_block_ms=200).send("t", b"x")
+        assert caught.value.retriable
+
+
+@pytest.mark.parametrize(
+    ("number", "retriable"), [(socket.EAI_NONAME, False), (socket.EAI_AGAIN, True)]
+)
+def test_a_name_that_does_not_exist(
+    number: int, retriable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolve(*_: object, **__: object) -> None:  # what machines answer here differs
+        raise socket.gaierror(number, "no such name")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with Client("no-such-host.invalid:9092") as client, pytest.raises(UnreachableError) as caught:
         client.topics(timeout_ms=300)
     assert "no-such-host.invalid:9092" in caught.value.tried
+    assert caught.value.retriable is retriable
 
 
 def test_a_server_that_does_not_answer(mute: str) -> None:
-    with Client(mute) as client, pytest.raises(UnreachableError, match="no answer in") as caught:
+    with (
+        Client(mute) as client,
+        pytest.raises(UnreachableError, match="no answer within") as caught,
+    ):
         client.topics(timeout_ms=300)
     assert set(caught.value.tried) == {mute}
 

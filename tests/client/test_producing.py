@@ -171,7 +171,9 @@ def test_columns_fill_one_partition_after_another(client: Client) -> None:
 def test_columns_that_are_refused(client: Client) -> None:
     client.admin.create_topic("t", 1, configs={"max.message.bytes": "1000"})
     with client.producer(batch_size=100_000) as producer:
-        with pytest.raises(MessageTooLarge, match=r"t: \d+ bytes are over max\.request\.size"):
+        with pytest.raises(
+            MessageTooLarge, match=r"t: a record of \d+ bytes exceeds max\.request\.size"
+        ):
             producer.send_columns("t", [b"", bytes(2 << 20)])
         # Together they are too many, one by one they are not.
         producer.send_columns("t", [bytes(100)] * 50)

@@ -18,7 +18,7 @@ from krammar.client.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from krammar.wire.record_format import Record
+from krammar.wire.batches import Record
 
 Seen = list[tuple[int, int]]
 
@@ -247,7 +247,7 @@ def test_a_log_that_was_cut_is_noticed(tmp_path: Path) -> None:
         assert (error.position, error.diverges_at) == (5, 1)
 
 
-def test_a_topic_that_was_made_anew(client: Client) -> None:
+def test_a_topic_that_was_created_again(client: Client) -> None:
     """Its records are not taken for those that go on from the old ones."""
     client.admin.create_topic("t", 1)
     with client.producer() as producer:
@@ -260,7 +260,7 @@ def test_a_topic_that_was_made_anew(client: Client) -> None:
     with client.producer() as producer:
         for _ in range(3):
             producer.send("t", b"new")
-    with pytest.raises(UnknownTopicId, match=r"t-0 .*made anew"):
+    with pytest.raises(UnknownTopicId, match=r"t-0 .*created again"):
         reader.poll(60_000)
     reader.seek(TopicPartition("t", 0), 0)
     assert next(iter(reader.poll(60_000)[0])).value == b"new"

@@ -56,6 +56,7 @@ def test_a_wrong_password() -> None:
         b"r=another,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
         f"r={NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode(),
         FIRST.replace(b"4096", b"4095"),
+        FIRST.replace(b"4096", b"100001"),
         FIRST.replace(b"4096", b"999999999"),
         FIRST.replace(b"s=W", b"s=!"),
         b"m=x," + FIRST,

@@ -52,7 +52,7 @@ def test_an_unknown_name_is_an_error_with_the_nearest(name: str, nearest: str) -
 
 
 def test_a_name_like_no_other_is_an_error_too() -> None:
-    with pytest.raises(SettingsError, match=r"zzzz: there is no such setting$"):
+    with pytest.raises(SettingsError, match=r"zzzz: unknown setting$"):
         of(zzzz=1)
 
 

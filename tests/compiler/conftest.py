@@ -1,4 +1,4 @@
-"""Compiling definitions of a test's own: to findings, to IR, and to a package that can be imported."""
+"""Compiling definitions of a test's own: to diagnostics, to IR, and to a package that can be imported."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from krammar.cli import main
-from krammar.compiler.findings import Findings, format_text
-from krammar.compiler.source import compile_source
+from krammar.compiler.front.source import compile_source
+from krammar.util.diagnostics import Diagnostics, format_text
 
 Files = str | bytes | Mapping[str, str | bytes]
 
@@ -62,8 +62,8 @@ def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
     monkeypatch.chdir(tmp_path)
 
     def run(files: Files, *, strict: bool = False) -> str:
-        findings = Findings()
-        compile_source(write_files(Path("p"), files), findings)
-        return format_text(findings.sorted(), strict=strict)
+        diagnostics = Diagnostics()
+        compile_source(write_files(Path("p"), files), diagnostics)
+        return format_text(diagnostics.sorted(), strict=strict)
 
     return run

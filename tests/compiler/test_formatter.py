@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from krammar.cli import main
 from krammar.compiler import ir, layout
-from krammar.compiler.checks import walk
-from krammar.compiler.findings import Findings
 from krammar.compiler.formatter import format_source
-from krammar.compiler.source import Folder, compile_folder
+from krammar.compiler.front.source import Folder, compile_folder
+from krammar.compiler.ir import walk
+from krammar.util.diagnostics import Diagnostics
 
 CANONICAL = """\
 ///////////
@@ -116,11 +116,11 @@ def test_golden(text: str, expected: str) -> None:
 # -- properties ----------------------------------------------------------------------------------
 
 
-def compiled(folder: Path, text: str) -> tuple[ir.Protocol, Findings]:
+def compiled(folder: Path, text: str) -> tuple[ir.Protocol, Diagnostics]:
     path = folder / "a.krm"
     path.write_bytes(text.encode("utf-8"))
-    findings = Findings()
-    return compile_folder(Folder("", (path,)), findings), findings
+    diagnostics = Diagnostics()
+    return compile_folder(Folder("", (path,)), diagnostics), diagnostics
 
 
 def meaning(protocol: ir.Protocol) -> list[object]:
@@ -131,8 +131,8 @@ def meaning(protocol: ir.Protocol) -> list[object]:
             members = [(m.name, m.value, m.remarks, m.doc) for m in enum.members]
             found.append((enum.name, enum.doc, enum.type, members))
         for named in file.structs:
-            table = layout.codec_table(named)
-            found.append([(codec.versions, codec.layout.key) for codec in table.codecs])
+            table = layout.layout_table(named)
+            found.append([(group.versions, group.layout.key) for group in table.layouts])
             for struct in walk(named):
                 found.append((struct.name, struct.doc, [(f.name, f.doc) for f in struct.fields]))
     return found
@@ -175,14 +175,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(text=damaged())
 @settings(max_examples=150, deadline=None)
 def test_any_damage_to_style_is_mended(folder: Path, text: str) -> None:
-    before, findings = compiled(folder, text)
-    assert not findings.has_errors
+    before, diagnostics = compiled(folder, text)
+    assert not diagnostics.has_errors
 
     mended = format_source(text)
 
     assert mended == CANONICAL
-    after, findings = compiled(folder, mended)
-    assert findings.found == []
+    after, diagnostics = compiled(folder, mended)
+    assert diagnostics.found == []
     assert meaning(before) == meaning(after)
 
 

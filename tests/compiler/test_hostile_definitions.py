@@ -1,4 +1,4 @@
-"""Broken definition files end in findings, never in an exception.
+"""Broken definition files end in diagnostics, never in an exception.
 
 Mutants of valid definitions are made with a fixed seed: lines are lost, doubled, swapped and moved,
 characters are lost, added and changed. What still compiles must make Python that compiles.
@@ -7,15 +7,16 @@ characters are lost, added and changed. What still compiles must make Python tha
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pytest
 
 from krammar.compiler import ir
-from krammar.compiler.emitter import Emitter
-from krammar.compiler.findings import FORMATS, Findings
 from krammar.compiler.formatter import format_source
-from krammar.compiler.source import Folder, compile_folder
+from krammar.compiler.front.source import Folder, compile_folder
+from krammar.compiler.generate import Generator
+from krammar.util.diagnostics import FORMATS, Diagnostics
 
 SEED = 20260721
 MUTANTS = 3000
@@ -134,26 +135,28 @@ def mutate(rng: random.Random, text: str) -> str:
     return text
 
 
-def compiled(path: Path, data: bytes) -> tuple[ir.Protocol, Findings]:
+def compiled(path: Path, data: bytes) -> tuple[ir.Protocol, Diagnostics]:
     path.write_bytes(data)
-    findings = Findings()
-    protocol = compile_folder(Folder("made", (path,)), findings)
+    diagnostics = Diagnostics()
+    protocol = compile_folder(Folder("made", (path,)), diagnostics)
     for form in FORMATS.values():
-        form(findings.sorted())
-    return protocol, findings
+        form(diagnostics.sorted())
+    return protocol, diagnostics
 
 
-def assert_places_are_in_the_text(path: Path, text: str, findings: Findings) -> None:
+def assert_places_are_in_the_text(path: Path, text: str, diagnostics: Diagnostics) -> None:
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
-    for finding in findings.found:
-        position = finding.position
+    for diagnostic in diagnostics.found:
+        position = diagnostic.position
         if position.path == path:
-            assert 1 <= position.line <= len(lines), finding
-            assert 1 <= position.column <= len(lines[position.line - 1]) + 1, finding
-            assert position.length >= 1, finding
+            assert 1 <= position.line <= len(lines), diagnostic
+            assert 1 <= position.column <= len(lines[position.line - 1]) + 1, diagnostic
+            assert position.length >= 1, diagnostic
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.sweep) for part in range(1, 4))]
+)
 def test_mutants(tmp_path: Path, part: int) -> None:
     rng = random.Random(SEED + part)
     path = tmp_path / "a.krm"
@@ -161,18 +164,18 @@ def test_mutants(tmp_path: Path, part: int) -> None:
     for number in range(MUTANTS // 4):
         text = mutate(rng, TEXT)
         try:
-            protocol, findings = compiled(path, text.encode("utf-8"))
-            assert_places_are_in_the_text(path, text, findings)
+            protocol, diagnostics = compiled(path, text.encode("utf-8"))
+            assert_places_are_in_the_text(path, text, diagnostics)
             assert format_source(format_source(text)) == format_source(text)
         except Exception as error:
             pytest.fail(f"mutant {number}: {error!r}\n{text}")
-        if not findings.has_errors:
+        if not diagnostics.has_errors:
             valid.append(protocol)
 
     assert len(valid) > GENERATED // 4
-    emitter = Emitter(tmp_path, tmp_path / "out")
+    generator = Generator(tmp_path, tmp_path / "out")
     for protocol in rng.sample(valid, GENERATED // 4):
-        for name, source in emitter.render(protocol).items():
+        for name, source in generator.package(protocol).items():
             if name.suffix == ".py":
                 compile(source, str(name), "exec")
 
@@ -214,3 +217,32 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 )
 def test_extremes(tmp_path: Path, text: str) -> None:
     compiled(tmp_path / "a.krm", text.encode("utf-8"))
+
+
+def _seconds(path: Path, text: str) -> float:
+    before = time.process_time()
+    compiled(path, text.encode("utf-8"))
+    return time.process_time() - before
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "// Its documentation.\nName{0} => not top level\n  // A field.\n  A: int8\n  B: [=>]\n    C: string\n",
+        "// Its documentation.\n\n// More.\nName{0} => not top level\n  A: int9\n",
+        "Name{0} => not top levl\n  A: int8\n",
+        "Name{0} => not top level\n  A: int8 // foo\n",
+        "Name{0}Response =>\n  A: int8\n",
+        "Name{0}Request => key {0}, max version 0\n  A: int8\n",
+        "Name => not top level\n  A: int8\n",
+    ],
+    ids=["valid", "unknown types", "headers", "annotations", "responses", "requests", "names"],
+)
+def test_time_is_not_quadratic(tmp_path: Path, definition: str) -> None:
+    few, many = (
+        "\n".join(definition.format(number) for number in range(count)) for count in (250, 4000)
+    )
+    compiled(tmp_path / "a.krm", few.encode())  # the parser's tables, and hints up to their limit
+
+    # 16 times the text took 256 times the time, and hours for some.
+    assert _seconds(tmp_path / "a.krm", many) < 100 * _seconds(tmp_path / "a.krm", few) + 1

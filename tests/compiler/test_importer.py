@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from krammar.compiler.findings import Findings
+from krammar.compiler.front.source import compile_folder, folders
 from krammar.compiler.importer import KAFKA_ENUMS, ImportResult, SchemaError, import_schemas
-from krammar.compiler.source import compile_folder, folders
+from krammar.util.diagnostics import Diagnostics
 
 
 def field(name: str, type: str = "int32", versions: str = "0+", **more: Any) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def test_null_in_the_first_versions_only_becomes_null_in_all(tmp_path: Path) -> 
     result = import_schemas([folder])
     assert lines(result, "foo.krm")[1] == "  A: nullable-bytes"
     assert result.warnings == (
-        "FooRequest.A: nullable in versions 0 to 1 only; here in all versions",
+        "FooRequest.A: nullable in versions 0 to 1 only; the definition allows null in all versions",
     )
 
 
@@ -376,7 +376,7 @@ def test_a_value_may_have_a_version_of_its_own(tmp_path: Path) -> None:
     )
     result = import_schemas([folder])
     assert lines(result, "a.krm")[1:3] == ["  Version: int16", "  BodyVersion: int64"]
-    assert result.warnings == ("FooValue.Version is called BodyVersion here",)
+    assert result.warnings == ("FooValue.Version is renamed to BodyVersion",)
 
 
 def test_data_behind_a_version(tmp_path: Path) -> None:
@@ -462,9 +462,7 @@ def test_enums_take_the_place_of_their_integers(tmp_path: Path) -> None:
 
 def test_an_enum_never_changes_the_layout(tmp_path: Path) -> None:
     folder = save(tmp_path, schema("FooRequest", [field("ErrorCode", "int32")]))
-    with pytest.raises(
-        SchemaError, match="ErrorCode is of type int32, but ErrorCode of type int16"
-    ):
+    with pytest.raises(SchemaError, match="ErrorCode has type int32, but ErrorCode has type int16"):
         import_schemas([folder], enums=KAFKA_ENUMS)
 
 
@@ -482,7 +480,7 @@ def test_the_head_of_a_file_says_what_it_follows(tmp_path: Path) -> None:
 
 
 def test_releases_and_folders_belong_together(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="as many releases as folders"):
+    with pytest.raises(ValueError, match="give one release for each folder"):
         import_schemas([save(tmp_path, schema("FooRequest", []))], releases=["1", "2"])
 
 
@@ -588,7 +586,7 @@ def test_a_message_that_lost_all_versions_has_those_of_the_older_schema(tmp_path
 def test_a_message_without_any_version_is_left_out(tmp_path: Path) -> None:
     result = import_schemas([save(tmp_path, schema("FooRequest", [], "none"))])
     assert result.files == {}
-    assert result.warnings == ("FooRequest: no schema has a version of it; left out",)
+    assert result.warnings == ("FooRequest: skipped, because no schema contains a version of it",)
 
 
 def test_a_renamed_message_is_one_message(tmp_path: Path) -> None:
@@ -596,23 +594,23 @@ def test_a_renamed_message_is_one_message(tmp_path: Path) -> None:
     old = save(tmp_path / "old", schema("OldFooRequest", [field("A")], "0-1"))
     result = import_schemas([old, new])
     assert lines(result, "new_foo.krm")[0] == "NewFooRequest => key 7, max version 2"
-    assert result.warnings == ("NewFooRequest was called OldFooRequest in other schemas",)
+    assert result.warnings == ("NewFooRequest has the name OldFooRequest in other schemas",)
 
 
 def test_an_unstable_latest_version_is_included_with_a_warning(tmp_path: Path) -> None:
     folder = save(tmp_path, schema("FooRequest", [], "0-2", latestVersionUnstable=True))
     result = import_schemas([folder])
     assert lines(result, "foo.krm")[0] == "FooRequest => key 7, max version 2"
-    assert result.warnings == ("FooRequest: its latest version, 2, is unstable",)
+    assert result.warnings == ("FooRequest: the last version, 2, is unstable",)
 
 
-def test_a_field_that_seems_renamed_and_a_new_default_are_warned_of(tmp_path: Path) -> None:
+def test_warnings_of_renamed_fields_and_new_defaults(tmp_path: Path) -> None:
     new = save(tmp_path / "n", schema("FooRequest", [field("B"), field("C", default="1")], "1-2"))
     old = save(tmp_path / "o", schema("FooRequest", [field("A"), field("C")], "0-1"))
     warnings = import_schemas([new, old]).warnings
-    assert "FooRequest.C: default 1 taken, not none of the older schema" in warnings
+    assert "FooRequest.C: the default is 1, not none as in the older schema" in warnings
     assert any(
-        text.startswith("FooRequest.B: its schema has it below version 1") for text in warnings
+        text.startswith("FooRequest.B: the schema contains it below version 1") for text in warnings
     )
 
 
@@ -622,20 +620,24 @@ def test_a_field_that_seems_renamed_and_a_new_default_are_warned_of(tmp_path: Pa
         (
             [field("A"), field("B")],
             [field("B"), field("A")],
-            "FooRequest: the fields B, A come in another order",
+            "FooRequest: the order of the fields B, A differs",
         ),
-        ([field("A", "int64")], [field("A")], "FooRequest.A is of another type"),
-        ([field("A", "[]int32")], [field("A")], "FooRequest.A is of another type"),
+        ([field("A", "int64")], [field("A")], "FooRequest.A has another type"),
+        ([field("A", "[]int32")], [field("A")], "FooRequest.A has another type"),
         (
             [field("A", taggedVersions="0+", tag=1)],
             [field("A", taggedVersions="0+", tag=0)],
             "FooRequest.A has tag 1 here and tag 0 there",
         ),
-        ([field("A")], [field("A", versions="0-1")], "FooRequest.A is missing between 1 and 4"),
+        (
+            [field("A")],
+            [field("A", versions="0-1")],
+            "FooRequest.A is missing between versions 1 and 4",
+        ),
         (
             [field("A", "string", nullableVersions="0+")],
             [field("A", "string", nullableVersions="0-1")],
-            "FooRequest.A: nullable up to 1 and again from 4",
+            "FooRequest.A is nullable up to version 1 and again from 4",
         ),
     ],
 )
@@ -670,10 +672,10 @@ def test_all_problems_are_reported_with_their_place(tmp_path: Path) -> None:
         import_schemas([tmp_path / "in", tmp_path / "absent"])
     text = str(caught.value).replace(str(tmp_path), "")
     assert text.split("\n") == [
-        "/in/Broken.json:3: broken JSON: Expecting value",
+        "/in/Broken.json:3: invalid JSON: Expecting value",
         '/in/FooRequest.json:8: field "A": unknown type "strin"',
-        '/in/FooRequest.json:13: "3-1" is no range of versions: 1 is below 3',
-        "/absent: no such folder",
+        '/in/FooRequest.json:13: "3-1" is not a range of versions: 1 is lower than 3',
+        "/absent: is not a folder",
     ]
 
 
@@ -688,30 +690,32 @@ def test_a_response_without_its_request(tmp_path: Path) -> None:
 
 def test_a_response_with_versions_of_its_own(tmp_path: Path) -> None:
     request, response = schema("FooRequest", [], "0-1"), schema("FooResponse", [], "0-2")
-    assert "FooResponse has not the versions of its request" in refused(tmp_path, request, response)
+    assert "FooResponse and its request have different versions" in refused(
+        tmp_path, request, response
+    )
     request, response = schema("FooRequest", [], "0", "0+"), schema("FooResponse", [])
-    assert "not the flexible versions of its request" in refused(tmp_path, request, response)
+    assert "have different flexible versions" in refused(tmp_path, request, response)
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (field("A", default="2147483648"), '"A": 2147483648 is no int32'),
-        (field("A", "int8", default="x"), '"A": x is no int8'),
-        (field("A", "float64", default="x"), '"A": x is no float64'),
+        (field("A", default="2147483648"), '"A": the default 2147483648 is not a value of int32'),
+        (field("A", "int8", default="x"), '"A": the default x is not a value of int8'),
+        (field("A", "float64", default="x"), '"A": the default x is not a value of float64'),
         (field("A", "bool", default="maybe"), 'no such default: "maybe"'),
         (field("A", "[]int32", default="1"), 'no such default: "1"'),
-        (field("A", "string", default="a)b"), "no parentheses in a default"),
-        (field("A", "string", default="null"), "default null, but never nullable"),
-        (field("A", nullableVersions="0+"), "FooRequest.A: int32 is never nullable"),
-        (field("A", versions="x"), '"x" is no range of versions'),
+        (field("A", "string", default="a)b"), 'the default "a)b" contains parentheses'),
+        (field("A", "string", default="null"), "has the default null, but is never nullable"),
+        (field("A", nullableVersions="0+"), "FooRequest.A: the type int32 cannot be nullable"),
+        (field("A", versions="x"), '"x" is not a range of versions'),
         ({"name": "A", "type": "int32"}, '"versions" is missing'),
-        (field("A", taggedVersions="0+"), '"tag" and "taggedVersions" go together'),
-        (field("A", taggedVersions="1+", tag=0), "tagged in part of its versions"),
-        (field("A", tag="one", taggedVersions="0+"), '"tag" is no number'),
-        (field("A", "X", nullableVersions="1+", fields=[field("B")]), "nullable in part"),
-        (field("A", flexibleVersions="1+"), '"flexibleVersions" may only be "none"'),
-        (field("A", "X", fields="none"), '"fields" is no list of objects'),
+        (field("A", taggedVersions="0+"), 'needs both "tag" and "taggedVersions"'),
+        (field("A", taggedVersions="1+", tag=0), "has a tag in some of its versions only"),
+        (field("A", tag="one", taggedVersions="0+"), '"tag" is not a number'),
+        (field("A", "X", nullableVersions="1+", fields=[field("B")]), "cannot be nullable in some"),
+        (field("A", flexibleVersions="1+"), '"flexibleVersions" can only be "none"'),
+        (field("A", "X", fields="none"), '"fields" is not a list of objects'),
         (field("A", "[][]int32"), 'unknown type "[][]int32"'),
     ],
 )
@@ -722,13 +726,13 @@ def test_fields_that_cannot_be(tmp_path: Path, spec: dict[str, Any], message: st
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"type": "reply"}, 'unknown type of schema "reply"'),
-        ({"apiKey": None}, '"apiKey" is missing'),
-        ({"apiKey": "seven"}, '"apiKey" is no number'),
-        ({"validVersions": "1-0"}, '"1-0" is no range of versions'),
-        ({"validVersions": 3}, '"validVersions" is no string: 3'),
-        ({"fields": [field("A"), field("A")]}, 'two fields are called "A"'),
-        ({"commonStructs": [1]}, '"commonStructs" is no list of objects'),
+        ({"type": "reply"}, 'unknown schema type "reply"'),
+        ({"apiKey": None}, 'a request needs "apiKey"'),
+        ({"apiKey": "seven"}, '"apiKey" is not a number'),
+        ({"validVersions": "1-0"}, '"1-0" is not a range of versions'),
+        ({"validVersions": 3}, '"validVersions" is not a string: 3'),
+        ({"fields": [field("A"), field("A")]}, 'two fields have the name "A"'),
+        ({"commonStructs": [1]}, '"commonStructs" is not a list of objects'),
         (
             {
                 "fields": [field("A", "X")],
@@ -742,9 +746,9 @@ def test_schemas_that_cannot_be(tmp_path: Path, change: dict[str, Any], message:
     assert message in refused(tmp_path, {**schema("FooRequest", []), **change})
 
 
-def test_json_that_is_no_object(tmp_path: Path) -> None:
+def test_json_that_is_not_an_object(tmp_path: Path) -> None:
     (tmp_path / "List.json").write_text("[]")
-    with pytest.raises(SchemaError, match="the schema is no JSON object"):
+    with pytest.raises(SchemaError, match="the schema is not a JSON object"):
         import_schemas([tmp_path])
 
 
@@ -778,10 +782,10 @@ def test_what_is_imported_compiles(tmp_path: Path) -> None:
     out.mkdir()
     for name, text in result.files.items():
         (out / name).write_text(text)
-    findings = Findings()
+    diagnostics = Diagnostics()
     (only,) = folders(out)
-    protocol = compile_folder(only, findings)
-    assert findings.found == []
+    protocol = compile_folder(only, diagnostics)
+    assert diagnostics.found == []
     structs = {struct.name: struct for file in protocol.files for struct in file.structs}
     headers = {"RequestHeader", "ResponseHeader"}  # the compiler adds them
     assert set(structs) == {*result.messages, "FooRequestEnd", *headers}

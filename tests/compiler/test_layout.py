@@ -643,6 +643,57 @@ def test_encoding_sets_the_length_field(package: Any) -> None:
     assert made.encode(0) == bytes.fromhex("00 00000004 00 616263 00")
 
 
+def test_with_lengths_sets_what_encoding_writes(package: Any) -> None:
+    made = package.Sized(length=12345, body=b"abc", after=7)
+    decoded = package.Sized.decode(made.encode(0), 0)
+
+    assert decoded != made
+    assert decoded == made.with_lengths() == package.Sized(length=4, body=b"abc", after=7)
+    assert made.length == 12345
+    assert "``with_lengths()``" in package.Sized.__doc__
+    assert "with_lengths" not in package.Fixed.__doc__
+
+    made.body = None
+    with pytest.raises(EncodeError, match="body: needs bytes, not NoneType") as caught:
+        made.with_lengths()
+    assert caught.value.path == "body"
+
+
+def test_with_lengths_reaches_nested_structs(build: Callable[[str], Any]) -> None:
+    package = build(NESTED_LENGTHS)
+    made = package.Frame(
+        first=package.Body(length=1, content=bytearray(b"ab")),
+        more=[package.Body(content=b"c"), package.Body(content=b"")],
+    )
+    made.unknown_tags = {5: b"x"}
+    copied = made.with_lengths()
+
+    assert package.Frame.decode(made.encode(0), 0) == copied
+    assert [copied.first.length, *(body.length for body in copied.more)] == [2, 1, 0]
+    assert (made.first.length, made.more[0].length, made.maybe) == (1, 0, None)
+    copied.unknown_tags.clear()
+    assert made.unknown_tags == {5: b"x"}
+
+
+NESTED_LENGTHS = """\
+Frame => not top level, flexible v0+
+  First: Body
+  More: [Body]
+  Maybe: nullable=>
+    Size: int8
+
+Body => not top level, no encoding
+  Length: int16
+  Content: length-field-minus => Length - 0
+"""
+
+
+def test_a_field_may_be_called_with_lengths(build: Callable[[str], Any]) -> None:
+    package = build("S => not top level\n  WithLengths: int8\n")
+
+    assert package.S(with_lengths_=3).with_lengths().encode(0) == b"\3"
+
+
 def test_a_length_below_the_minus_is_refused(package: Any) -> None:
     with pytest.raises(DecodeError):
         package.Sized.decode(bytes.fromhex("01 00000000 02 03"), 0)

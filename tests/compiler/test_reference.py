@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from krammar.cli import main
 from tests.compiler.conftest import write_files
 
+# How many words after a field's name its versions are.
+FIELDS = {"topics": 2, "partitions": 2, "index": 2, "leader": 3, "epoch": 2}
 DEFINITIONS = Path(__file__).parents[2] / "definitions"
 VOID = {"meta", "input", "link", "br"}
 
@@ -117,9 +119,72 @@ def test_a_page_of_ones_own(tmp_path: Path) -> None:
     assert "<script>" not in html
 
 
+def test_records_have_the_name_that_the_protocol_guide_gives_them(tmp_path: Path) -> None:
+    definitions = """\
+PutRequest => key 0, max version 1, flexible v1+
+  Records: nullable-bytes
+  UnalignedRecords: bytes
+  MedicalRecords: bytes
+  RecordBatches: varint-bytes
+
+PutResponse =>
+"""
+    write_files(tmp_path / "put", {"put.krm": definitions})
+    text = pages(tmp_path / "put", tmp_path / "out")[tmp_path / "out" / "put.html"].text
+    for notation in [
+        "records => RECORDS",
+        "records => COMPACT_RECORDS",
+        "unaligned_records => RECORDS",
+        "medical_records => BYTES",
+        "record_batches => VARINT_NULLABLE_BYTES",
+    ]:
+        assert f"  {notation}\n" in text, notation
+    assert "nullable-bytes" in text
+
+
 def test_nothing_is_written_with_errors(tmp_path: Path) -> None:
     write_files(tmp_path / "bad", "Nonsense")
     done = CliRunner().invoke(main, ["docs", str(tmp_path / "bad"), "-o", str(tmp_path / "out")])
     assert done.exit_code == 1
     assert "nothing was written" in done.output
     assert not (tmp_path / "out").exists()
+
+
+def test_layouts_that_differ_are_shown_differently(tmp_path: Path) -> None:
+    source = write_files(
+        tmp_path / "own",
+        {
+            "ask.krm": (
+                "Ask => not top level, max version 4, flexible v4+\n"
+                "  Topics: nullable-v1+[=>]\n"
+                "    Name: string\n"
+                "    Partitions: [=>] // v2+\n"
+                "      Index: int32\n"
+                "      Leader: nullable=> // v3+\n"
+                "        Epoch: int32\n"
+            )
+        },
+    )
+    text = pages(source, tmp_path / "out")[tmp_path / "out" / "ask.html"].text
+
+    assert "Bytes of v0\nAsk => [topics]\n  topics => name\n" in text
+    assert "Bytes of v1\nAsk => [topics]\n  topics => NULLABLE_ARRAY of name\n" in text
+    assert "topics => COMPACT_NULLABLE_ARRAY of name [partitions] _tagged_fields\n" in text
+    assert "      leader => NULLABLE epoch _tagged_fields\n" in text
+    # The values of a struct live as long as the struct.
+    rows = text.partition("Bytes of")[0].split()
+    versions = {name: rows[rows.index(name) + kind] for name, kind in FIELDS.items()}
+    assert versions == {
+        "topics": "v0+",
+        "partitions": "v2+",
+        "index": "v2+",
+        "leader": "v3+",
+        "epoch": "v3+",
+    }
+
+
+def test_bytes_of_kafkas_messages_differ_by_layout(tmp_path: Path) -> None:
+    for page in pages(DEFINITIONS / "kafka_wire", tmp_path / "out").values():
+        notations = [part.partition("\n")[2] for part in page.text.split("Bytes of ")[1:]]
+        shown = [part.split("\n\n")[0] for part in notations]
+        assert len(shown) == len(set(shown)), page.path

@@ -13,9 +13,9 @@ from typing import Any
 
 import kafka_wire
 
+from krammar.wire.batches import Compression, Record, encode_batch, read_batches, read_headers
 from krammar.wire.connection import ServerConnection
 from krammar.wire.errors import DecodeError, UnsupportedVersionError
-from krammar.wire.records import Compression, Record, encode_batch, read_batches, read_headers
 from tests.generated.catalogue import Message, by_name, messages
 from tests.generated.strategies import samples
 from tests.generated.values import build
@@ -104,7 +104,7 @@ def check(data: bytes) -> None:
         said = str(error)
     assert said
     # The words of an error whose cause the slow reader did not find.
-    assert "do not follow the layout" not in said, said
+    assert "do not match the layout" not in said, said
 
 
 def seeds() -> Iterator[bytes]:

@@ -55,8 +55,8 @@ class Message:
         data: bytes = value.encode() if self.version_field else value.encode(version)
         return data
 
-    def decode(self, data: Any, version: int) -> Any:
-        return self.cls.decode(data) if self.version_field else self.cls.decode(data, version)
+    def decode(self, data: Any, version: int, copy: bool = True) -> Any:
+        return self.cls.decode(data, None if self.version_field else version, copy)
 
 
 @cache

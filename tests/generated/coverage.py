@@ -32,17 +32,20 @@ RECORDS = {
 }
 
 TEMPLATE = """\
-# What other implementations confirm
+# Oracles: what other implementations confirm
 
-Written by `python -m tests.generated.coverage --write`; a test compares it with what the oracles know.
+The tests compare `kafka_wire` with kio, kafka-python and Apache Kafka's own classes. This page lists how many
+message-versions each of them confirms, where an oracle is limited, and which message-versions neither kio nor
+kafka-python knows. `python -m tests.generated.coverage --write` writes the page, and a test compares it with what the
+oracles know.
 
-`kafka_wire` has {total} message-versions: every version of every request, response, header and record
-that can be encoded alone. For each one that an oracle knows, the tests take values (nulls, empty and long
-strings and arrays, the least and greatest integers, tagged fields at their defaults and not, unknown tagged
-fields) and compare both ways: our bytes read by the oracle, field by field; the oracle's bytes, which must be
-ours; and those read by us.
+`kafka_wire` has {total} message-versions: every version of every request, response, header and record that can be
+encoded by itself. For each message-version that an oracle knows, the tests take values: nulls, empty and long strings
+and arrays, the smallest and largest integers, tagged fields with default and other values, unknown tagged fields. The
+oracle reads krammar's bytes, and the tests compare every field. krammar reads the oracle's bytes, which must equal
+krammar's own.
 
-| oracle | message-versions |
+| Oracle | Message-versions |
 |---|---|
 | kio {kio_version} | {kio} |
 | kafka-python {kafka_python_version} | {kafka_python} |
@@ -51,34 +54,34 @@ ours; and those read by us.
 | none of them | {none} |
 | Apache Kafka's own classes | {apache} |
 
-`tests/generated/test_apache_kafka.py` lets the classes in Kafka's jars (4.4 first, 3.9 for what Kafka 4
-dropped) read and write the same values. It runs where a JDK and those jars are at hand.
+`tests/generated/test_apache_kafka.py` reads and writes the same values with the classes in Kafka's jars: 4.4 first, and
+3.9 for the versions that Kafka 4 dropped. `make interop` fetches the jars and runs it. It needs a JDK and Maven.
 
-Every message-version also has tests that need no oracle: value to bytes to value, bytes to value to bytes,
-agreement with the layout-driven reader and writer, mutated and truncated bytes, and refusals. Some have bytes
-written by hand (`tests/generated/test_vectors.py`).
+Every message-version also has tests without an oracle: values and bytes survive a round trip, the layout-driven reader
+and writer agree with the generated code, and mutated, truncated and invalid input is refused. Some message-versions have
+manually written bytes (`tests/generated/test_vectors.py`).
 
-## What limits an oracle
+## Limits of the oracles
 
-- kio fails on unknown tagged fields (`KeyError`), where a reader should skip them. kafka-python keeps them,
-  but does not write them, and fails on them inside of a tagged struct. One of kafka-python's older classes
-  and Kafka itself keep and write them, and confirm ours.
-- kio's error codes are an enum of its release's; other codes are not compared with it.
-- kio makes times and durations `datetime` and `timedelta`, by way of floating-point seconds: values beyond
-  what those hold are brought into their range.
-- kio takes -1 in `ProduceResponse`'s `LogAppendTimeMs` for null, which Kafka's schema does not.
-- kafka-python reads every ApiVersionsResponse with an error as version 0, though only UNSUPPORTED_VERSION is
-  answered so (KIP-511): that response is compared without an error.
-- kafka-python's older class of DescribeLogDirsRequest version 0 has one integer where Kafka's schema has an
-  array; it does not count as known.
-- kafka-python's classes take versions below those that they declare valid; what they make of them lacks the
-  fields that Kafka's schemas have dropped since. Its older classes serve there.
-- Null `Records` in ShareFetchResponse are refused by Kafka and kio from version 1 on. A definition cannot say
-  that a field ceases to be nullable, so here null is taken in every version.
+- kio raises `KeyError` for unknown tagged fields, which a reader should skip. kafka-python keeps them, but does not write
+  them, and fails on them inside a tagged struct. One of kafka-python's older classes and Kafka itself keep and write
+  them, and confirm krammar's bytes.
+- kio's error codes are the enum of its release. The tests compare no other codes with it.
+- kio converts times and durations to `datetime` and `timedelta`, through floating-point seconds. The tests limit values
+  to the range of these types.
+- kio reads -1 in `LogAppendTimeMs` of `ProduceResponse` as null. Kafka's schema does not.
+- kafka-python reads every ApiVersionsResponse with an error as version 0, although only UNSUPPORTED_VERSION is answered
+  in version 0 (KIP-511). The tests compare this response without an error.
+- kafka-python's older class of DescribeLogDirsRequest version 0 has one integer where Kafka's schema has an array. It
+  does not count as known.
+- kafka-python's classes accept versions below the ones that they declare valid, but then lack the fields that Kafka's
+  schemas have dropped since. For these versions the tests use its older classes.
+- Kafka and kio refuse null `Records` in ShareFetchResponse from version 1 on. A definition cannot state that a field is
+  no longer nullable, so krammar accepts null in every version.
 
-## What neither kio nor kafka-python knows
+## Message-versions that neither kio nor kafka-python knows
 
-Those in *italics* have no schema in Kafka either: its own code reads and writes them by hand.
+Messages in *italics* have no schema in Kafka either: Kafka's own code reads and writes them manually.
 
 {unknown}
 """

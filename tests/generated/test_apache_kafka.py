@@ -1,18 +1,20 @@
 """Our bytes against Apache Kafka itself: the classes in its jars read them and write them again.
 
-Runs where a JDK is installed and a local Maven repository holds jars of Kafka; ``KRAMMAR_MAVEN`` says
-where the repository is, if not in ``~/.m2/repository``. Releases are asked from the newest on, so the
-newest answers for all that it still knows, and 3.9 for what Kafka 4 dropped. Field by field, and byte by
-byte, it covers all that Kafka has a schema for, unknown tagged fields included.
+Needs a JDK and the jars of a few releases, which ``make interop`` fetches into ``build/interop`` as
+``apache_kafka/jars.xml`` names them; other jars on the machine are ignored. Releases are asked from the
+newest on, so the newest answers for all that it still knows, and 3.9 for what Kafka 4 dropped. Field by
+field, and byte by byte, it covers all that Kafka has a schema for, unknown tagged fields included.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
-import os
 import shutil
 import subprocess
+import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -25,7 +27,13 @@ from tests.generated.strategies import samples
 from tests.generated.values import Plain, build
 
 SOURCE = Path(__file__).parent / "apache_kafka" / "KafkaOracle.java"
-REPOSITORY = Path(os.environ.get("KRAMMAR_MAVEN", "~/.m2/repository")).expanduser()
+POM = SOURCE.with_name("jars.xml")
+JARS = (
+    Path(__file__).parents[2]
+    / "build"
+    / "interop"
+    / f"message-classes-{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}"
+)
 
 # What has no schema in Kafka's jars: its code is written by hand there.
 WITHOUT_SCHEMA = frozenset(
@@ -61,15 +69,28 @@ WITH_VERSION = frozenset(
 )
 
 
+def fetch_jars() -> None:
+    """Have Maven put the jars into ``JARS``, all or none. Raises CalledProcessError."""
+    if JARS.is_dir():
+        return
+    JARS.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=JARS.parent) as fresh:
+        output = Path(fresh) / "jars"
+        goal = ("dependency:copy", f"-DoutputDirectory={output}")
+        subprocess.run(
+            ["mvn", "-q", "-B", "-f", str(POM), *goal], check=True, capture_output=True, timeout=600
+        )
+        output.rename(JARS)
+
+
 def releases() -> list[str]:
-    """The arguments for the releases that are there, newest first."""
-    found = {}
-    for clients in (REPOSITORY / "org/apache/kafka/kafka-clients").glob("*/*.jar"):
-        release = clients.parent.name
-        jars = sorted((REPOSITORY / "org/apache/kafka").glob(f"*/{release}/*-{release}.jar"))
-        found[tuple(map(int, release.split(".")))] = [release, *map(str, jars)]
-    logging = sorted((REPOSITORY / "org/slf4j/slf4j-api").glob("*/*.jar"))[-1:]
-    return [":".join([*jars, *map(str, logging)]) for _, jars in sorted(found.items(), reverse=True)]
+    """The oracle's arguments for the releases, newest first."""
+    found = defaultdict(list)
+    for jar in sorted(JARS.glob("kafka-*.jar")):
+        found[jar.stem.rpartition("-")[2]].append(str(jar))
+    logging = [str(jar) for jar in JARS.glob("slf4j-api-*.jar")]
+    newest_first = sorted(found, key=lambda name: [*map(int, name.split("."))], reverse=True)
+    return [":".join([name, *found[name], *logging]) for name in newest_first]
 
 
 def fitted(message: Message, version: int, plain: Any) -> Any:
@@ -135,8 +156,13 @@ def compare_structs(fields: Any, ours: Plain, theirs: dict[str, Any], path: str)
 
 
 @pytest.mark.skipif(not shutil.which("javac"), reason="needs a JDK")
-@pytest.mark.skipif(not releases(), reason=f"needs Kafka's jars in {REPOSITORY}")
+@pytest.mark.skipif(not JARS.is_dir(), reason="needs Kafka's jars, which `make interop` fetches")
 def test_apache_kafka_reads_and_writes_the_same() -> None:
+    compare_messages()
+
+
+def compare_messages() -> None:
+    """Raises AssertionError with everything that Apache Kafka reads or writes otherwise."""
     lines = []
     cases = []
     for message in by_name().values():

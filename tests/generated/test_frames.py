@@ -26,6 +26,7 @@ from krammar.wire.errors import (
     WireError,
 )
 from krammar.wire.message import Request, Response
+from krammar.wire.package import RequestInfo
 from tests.generated.catalogue import Message, messages
 from tests.generated.oracles import kafka_python, kio
 from tests.generated.strategies import samples
@@ -139,6 +140,30 @@ def test_header_versions() -> None:
             found = kafka_wire.header_versions(message.cls.api_key, version)
             assert found == expected
             assert (found.request, found.response) == expected
+
+
+def test_the_table_of_requests_says_what_the_classes_say() -> None:
+    for package in (kafka_wire, wafka_wire):
+        table = package.requests()
+        assert [info.key for info in table] == sorted(info.key for info in table)
+        assert {info.name for info in table} == {
+            message.name for message in requests if message.package is package
+        }
+        for info in table:
+            cls = package.request_class(info.key)
+            assert info == RequestInfo(
+                cls.api_key,
+                cls.__name__,
+                cls.min_version,
+                cls.max_version,
+                cls.flexible_from,
+                cls.routing,
+            )
+    by_name = {info.name: info for info in kafka_wire.requests()}
+    assert by_name["MetadataRequest"] == (3, "MetadataRequest", 0, 13, 9, "")
+    assert by_name["JoinGroupRequest"].routing == "group coordinator"
+    assert by_name["SaslHandshakeRequest"].flexible_from is None
+    assert len(by_name) == len(ApiKey)
 
 
 def test_header_versions_of_what_is_unknown() -> None:

@@ -80,6 +80,7 @@ def test_samples_agree(group: list[Known]) -> None:
             agree(known, plain)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("group", by_message())
 @settings(
     max_examples=20,

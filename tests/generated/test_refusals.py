@@ -12,11 +12,10 @@ import pytest
 
 from krammar.wire.errors import EncodeError, UnsupportedVersionError
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Sized, Text, Type, VarInteger
-from tests.generated.catalogue import Message, messages
+from tests.generated.catalogue import Message
+from tests.generated.parameters import every_codec, every_message
 from tests.generated.strategies import int_range
 from tests.generated.values import Plain, build
-
-every_message = pytest.mark.parametrize("message", messages(), ids=str)
 
 
 def full(layout: Layout) -> Plain:
@@ -123,7 +122,7 @@ def refused(message: Message, version: int, value: Any, path: str) -> None:
     assert (str(copy), copy.path) == (str(error), path)
 
 
-@every_message
+@every_codec
 def test_every_field_refuses_what_it_cannot_hold(message: Message) -> None:
     for version in message.versions:
         layout = message.layout(version)
@@ -159,7 +158,7 @@ def structs(value: Any, layout: Layout, path: str = "") -> Iterator[tuple[str, A
             yield place + ".", get(), type_.layout
 
 
-@every_message
+@every_codec
 def test_unknown_tags_that_cannot_be(message: Message) -> None:
     """An unknown tag must be a number that no field has, and its data bytes."""
     for version in message.versions:

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from tests.interop.processes import Server, Unavailable, free_port
+from tests.interop.processes import Server, Unavailable
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "build" / "interop"

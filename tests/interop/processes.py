@@ -13,19 +13,14 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import IO, Self
 
+from tests.ports import free_port
+
 # ApiVersions v0, correlation id 7, no client id: what every broker answers first.
 _PROBE = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 
 class Unavailable(Exception):
     """Something that is not part of the project is missing: Java, Maven, Node, jars."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def answers(port: int, timeout: float = 5) -> bool:

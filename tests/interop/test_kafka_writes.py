@@ -287,7 +287,7 @@ def test_users_log_in_with_their_passwords(
 @pytest.fixture(scope="module")
 def logins(stopped: Left, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where our broker takes users of a folder that Kafka wrote."""
-    from tests.interop.processes import free_port
+    from tests.ports import free_port
 
     if AGAINST_APACHE:
         pytest.skip("Apache Kafka has a listener without passwords here")

@@ -23,15 +23,15 @@ from kafka_wire import (
 )
 
 from krammar.broker.security.users import add_user, list_users
-from tests.broker.certificates import Authority
+from tests.broker.security.certificates import Authority
+from tests.broker.security.support import ScramClient, deletion, plain, upsertion
 from tests.broker.support import RawClient
-from tests.broker.test_security_logins import ScramClient, plain
-from tests.broker.test_security_users import deletion, upsertion
 from tests.interop import content
 from tests.interop.apache import ApacheKafka, tool
 from tests.interop.conftest import AGAINST_APACHE
 from tests.interop.dump import dump
-from tests.interop.processes import Krammar, Server, free_port
+from tests.interop.processes import Krammar, Server
+from tests.ports import free_port
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"

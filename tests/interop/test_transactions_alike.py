@@ -11,7 +11,7 @@ import pytest
 
 from tests.broker.requests import fetch
 from tests.broker.support import RawClient
-from tests.broker.transactional import Producer, find_coordinators
+from tests.broker.transactions.support import Producer, find_coordinators
 from tests.interop.apache import ApacheKafka
 from tests.interop.conftest import our_broker
 from tests.interop.processes import Server
@@ -53,7 +53,7 @@ def test_the_same_answers(clients: tuple[RawClient, RawClient], name: str) -> No
 
 def values(client: RawClient) -> list[bytes]:
     """What a consumer of committed records would get from the topic ``t``."""
-    from krammar.wire.records import read_batches
+    from krammar.wire.batches import read_batches
 
     partition = fetch(client, "t", isolation_level=1)
     aborted = {(one.producer_id, one.first_offset) for one in partition.aborted_transactions or ()}

@@ -11,7 +11,7 @@ from kafka_wire import ErrorCode, ListTransactionsRequest
 
 from tests.broker.requests import create_topic
 from tests.broker.support import RawClient
-from tests.broker.transactional import (
+from tests.broker.transactions.support import (
     Producer,
     Where,
     committed_offset,

@@ -64,14 +64,16 @@ def test_checkpoints(
 
 
 def test_what_is_none() -> None:
-    with pytest.raises(CheckpointError, match=r"no intents: AckIntents .*intents"):
+    with pytest.raises(CheckpointError, match=r"not intents: AckIntents .*intents"):
         decode_intents(b"\0\0\0")
-    with pytest.raises(CheckpointError, match="no intents: AckIntents has no version 1"):
+    with pytest.raises(CheckpointError, match="not intents: AckIntents has no version 1"):
         decode_intents(b"\0\1\0\0\0\0")
-    with pytest.raises(CheckpointError, match="no checkpoint: Checkpoint"):
+    with pytest.raises(CheckpointError, match="not a checkpoint: Checkpoint"):
         Checkpoint.decode(b"\0\0")
     wrong = bytes.fromhex(
         "0000 00000000 00000001 0001 78 00000005 0100000000 0000000000000000 0000000000000005 00000000"
     )
-    with pytest.raises(CheckpointError, match="no checkpoint: a producer's id has 6 bytes, not 5"):
+    with pytest.raises(
+        CheckpointError, match="not a checkpoint: a producer's id has 6 bytes, not 5"
+    ):
         Checkpoint.decode(wrong)

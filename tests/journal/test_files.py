@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 
 from krammar.journal import (
+    AckIntent,
     AppendError,
     CorruptJournalError,
     FileJournals,
     JournalSpec,
     UnknownJournalError,
+    append_intents,
 )
 from krammar.journal import files as module
 from tests.journal.stores import opened
@@ -67,6 +70,30 @@ def test_journals_are_made_once(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "a/b").iterdir()) == ["head", "spec"]
 
 
+def test_a_journal_whose_fsync_fails_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fsync(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        with pytest.raises(OSError, match="Input/output error"):
+            opened(tmp_path).create("x")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    opened(tmp_path).create("x")
+    assert sorted(path.name for path in (tmp_path / "x").iterdir()) == ["head", "spec"]
+
+
+def test_intents_of_a_journal_that_is_gone_hold_up_no_others(tmp_path: Path) -> None:
+    journals = opened(tmp_path)
+    journals.create("x")
+    intents = [AckIntent("gone", frame(b"1")), AckIntent("x", frame(b"2"))]
+    with pytest.raises(UnknownJournalError, match="journal 'gone' does not exist"):
+        append_intents(journals, intents)
+    assert read(journals) == [b"2"]
+
+
 def test_lists(tmp_path: Path) -> None:
     journals = opened(tmp_path)
     assert journals.list() == []
@@ -87,11 +114,11 @@ def test_lists(tmp_path: Path) -> None:
 def test_journals_that_are_not_there(tmp_path: Path) -> None:
     journals = opened(tmp_path)
     for use in (journals.spec, journals.reader, journals.offsets):
-        with pytest.raises(UnknownJournalError, match="there is no journal x in"):
+        with pytest.raises(UnknownJournalError, match="journal 'x' does not exist in"):
             use("x")
-    with pytest.raises(UnknownJournalError, match="there is no journal x in"):
+    with pytest.raises(UnknownJournalError, match="journal 'x' does not exist in"):
         journals.append("x", b"")
-    with pytest.raises(ValueError, match="is no name of a journal"):
+    with pytest.raises(ValueError, match="is not a valid name of a journal"):
         journals.reader("../x")
 
 
@@ -192,7 +219,7 @@ def test_closing_writes_what_waits(tmp_path: Path) -> None:
         append = journals.append("x", frame(b"1"))
     assert append.done
     assert read(opened(tmp_path)) == [b"1"]
-    with pytest.raises(AppendError, match="the journals were closed"):
+    with pytest.raises(AppendError, match="the journals are closed"):
         journals.append("x", b"")
 
 
@@ -211,9 +238,9 @@ def test_fragments_are_pruned(small: FileJournals, tmp_path: Path, caplog: Any) 
     assert caplog.text == ""
     # An open fragment stays readable; then it goes on with what is left.
     assert [f[0] for f in iter(lambda: (followed.read() or [None])[0], None)] == [20, 90]
-    assert "x: nothing is left of offsets 30 to 90; reading goes on behind them" in caplog.text
+    assert "x: offsets 30 to 90 do not exist any more; skipping them" in caplog.text
     assert read(small) == [b"91"]
-    assert "x: nothing is left of offsets 0 to 90" in caplog.text
+    assert "x: offsets 0 to 90 do not exist any more" in caplog.text
     assert read(small, 0, 50) == []
 
 
@@ -222,14 +249,14 @@ def test_a_fragment_in_the_middle_is_gone(small: FileJournals, tmp_path: Path, c
         small.append("x", frame(b"%d1" % number)).result()
     (tmp_path / "x" / f"{30:020}.fragment").unlink()
     assert read(small) == [b"01", b"11", b"21", b"61", b"71", b"81", b"91"]
-    assert "x: nothing is left of offsets 30 to 60" in caplog.text
+    assert "x: offsets 30 to 60 do not exist any more" in caplog.text
     caplog.clear()
     # And one that ends too early, in the middle of a frame: what is left of that is reported as no frame.
     os.truncate(tmp_path / "x" / f"{60:020}.fragment", 14)
     reader = small.reader("x", 60)
     found = [f for _ in range(5) for f in reader.read()]
     assert [f[:2] for f in found] == [(60, 70), (70, 74), (90, 100)]
-    assert "x: nothing is left of offsets 74 to 90" in caplog.text
+    assert "x: offsets 74 to 90 do not exist any more" in caplog.text
 
 
 def test_all_fragments_are_gone(small: FileJournals, tmp_path: Path, caplog: Any) -> None:
@@ -239,7 +266,7 @@ def test_all_fragments_are_gone(small: FileJournals, tmp_path: Path, caplog: Any
     assert read(small) == []
     journals = opened(tmp_path)
     assert journals.append("x", frame(b"34")).result().begin == 10
-    assert "x: offsets 0 to 10 are lost: its last fragment ends before" in caplog.text
+    assert "x: offsets 0 to 10 are lost: the last fragment ends before" in caplog.text
     assert read(journals) == [b"34"]
 
 
@@ -250,7 +277,7 @@ def test_a_tail_that_a_power_cut_took(small: FileJournals, tmp_path: Path, caplo
     reader = small.reader("x")
     assert [f[:2] for f in reader.read()] == [(0, 10)]
     assert reader.read() == []
-    assert "x: 3 bytes at the end, from offset 10 on, are no whole frame" in caplog.text
+    assert "x: the 3 bytes at the end, from offset 10, are not a complete frame" in caplog.text
     # Offsets that may have been read are not given to others.
     assert opened(tmp_path).append("x", frame(b"34")).result().begin == 20
     assert fragments(tmp_path / "x") == {0: 13, 20: 10}
@@ -313,15 +340,15 @@ def test_a_torn_head_is_the_one_before(small: FileJournals, tmp_path: Path) -> N
 def test_a_head_that_is_no_more(small: FileJournals, tmp_path: Path) -> None:
     path = tmp_path / "x" / "head"
     path.write_bytes(bytes(534))
-    with pytest.raises(CorruptJournalError, match="head: neither of its slots is whole"):
+    with pytest.raises(CorruptJournalError, match="head: both slots are damaged"):
         small.offsets("x")
     append = small.append("x", frame(b"1"))
-    with pytest.raises(AppendError, match=r"x: .*head: neither of its slots is whole") as caught:
+    with pytest.raises(AppendError, match=r"x: .*head: both slots are damaged") as caught:
         append.result()
     assert isinstance(caught.value.__cause__, CorruptJournalError)
     assert append.error is caught.value
     path.unlink()
-    with pytest.raises(CorruptJournalError, match="there is no head"):
+    with pytest.raises(CorruptJournalError, match="the file head is missing"):
         small.reader("x")
 
 
@@ -368,7 +395,7 @@ def test_a_disk_that_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", broken)
-        with pytest.raises(AppendError, match="not known whether the append survives a power cut"):
+        with pytest.raises(AppendError, match="unknown whether the append survives a power cut"):
             journals.append("x", frame(b"2")).result()
 
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
-from typing import Any
+from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Optional
 from uuid import UUID
 
 import pytest
@@ -22,14 +26,22 @@ from krammar.journal import (
     FIXED_CONTENT_TYPE,
     FIXED_FRAME_HEADER_LENGTH,
     JSON_CONTENT_TYPE,
+    NULL_UUID,
+    PROTOBUF_CONTENT_TYPE,
     ContentTypeError,
     DesyncDetectedError,
+    FileJournals,
     FixedFraming,
     FrameError,
     Framing,
+    JournalSpec,
     JSONFraming,
     MessageError,
+    Publisher,
+    ReadCommittedIter,
+    append_intents,
     framing_by_content_type,
+    unpack_line,
 )
 
 FIXED = FixedFraming()
@@ -155,7 +167,7 @@ def test_what_is_no_fixed_frame() -> None:
         FIXED.unmarshal(b"abc", Text)
     with pytest.raises(DesyncDetectedError, match="9 bytes without a magic word"):
         FIXED.unmarshal(b"123456789", Text)
-    with pytest.raises(DesyncDetectedError, match="a frame of 9 bytes whose header says 11"):
+    with pytest.raises(DesyncDetectedError, match="a frame of 9 bytes has a header for 11 bytes"):
         FIXED.unmarshal(MAGIC + b"\3\0\0\0x", Text)
 
 
@@ -183,9 +195,9 @@ def test_a_length_above_the_limit_is_a_desync() -> None:
     assert found == [data[:15], good]
     # Without the limit it would wait for bytes that may never come.
     assert frames(FIXED, data) == ([], data)
-    with pytest.raises(MessageError, match="Text: 101 bytes are over the limit of 100"):
+    with pytest.raises(MessageError, match="Text: 101 bytes exceed the limit of 100"):
         small.marshal(Text("x" * 101))
-    with pytest.raises(ValueError, match="max_length is between 1 and 4294967295, not 0"):
+    with pytest.raises(ValueError, match="max_length must be between 1 and 4294967295, not 0"):
         FixedFraming(max_length=0)
 
 
@@ -196,7 +208,7 @@ def test_what_cannot_be_framed(shop: Any) -> None:
         FIXED.marshal(shop.Payment(amount=2**63))
     with pytest.raises(MessageError, match="int cannot be framed"):
         FIXED.marshal(5)
-    with pytest.raises(MessageError, match="int has no decode, which fixed framing needs"):
+    with pytest.raises(MessageError, match="cannot read int: it has neither decode nor FromString"):
         FIXED.unmarshal(MAGIC + bytes(4), int)
 
 
@@ -213,6 +225,68 @@ def test_a_reader_that_begins_anywhere() -> None:
     assert FIXED.synchronise(b"junk" + inner + b"\x66\x33", 0) == 4
     # Not seen whole: it may be one.
     assert FIXED.synchronise(b"junk" + inner[:-1], 0) == 4
+
+
+def test_objects_with_protobufs_methods() -> None:
+    """Of protobuf itself, and of a class that has the methods."""
+    wrappers = pytest.importorskip("google.protobuf.wrappers_pb2")
+    descriptors = pytest.importorskip("google.protobuf.descriptor_pb2")
+    value = wrappers.StringValue(value="ab")
+    frame = FIXED.marshal(value)
+    assert frame == MAGIC + bytes.fromhex("04000000 0a 02 6162")
+    assert FIXED.unmarshal(frame, wrappers.StringValue) == value
+    with pytest.raises(FrameError, match="StringValue: Error parsing message"):
+        FIXED.unmarshal(MAGIC + b"\1\0\0\0\xff", wrappers.StringValue)
+    # proto2 has fields that are required.
+    part = descriptors.UninterpretedOption.NamePart()
+    with pytest.raises(MessageError, match=r"NamePart cannot be framed: .*required fields"):
+        FIXED.marshal(part)
+    with pytest.raises(MessageError, match="StringValue: 6 bytes exceed the limit of 5"):
+        FixedFraming(max_length=5).marshal(wrappers.StringValue(value="abcd"))
+
+
+class Protobuf:
+    """A message that is a protobuf message on disk; any with bytes and a number will do here."""
+
+    def __init__(self, uuid: UUID = NULL_UUID, number: int = 0) -> None:
+        self.uuid, self.number = uuid, number
+
+    def get_uuid(self) -> UUID:
+        return self.uuid
+
+    def set_uuid(self, uuid: UUID) -> None:
+        self.uuid = uuid
+
+    def new_acknowledgement(self, journal: str) -> Protobuf:
+        return Protobuf()
+
+    def SerializeToString(self) -> bytes:
+        from google.protobuf.descriptor_pb2 import UninterpretedOption
+
+        message = UninterpretedOption(string_value=self.uuid.bytes, positive_int_value=self.number)
+        return bytes(message.SerializeToString())
+
+    @classmethod
+    def FromString(cls, data: bytes) -> Protobuf:
+        from google.protobuf.descriptor_pb2 import UninterpretedOption
+
+        message = UninterpretedOption.FromString(data)
+        return cls(UUID(bytes=message.string_value), message.positive_int_value)
+
+
+def test_protobuf_messages_in_a_transaction(tmp_path: Path) -> None:
+    pytest.importorskip("google.protobuf")
+    with FileJournals(tmp_path) as journals:
+        spec = journals.create(JournalSpec("a", PROTOBUF_CONTENT_TYPE))
+        publisher = Publisher(journals)
+        for number in range(3):
+            publisher.publish_uncommitted(
+                lambda _: (spec.name, spec.framing), Protobuf(number=number)
+            )
+        assert list(ReadCommittedIter(journals.reader("a"), Protobuf)) == []
+        append_intents(journals, publisher.build_ack_intents())
+        found = list(ReadCommittedIter(journals.reader("a"), Protobuf))
+        assert [envelope.message.number for envelope in found] == [0, 1, 2]
 
 
 # JSON framing.
@@ -248,6 +322,100 @@ def test_json_is_that_of_to_dict() -> None:
         assert JSON.unmarshal(line, type(value)) == value
 
 
+@dataclass
+class Item:
+    name: str
+    picture: bytes = b""
+
+
+@dataclass
+class Basket:
+    uuid: UUID
+    items: list[Item]
+    pair: tuple[Item, ...] = ()
+    maybe: Item | None = None
+    data: Optional[bytes] = None  # noqa: UP045
+    either: int | str = 0
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+class Event(dict[str, Any]):
+    """A mapping of a user's own."""
+
+
+def test_dataclasses_in_json() -> None:
+    basket = Basket(SOME, [Item("ä", b"\xff"), Item("b")], (Item("c"),), Item("d"), b"x", "e")
+    line = JSON.marshal(basket)
+    assert json.loads(line) == {
+        "uuid": str(SOME),
+        "items": [{"name": "ä", "picture": "/w=="}, {"name": "b", "picture": ""}],
+        "pair": [{"name": "c", "picture": ""}],
+        "maybe": {"name": "d", "picture": ""},
+        "data": "eA==",
+        "either": "e",
+        "more": {},
+    }
+    assert JSON.unmarshal(line, Basket) == basket
+    line = JSON.marshal(Basket(SOME, []))
+    assert JSON.unmarshal(line, Basket) == Basket(SOME, [])
+    assert JSON.unmarshal(b'{"uuid":null,"items":"x"}\n', Basket).items == "x"
+    for wrong in ('{"uuid":"x","items":[]}', '{"items":[]}', '{"name":"x"}', '{"items":[{"x":1}]}'):
+        with pytest.raises(FrameError, match="Basket: "):
+            JSON.unmarshal(wrong.encode() + b"\n", Basket)
+
+    @dataclass
+    class Unresolved:
+        item: Local
+
+    class Local:
+        pass
+
+    with pytest.raises(MessageError, match=r"an annotation cannot be resolved \(name 'Local'"):
+        JSON.unmarshal(b'{"item":1}\n', Unresolved)
+
+
+def test_mappings_in_json() -> None:
+    values = {"uuid": SOME, "data": b"ab", "item": Item("x"), "list": [1, None]}
+    plain = {
+        "uuid": str(SOME),
+        "data": "YWI=",
+        "item": {"name": "x", "picture": ""},
+        "list": [1, None],
+    }
+    for mapping in (values, Event(values), MappingProxyType(values)):
+        line = JSON.marshal(mapping)
+        assert json.loads(line) == plain
+        for cls in (dict, Event):
+            found = JSON.unmarshal(line, cls)
+            assert type(found) is cls and found == plain
+
+
+def test_any_object_with_to_dict_in_json() -> None:
+    class Plain:
+        def to_dict(self) -> object:
+            return {"at": SOME}
+
+    assert JSON.marshal(Plain()) == f'{{"at":"{SOME}"}}\n'.encode()
+    for wrong in (5, "text", [1], None, object()):
+        with pytest.raises(
+            MessageError, match=r"cannot be framed: .* is not a mapping or dataclass"
+        ):
+            JSON.marshal(wrong)
+    Plain.to_dict = lambda self: [1]  # type: ignore[method-assign]
+    with pytest.raises(MessageError, match="Plain cannot be framed: a message is a JSON object"):
+        JSON.marshal(Plain())
+
+
+def test_a_line_of_a_reader() -> None:
+    reader = BytesIO(b"one\n\ntwo" + b"o" * 20_000 + b"\nrest")
+    assert unpack_line(reader) == b"one\n"
+    assert unpack_line(reader) == b"\n"
+    assert len(unpack_line(reader)) == 20_004
+    with pytest.raises(EOFError, match="the last 4 bytes are not a complete line"):
+        unpack_line(reader)
+    assert unpack_line(reader) == b""
+
+
 def test_lines_one_behind_the_other(shop: Any) -> None:
     lines = [JSON.marshal(shop.Payment(amount=n)) for n in range(3)]
     assert frames(JSON, b"".join(lines) + b"rest") == (lines, b"rest")
@@ -258,18 +426,21 @@ def test_lines_that_are_no_messages(shop: Any) -> None:
     for line in (b"\n", b"{\n", b"\xff\n", b"[" * 100_000 + b"\n"):
         with pytest.raises(DesyncDetectedError):
             JSON.unmarshal(line, shop.Payment)
-    with pytest.raises(FrameError, match="a line with a JSON list, not an object"):
+    with pytest.raises(FrameError, match="a line contains a JSON list instead of an object"):
         JSON.unmarshal(b"[1]\n", shop.Payment)
     with pytest.raises(FrameError, match=r"Payment: Payment has no field 'colour'"):
         JSON.unmarshal(b'{"colour":1}\n', shop.Payment)
-    with pytest.raises(FrameError, match=r"Payment: .*'x' is not the plain form of uuid"):
+    with pytest.raises(FrameError, match=r"Payment: .*'x' is not a JSON value of uuid"):
         JSON.unmarshal(b'{"uuid":"x"}\n', shop.Payment)
 
 
 def test_what_json_cannot_frame(shop: Any) -> None:
     with pytest.raises(MessageError, match=r"Text cannot be framed: .*to_dict"):
         JSON.marshal(Text("x"))
-    with pytest.raises(MessageError, match="Text has no from_dict, which JSON framing needs"):
+    with pytest.raises(
+        MessageError,
+        match="cannot read Text: it has no from_dict and is not a dataclass or mapping",
+    ):
         JSON.unmarshal(b"{}\n", Text)
     with pytest.raises(MessageError, match="a message cannot be encoded"):
         JSON.marshal(shop.Payment(amount=float("nan")))
@@ -288,7 +459,7 @@ def test_a_reader_of_lines_that_begins_anywhere() -> None:
 def test_framings_by_content_type() -> None:
     assert FIXED.content_type == FIXED_CONTENT_TYPE
     assert JSON.content_type == JSON_CONTENT_TYPE == "application/x-ndjson"
-    for framing in (FIXED, JSON, FixedFraming(3)):
+    for framing in (FIXED, JSON, FixedFraming(3), FixedFraming(content_type=PROTOBUF_CONTENT_TYPE)):
         found = framing_by_content_type(framing.content_type)
         assert repr(found) == repr(framing)
         assert found.content_type == framing.content_type
@@ -296,6 +467,18 @@ def test_framings_by_content_type() -> None:
     assert (
         repr(framing_by_content_type("Application/X-Krammar-Fixed;Version=3")) == "FixedFraming(3)"
     )
+
+
+def test_content_types_of_gazette() -> None:
+    fixed = framing_by_content_type("application/x-protobuf-fixed")
+    assert fixed.marshal(Text("a")) == FIXED.marshal(Text("a"))
+    assert JournalSpec("a", "application/x-protobuf-fixed").framing is fixed
+    assert framing_by_content_type("application/x-ndjson").marshal({}) == b"{}\n"
+    for label in ("text/csv", "application/x-gazette-recoverylog"):
+        with pytest.raises(
+            ContentTypeError, match="a content type of Gazette that krammar does not"
+        ):
+            framing_by_content_type(label)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from krammar.journal import (
     Checkpoint,
     FileJournals,
     FixedFraming,
+    Flags,
     JournalSpec,
     MessageError,
     Publisher,
@@ -20,7 +22,9 @@ from krammar.journal import (
     Sequencer,
     SequencerError,
     append_intents,
+    get_flags,
 )
+from tests.journal.conftest import generate
 
 FIXED = FixedFraming()
 
@@ -90,7 +94,7 @@ def test_the_class_may_depend_on_the_journal(x: FileJournals, shop: Any) -> None
 def test_a_class_that_cannot_be_read_is_an_error(x: FileJournals, shop: Any) -> None:
     x.append("x", FIXED.marshal(shop.Order()))
     x.flush()
-    with pytest.raises(MessageError, match="str has no decode"):
+    with pytest.raises(MessageError, match="cannot read str: it has neither decode"):
         next(ReadUncommittedIter(x.reader("x"), str))
 
 
@@ -174,3 +178,139 @@ def test_json_journals(x: FileJournals, shop: Any, tmp_path: Path) -> None:
     assert amounts(ReadCommittedIter(x.reader("j"), shop.Payment)) == [0, 1, 2]
     (fragment,) = (tmp_path / "journals" / "j").glob("*.fragment")
     assert fragment.read_text().count("\n") == 4
+
+
+# Transactions that are larger than the sequencer's buffer.
+
+
+class Counting:
+    """A reader that counts the frames that are read again."""
+
+    def __init__(self, reader: Any, counts: list[int]) -> None:
+        self.reader = reader
+        self.counts = counts
+        self.spec = reader.spec
+        self.offset = reader.offset
+
+    def read(self) -> Any:
+        return self.reader.read()
+
+    def ranges(self, ranges: Any) -> Any:
+        again = Counting(self.reader.ranges(ranges), self.counts)
+        again.read = again.count  # type: ignore[method-assign]
+        return again
+
+    def count(self) -> Any:
+        frames = self.reader.read()
+        self.counts.append(len(frames))
+        return frames
+
+    def close(self) -> None:
+        self.reader.close()
+
+
+def write_open(journals: FileJournals, shop: Any, tasks: int, rows: int, run: int) -> list[int]:
+    """Publish transactions of ``tasks`` producers at once, ``run`` messages of each at a time, and acknowledge
+    them one after the other; returns what comes out."""
+    publishers = [Publisher(journals) for _ in range(tasks)]
+    for begin in range(0, rows, run):
+        for number, publisher in enumerate(publishers):
+            for row in range(begin, min(begin + run, rows)):
+                publisher.publish_uncommitted(to("x"), shop.Order(amount=number * rows + row))
+        journals.flush()  # what is appended at once is in one fragment
+    for publisher in publishers:
+        append_intents(journals, publisher.build_ack_intents())
+    return list(range(tasks * rows))
+
+
+@pytest.mark.parametrize("run", [1, 3, 500])
+@pytest.mark.parametrize("fragment_bytes", [1000, 1 << 20])
+def test_replays_read_what_is_committed_and_no_more(
+    tmp_path: Path, shop: Any, run: int, fragment_bytes: int
+) -> None:
+    with FileJournals(tmp_path, fragment_bytes=fragment_bytes) as journals:
+        journals.create("x")
+        expected = write_open(journals, shop, tasks=20, rows=500, run=run)
+        counts: list[int] = []
+        reader = Counting(journals.reader("x"), counts)
+        with ReadCommittedIter(reader, shop.Order, Sequencer((), 100)) as iterator:
+            assert amounts(iterator) == expected
+        assert sum(counts) == len(expected) - 100
+        # Frames, offsets and all are what an uncommitted reader sees.
+        plain = {e.begin: e for e in ReadUncommittedIter(journals.reader("x"), shop.Order)}
+        for envelope in ReadCommittedIter(journals.reader("x"), shop.Order, Sequencer((), 7)):
+            assert plain[envelope.begin] == envelope
+            assert type(envelope) is type(plain[envelope.begin])
+
+
+def test_replays_of_what_was_deleted(
+    tmp_path: Path, shop: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FileJournals(tmp_path, fragment_bytes=1000) as journals:
+        journals.create("x")
+        write_open(journals, shop, tasks=3, rows=200, run=1)
+        iterator = ReadCommittedIter(journals.reader("x"), shop.Order, Sequencer((), 5))
+        first = next(iterator)
+        journals.prune("x", journals.offsets("x")[1] // 2)
+        begin = journals.offsets("x")[0]
+        assert first.begin < begin
+        left = {
+            e.begin
+            for e in ReadUncommittedIter(journals.reader("x", begin), shop.Order)
+            if get_flags(e.message.uuid) == Flags.CONTINUE_TXN
+        }
+        caplog.clear()
+        assert {e.begin for e in iterator if e.begin >= begin} == left
+        # One line for each replay, not for each message that is gone.
+        assert caplog.text.count("do not exist any more") == 2
+
+
+def test_malformed_messages_of_a_transaction_are_skipped(
+    x: FileJournals, shop: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    publisher = Publisher(x)
+    for amount in range(40):
+        order = shop.Order(amount=amount)
+        publisher.publish_uncommitted(to("x"), order).result()
+        # The same without its last byte: its UUID can be read.
+        payload = FIXED.marshal(order)[8:-1]
+        x.append("x", b"\x66\x33\x93\x36" + len(payload).to_bytes(4, "little") + payload).result()
+    x.append("x", b"garbage").result()
+    append_intents(x, publisher.build_ack_intents())
+    for buffer in (3, 1000):
+        caplog.clear()
+        iterator = ReadCommittedIter(x.reader("x"), shop.Order, Sequencer((), buffer))
+        assert amounts(iterator) == list(range(40))
+        assert "7 bytes without a magic word" in caplog.text
+
+
+def test_messages_whose_uuid_has_no_fixed_place(x: FileJournals, tmp_path: Path) -> None:
+    folder = generate(
+        tmp_path,
+        "journal_test_places",
+        """\
+Named => not top level, with version field, max version 1
+  Version: int16
+  Name: string
+  UUID: uuid
+
+Late => not top level, with version field, max version 1
+  Version: int16
+  UUID: uuid // v1+
+  Amount: int64
+""",
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        importlib.invalidate_caches()
+        places = importlib.import_module("journal_test_places")
+    for number, cls in enumerate((places.Named, places.Late)):
+        x.create(f"j{number}")
+        publisher = Publisher(x)
+        for row in range(20):
+            message = cls(name=f"{row}") if cls is places.Named else cls(amount=row, version=1)
+            publisher.publish_uncommitted(to(f"j{number}"), message)
+        append_intents(x, publisher.build_ack_intents())
+        for buffer in (3, 100):
+            reader = x.reader(f"j{number}")
+            assert len(list(ReadCommittedIter(reader, cls, Sequencer((), buffer)))) == 20

@@ -44,7 +44,7 @@ class Known:
             if clock <= self.acknowledged:
                 return []
             self.acknowledged = clock
-            self.waiting = [one for one in self.waiting if one[0] > clock]
+            self.waiting = []
             return [text]
         if flags == CONTINUE:
             if clock > max([self.acknowledged, *(one[0] for one in self.waiting)]):
@@ -74,6 +74,7 @@ class Machine(RuleBasedStateMachine):
         self.read = dict.fromkeys(JOURNALS, 0)
         self.clock = 100
         self.last = {(j, p): 100 for j in JOURNALS for p in PRODUCERS}
+        self.whole_replays = False
 
     @initialize(buffer=st.sampled_from([1, 2, 3, 5, 50]))
     def begin(self, buffer: int) -> None:
@@ -119,6 +120,11 @@ class Machine(RuleBasedStateMachine):
     def roll_back(self, journal: str, producer: ProducerID) -> None:
         """A producer that recovers writes its last acknowledgement again."""
         self.write(journal, producer, self.last[journal, producer], ACK)
+
+    @rule(journal=journals, producer=producers)
+    def end_producer(self, journal: str, producer: ProducerID) -> None:
+        self.last[journal, producer] = 0
+        self.write(journal, producer, 0, ACK)
 
     @rule(journal=journals, producer=producers, back=st.integers(1, 8))
     def acknowledge_earlier(self, journal: str, producer: ProducerID, back: int) -> None:
@@ -167,7 +173,11 @@ class Machine(RuleBasedStateMachine):
                 journal = self.sequencer.replay_journal
                 begin, end = self.sequencer.replay_range()
                 assert 0 <= begin < end
-                self.sequencer.start_replay(self.written[journal][begin:end])
+                log = self.written[journal]
+                # Either is enough, and which one is given must make no difference.
+                whole = self.whole_replays = not self.whole_replays
+                ranges = [(begin, end)] if whole else self.sequencer.replay_ranges()
+                self.sequencer.start_replay([one for b, e in ranges for one in log[b:e]])
                 continue
             if envelope is None:
                 return
@@ -200,6 +210,10 @@ class Machine(RuleBasedStateMachine):
                 self.save()
             if chance.random() < 0.1:
                 self.restart(chance.choice([1, 3, 9]))
+
+    @invariant()
+    def nothing_is_known_of_producers_that_have_ended(self) -> None:
+        assert all(s.last_ack or s.begin >= 0 for s in self.sequencer.producer_states())
 
     @invariant()
     def the_same_comes_out(self) -> None:

@@ -212,6 +212,38 @@ def test_a_rollback(memory: Memory, publisher: Publisher, shop: Any) -> None:
     assert came == [1, 4]
 
 
+def test_a_producer_that_ends_is_forgotten(memory: Memory, publisher: Publisher, shop: Any) -> None:
+    assert publisher.build_end_intents() == []
+    producers = set()
+    stored = []
+    for journals in ("x", "yx", "y"):
+        for journal in journals:
+            publisher.publish_uncommitted(to(journal), shop.Order(amount=1))
+        producers.add(publisher.producer)
+        stored = publisher.build_ack_intents()
+        append_intents(memory, stored)  # type: ignore[arg-type]
+        if journals == "yx":
+            publisher.publish_uncommitted(to("z"), shop.Order(amount=9))
+            ends = publisher.build_end_intents()
+            assert [intent.journal for intent in ends] == ["x", "y", "z"]
+            append_intents(memory, ends)  # type: ignore[arg-type]
+            producers.add(publisher.producer)
+    assert len(producers) == 2
+    append_intents(memory, publisher.build_end_intents())  # type: ignore[arg-type]
+    assert publisher.build_end_intents() == []
+    # Appended again after a crash.
+    append_intents(memory, stored)  # type: ignore[arg-type]
+    sequencer = Sequencer()
+    came = []
+    for journal, messages in memory.read(shop.Order).items():
+        for offset, message in enumerate(messages):
+            sequencer.queue_uncommitted(Envelope(journal, offset, offset + 1, message))
+            while (envelope := sequencer.deque_committed()) is not None:
+                came.append((journal, envelope.message.amount))
+    assert sorted(came) == [("x", 1), ("x", 1), ("y", 1), ("y", 1)]
+    assert [(state.journal, state.begin) for state in sequencer.producer_states()] == [("y", -1)]
+
+
 def test_long_transactions_do_not_remember_all_that_is_done(
     memory: Memory, publisher: Publisher, shop: Any
 ) -> None:
@@ -282,6 +314,6 @@ def test_one_id_for_both_is_refused(memory: Memory) -> None:
 def test_errors_of_a_mapping_pass(publisher: Publisher, shop: Any) -> None:
     listed: list[JournalSpec] = []
     mapping = modulo_mapping(lambda order: order.customer.encode(), lambda: listed)
-    with pytest.raises(LookupError, match="no journals"):
+    with pytest.raises(LookupError, match="list of journals is empty"):
         publisher.publish_uncommitted(mapping, shop.Order())
     assert publisher.build_ack_intents() == []

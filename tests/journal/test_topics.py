@@ -61,6 +61,28 @@ def to(journal: str) -> Any:
     return lambda message: (journal, FIXED)
 
 
+def test_replays_of_interleaved_transactions(
+    journals: TopicJournals, topic: str, shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = f"{topic}/0"
+    publishers = [Publisher(journals) for _ in range(5)]
+    for run in range(4):
+        for number, publisher in enumerate(publishers):
+            for row in range(30):
+                amount = number * 1000 + run * 100 + row
+                publisher.publish_uncommitted(to(journal), shop.Order(amount=amount))
+    intents = [intent for publisher in publishers for intent in publisher.build_ack_intents()]
+    append_intents(journals, intents)
+    expected = [
+        n * 1000 + run * 100 + row for n in range(5) for run in range(4) for row in range(30)
+    ]
+    for far in (1, 1000):
+        monkeypatch.setattr("krammar.journal.topics._RangesReader._FAR", far)
+        reader = journals.reader(journal)
+        with ReadCommittedIter(reader, shop.Order, Sequencer((), 10)) as iterator:
+            assert amounts(iterator) == expected
+
+
 def test_a_record_is_a_frame(
     journals: TopicJournals, client: Client, topic: str, shop: Any
 ) -> None:
@@ -168,7 +190,7 @@ def test_deleted_records_are_jumped_over(
     journals.flush()
     client.admin.delete_records({(topic, 0): 4})
     assert amounts(ReadUncommittedIter(journals.reader(f"{topic}/0"), shop.Order)) == [4, 5]
-    assert f"{topic}/0: nothing is left of offsets 0 to 4" in caplog.text
+    assert f"{topic}/0: offsets 0 to 4 do not exist any more" in caplog.text
     assert journals.reader(f"{topic}/0", 0, 3).read() == []
     with pytest.raises(ClientError, match="7"):
         journals.reader(f"{topic}/0", 7, 9).read()
@@ -206,16 +228,16 @@ def test_journals_that_are_not_there(
     journals: TopicJournals, topic: str, broker: Broker, shop: Any
 ) -> None:
     for wrong in ("", "orders", "orders/x", "/0", "a/b/0"):
-        with pytest.raises(UnknownJournalError, match="is no journal of a topic"):
+        with pytest.raises(UnknownJournalError, match="is not a journal in a topic"):
             journals.spec(wrong)
-    with pytest.raises(UnknownJournalError, match="there is no topic absent"):
+    with pytest.raises(UnknownJournalError, match="topic 'absent' does not exist"):
         journals.list("absent")
-    with pytest.raises(UnknownJournalError, match="there is no journal absent/0"):
+    with pytest.raises(UnknownJournalError, match="journal 'absent/0' does not exist"):
         journals.offsets("absent/0")
-    with pytest.raises(UnknownJournalError, match="there is no journal absent/0"):
+    with pytest.raises(UnknownJournalError, match="journal 'absent/0' does not exist"):
         journals.reader("absent/0")
     with TopicJournals(broker.bootstrap_servers, max_block_ms=1_000) as others:
-        with pytest.raises(UnknownJournalError, match="there is no journal absent/0"):
+        with pytest.raises(UnknownJournalError, match="journal 'absent/0' does not exist"):
             others.append("absent/0", b"")
         with pytest.raises((UnknownJournalError, AppendError), match=f"{topic}/7"):
             others.append(f"{topic}/7", b"")
@@ -228,7 +250,7 @@ def test_appends_that_fail(broker: Broker, topic: str, shop: Any) -> None:
     with pytest.raises(AppendError, match=rf"{topic}/0: .*max.request.size"):
         journals.append(f"{topic}/0", bytes(200))
     journals.close()
-    with pytest.raises(AppendError, match="the journals were closed"):
+    with pytest.raises(AppendError, match="the journals are closed"):
         journals.append(f"{topic}/0", b"")
     journals.close()
 

@@ -16,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.run import run
+
 ROOT = Path(__file__).parents[2]
 COPY = ROOT / "build" / "native"
 
@@ -25,7 +27,7 @@ COMPILED = {
     "consumer_protocol,consumer_offsets,control_records,update_raft_voter",
     "wafka_wire": "",
 }
-DEFAULT = ["-n", "auto", "--dist", "loadgroup", "tests/generated", "tests/wire"]
+DEFAULT = ["-n", "auto", "--dist", "loadgroup", "-m", "", "tests/generated", "tests/wire"]
 
 
 def main() -> int:
@@ -39,14 +41,12 @@ def main() -> int:
         )
         command = [sys.executable, "-m", "krammar", "compile", str(target), "--only", only]
         subprocess.run([*command, "--definitions", str(ROOT / "definitions")], cwd=ROOT, check=True)
-    tests = [sys.executable, "-m", "pytest", "-p", "tests.native.selection"]
-    found = subprocess.run(
-        [*tests, *(sys.argv[1:] or DEFAULT)],
-        cwd=ROOT,
+    return run(
+        sys.executable,
+        ["-ptests.native.selection", *(sys.argv[1:] or DEFAULT)],
+        ROOT / "build" / "native-pytest",
         env={**os.environ, "PYTHONPATH": f"{COPY}{os.pathsep}{ROOT}"},
-        check=False,
     )
-    return found.returncode
 
 
 if __name__ == "__main__":

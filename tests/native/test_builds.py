@@ -18,12 +18,13 @@ from uuid import UUID
 
 import pytest
 
-from krammar.wire.errors import WireError
+from krammar.wire.errors import EncodeError, WireError
 from krammar.wire.message import Codec, Request, Response, Struct, VersionedCodec
 from tests.generated.catalogue import Message
 from tests.generated.mutations import mutations
 from tests.generated.strategies import STYLES
 from tests.native.support import COMPILED, PURE, Builds, Values, build
+from tests.odd_values import FORGED, Odd, Plain, forged
 
 pytestmark = pytest.mark.xdist_group("native")
 
@@ -91,6 +92,8 @@ def test_same_bytes_and_values(builds: Builds, name: str, version: int) -> None:
         assert again == compiled.decode(data, version)
         assert again.to_dict() == pure.decode(data, version).to_dict()
         assert repr(again) == repr(pure.decode(data, version))
+        views = compiled.decode(data, version, copy=False)
+        assert views == again and repr(views) == repr(again)
         if "unknown_tags" not in str(theirs.to_dict()):
             seen += 1
             assert compiled.encode(ours, version) == data
@@ -109,6 +112,8 @@ def test_same_bytes_by_any_way(builds: Builds, name: str, version: int) -> None:
     for ours, theirs in pairs(builds, name, version):
         data = pure.encode(theirs, version)
         assert compiled.encode(ours, version) == data
+        assert compiled.layout(version).write(ours) == data
+        assert compiled.layout(version).size_of(ours) == len(data)
         for buffer in (bytearray(data), memoryview(data)):
             assert (
                 compiled.decode(buffer, version).to_dict() == pure.decode(data, version).to_dict()
@@ -132,9 +137,10 @@ def test_hostile_bytes(builds: Builds, name: str, version: int) -> None:
     seeds = [pure.encode(theirs, version) for _, theirs in pairs(builds, name, version)]
     seeds = sorted({data for data in seeds if len(data) < 500})
     kinds = set()
-    for data in mutations(seeds, Random(f"{name} {version}"), 1500):
-        ours = outcome(partial(compiled.decode, data, version))
-        theirs = outcome(partial(pure.decode, data, version))
+    for number, data in enumerate(mutations(seeds, Random(f"{name} {version}"), 1500)):
+        copy = number % 2 == 0
+        ours = outcome(partial(compiled.decode, data, version, copy))
+        theirs = outcome(partial(pure.decode, data, version, copy))
         assert ours == theirs, data
         kinds.add(type(ours))
     assert kinds == {str, tuple}
@@ -174,6 +180,31 @@ def test_bad_values(builds: Builds, name: str, version: int) -> None:
             left = outcome(partial(compiled.encode, ours, version))
             right = outcome(partial(pure.encode, theirs, version))
             assert left == right, (field, bad)
+
+
+@pytest.mark.parametrize("number", FORGED, ids=repr)
+def test_a_forged_uuid_is_refused(builds: Builds, number: Any) -> None:
+    errors = []
+    for message in messages(builds, "EverythingRequest"):
+        with pytest.raises(EncodeError) as caught:
+            message.cls(ident=forged(number)).encode(3)
+        errors.append(str(caught.value))
+        assert caught.value.path == "ident"
+    assert errors[0] == errors[1] and "needs a uuid.UUID" in errors[0]
+
+
+def test_lists_that_iterate_in_their_own_way(builds: Builds) -> None:
+    for message in messages(builds, "EverythingRequest"):
+        item = message.package.EverythingRequestItem
+        for field, elements in (("ints", [1, 2]), ("items", [item(id=1), item(id=2)])):
+            value = message.cls(**{field: elements})
+            data = value.encode(3)
+            setattr(value, field, Plain(elements))
+            assert value.encode(3) == data
+            setattr(value, field, Odd(elements))
+            with pytest.raises(EncodeError, match="Odd has an __iter__") as caught:
+                value.encode(3)
+            assert caught.value.path == field
 
 
 def test_bad_calls(builds: Builds) -> None:
@@ -244,6 +275,17 @@ def test_defaults_are_not_shared(builds: Builds) -> None:
         made = build_.EverythingRequest(ints=given)
         given.append(2)
         assert made.ints == [1]
+
+
+def test_with_lengths(builds: Builds) -> None:
+    for message in messages(builds, "Framed"):
+        value = message.cls(length=99, kind=5, content=b"abc")
+        copied = value.with_lengths()
+        assert type(copied) is message.cls and message.cls.decode(value.encode(0), 0) == copied
+        assert (value.length, copied.length) == (99, 4)
+    for ours, theirs in pairs(builds, "EverythingRequest", 3):
+        assert ours.with_lengths() == ours
+        assert ours.with_lengths().to_dict() == theirs.with_lengths().to_dict()
 
 
 def test_copies_and_pickles(builds: Builds) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from krammar.native_files import FOLDER, SUFFIX
+import krammar as krammar_package
+from krammar.util.native_files import FOLDER, SUFFIX
 from tests.native.support import COMPILED, Builds, generate, krammar
 
 pytestmark = pytest.mark.xdist_group("native")
@@ -58,7 +59,7 @@ def test_compiled_runs(copied: Path) -> None:
 @pytest.mark.parametrize("value", ["1", "yes"])
 def test_turned_off(copied: Path, value: str) -> None:
     assert say(copied, KRAMMAR_PURE_PYTHON=value) == [
-        f"{COMPILED}: pure Python, since KRAMMAR_PURE_PYTHON is set",
+        f"{COMPILED}: pure Python, because KRAMMAR_PURE_PYTHON is set",
         "_Kind abc",
     ]
 
@@ -71,16 +72,64 @@ def test_stale_builds_are_ignored_with_one_warning(copied: Path) -> None:
         head, _, rest = text.partition(" output ")
         path.write_text(f"{head} output {'0' * 16}{rest[16:]}", "utf-8")
     warned, status, works = say(copied)
-    assert warned.startswith(f"warned: {COMPILED}: what is compiled of protocol is not current")
+    assert warned.startswith(f"warned: {COMPILED}: the compiled module protocol is stale")
     assert f"krammar compile {copied / COMPILED}" in warned
     assert status == f"{COMPILED}: pure Python" and works == "_Kind abc"
+
+
+def test_edited_modules_are_never_replaced_by_compiled_ones(copied: Path) -> None:
+    """An edit within a file leaves the file's stamp as it was."""
+    path = copied / COMPILED / "protocol.py"
+    path.write_text(path.read_text("utf-8") + "\n# An edit.\n", "utf-8")
+    warned, status, works = say(copied)
+    assert warned.startswith(f"warned: {COMPILED}: the compiled module protocol is stale")
+    assert status.startswith(f"{COMPILED}: 1 module compiled, 1 stale") and works == "_Kind abc"
+
+    said = krammar("compile", str(copied / COMPILED), folder=copied, code=2).stderr
+    assert "protocol.py does not match" in said and "run `krammar gen` first" in " ".join(
+        said.split()
+    )
+
+
+_RECORDS = """
+import sys, warnings
+import krammar
+from krammar.util import native_files
+krammar.__path__[0] = sys.argv[1]  # where the sources of the pure loops are looked for
+from krammar.wire import native
+import rich_wire
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    print(native.records() is not None)
+print(*(warning.message for warning in said))
+"""
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["as they were", "edited"])
+def test_edited_loops_of_record_batches_are_never_replaced(copied: Path, edited: bool) -> None:
+    sources = copied / "krammar"
+    shutil.copytree(Path(krammar_package.__path__[0], "wire"), sources / "wire")
+    if edited:
+        path = sources / "wire" / "batches" / "records" / "read.py"
+        path.write_text(path.read_text("utf-8") + "\n# An edit.\n", "utf-8")
+    found = subprocess.run(
+        [sys.executable, "-c", _RECORDS, str(sources)],
+        env={**os.environ, "PYTHONPATH": str(copied)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    used, warned = found.stdout.splitlines()
+    assert used == str(not edited)
+    assert ("the compiled module for record batches is stale" in warned) == edited
 
 
 def test_builds_for_another_python_are_ignored_with_a_warning(copied: Path) -> None:
     for path in (copied / COMPILED / FOLDER).glob(f"*{SUFFIX}"):
         path.rename(path.with_name(path.name.removesuffix(SUFFIX) + ".cpython-399-pdp11.so"))
     warned, status, works = say(copied)
-    assert "is for another Python" in warned
+    assert "for another Python" in warned
     assert status == f"{COMPILED}: pure Python" and works == "_Kind abc"
 
 
@@ -88,8 +137,22 @@ def test_what_cannot_be_loaded_is_ignored_with_a_warning(copied: Path) -> None:
     (path,) = (copied / COMPILED / FOLDER).glob(f"protocol-*{SUFFIX}")
     path.write_bytes(b"not an extension module")
     warned, status, works = say(copied)
-    assert "what is compiled of protocol cannot be loaded" in warned
+    assert "the compiled module protocol cannot be loaded" in warned
     assert status.startswith(f"{COMPILED}: 1 module compiled") and works == "_Kind abc"
+
+
+_HIDDEN = "raise ModuleNotFoundError(\"No module named 'librt'\", name='librt')"
+_OLD = "raise ValueError('API version conflict for librt.strings, expected 9 or newer, found 1')"
+
+
+@pytest.mark.parametrize("librt", [_HIDDEN, _OLD], ids=["missing", "old"])
+def test_a_librt_that_does_not_fit_is_named_in_the_warning(copied: Path, librt: str) -> None:
+    (copied / "librt").mkdir()
+    (copied / "librt" / "__init__.py").write_text(librt)
+    warned, status, works = say(copied)
+    assert "the compiled module protocol cannot be loaded (" in warned and "librt" in warned
+    assert "Run `pip install --upgrade librt`, or set KRAMMAR_PURE_PYTHON=1" in warned
+    assert status == f"{COMPILED}: pure Python" and works == "_Kind abc"
 
 
 def test_current_is_not_compiled_again(copied: Path) -> None:
@@ -106,7 +169,7 @@ def test_no_compiler(tmp_path: Path) -> None:
     package = generate(tmp_path)
     env = {**os.environ, "CC": "no-such-compiler"}
     said = krammar("compile", str(package), folder=tmp_path, code=2, env=env)
-    assert "no C compiler: no-such-compiler is not there; install one" in said.stderr
+    assert "the C compiler no-such-compiler is not installed; install one" in said.stderr
     assert not (package / FOLDER).exists()
 
 
@@ -130,19 +193,25 @@ def test_misuse(tmp_path: Path) -> None:
     package = generate(tmp_path)
     (tmp_path / "empty").mkdir()
     said = krammar("compile", "empty", folder=tmp_path, code=2).stderr
-    assert "empty: not a package" in said
+    assert "empty is not a package" in said
     said = krammar("compile", str(package), "--only", "Nothing", folder=tmp_path, code=2).stderr
-    assert "no message, struct or definition file Nothing" in said
+    assert "has no message, struct or definition file Nothing" in said
     (tmp_path / "definitions").rename(tmp_path / "elsewhere")
     said = krammar("compile", str(package), folder=tmp_path, code=2).stderr
-    assert "its definitions (definitions/rich_wire) are in no folder above it" in " ".join(
+    assert "no folder above it contains its definitions (definitions/rich_wire)" in " ".join(
         said.split()
     )
+    assert "--definitions FOLDER" in said
+    decoy = tmp_path / "definitions" / COMPILED / "decoy.krm"
+    decoy.parent.mkdir(parents=True)
+    decoy.write_text("Decoy => not top level\n  A: int8\n")
+    said = krammar("compile", str(package), folder=tmp_path, code=2).stderr
+    assert "--definitions FOLDER" in said
     changed = tmp_path / "elsewhere" / COMPILED / "protocol.krm"
     changed.write_text(changed.read_text("utf-8").replace("Tiny: int8", "Tiny: int32"), "utf-8")
     options = ("--definitions", "elsewhere")
     said = krammar("compile", str(package), *options, folder=tmp_path, code=2).stderr
-    assert "is not what" in said and "run `krammar gen` first" in " ".join(said.split())
+    assert "does not match" in said and "run `krammar gen` first" in " ".join(said.split())
     assert not (package / FOLDER).exists()
 
 
@@ -161,5 +230,6 @@ def test_version_says_which_build_runs(tmp_path: Path) -> None:
     )
     lines = found.stdout.splitlines()
     assert (
-        lines[0] == "kafka_wire: pure Python, since KRAMMAR_PURE_PYTHON is set" and len(lines) == 2
+        lines[0] == "kafka_wire: pure Python, because KRAMMAR_PURE_PYTHON is set"
+        and len(lines) == 2
     )

@@ -9,21 +9,22 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import numpy
 import pytest
 
-from krammar.native_files import FOLDER, RECORDS
-from krammar.wire import native, record_format
-from krammar.wire.arrow import iter_arrow, to_arrow
-from krammar.wire.errors import WireError
-from krammar.wire.record_format import (
-    Record,
-    check_records,
-    encode_records,
-    read_records,
-)
-from krammar.wire.records import Compression, TimestampType, encode_batch, read_batches
+from krammar.util.native_files import FOLDER, RECORDS
+from krammar.wire import native
+from krammar.wire.batches import Compression, TimestampType, encode_batch, read_batches
+from krammar.wire.batches.arrow import iter_arrow, to_arrow
+from krammar.wire.batches.records import compiled
+from krammar.wire.batches.records.check import check_records
+from krammar.wire.batches.records.model import Record
+from krammar.wire.batches.records.read import read_records
+from krammar.wire.batches.records.write import encode_records
+from krammar.wire.errors import EncodeError, WireError
 from tests.generated.mutations import mutations
 from tests.native.support import COMPILED, Builds
+from tests.odd_values import Index, Odd, OddPair, Plain
 
 pytestmark = pytest.mark.xdist_group("native")
 
@@ -43,8 +44,8 @@ def both(loops: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
 
     def run(what: Callable[[], Any]) -> Any:
         found = []
-        for compiled in (None, loops):
-            monkeypatch.setattr(record_format, "_compiled", compiled)
+        for build in (None, loops):
+            monkeypatch.setattr(compiled, "_loops", build)
             found.append(_outcome(what))
         assert found[0] == found[1]
         return found[1]
@@ -129,6 +130,14 @@ def test_encode(both: Callable[..., Any]) -> None:
         Record(headers=[("a",)]),  # type: ignore[list-item]
         Record(headers=[["a", bytearray(b"b")]]),  # type: ignore[list-item]
         Record(headers=("ab",)),  # type: ignore[arg-type]
+        Record(headers=Odd([("a", b""), ("b", b"")])),
+        Record(headers=[OddPair(("a", b""))]),
+        Record(headers=Plain([("a", b""), ("b", b"")])),
+        Record(offset=Index(7)),  # type: ignore[arg-type]
+        Record(timestamp=Index(7)),  # type: ignore[arg-type]
+        Record(timestamp=numpy.int64(7)),  # type: ignore[arg-type]
+        Record(timestamp=None),  # type: ignore[arg-type]
+        Record(offset=True),
         "x",
     ],
     # The repr of a memoryview is another one in each process of pytest-xdist.
@@ -140,6 +149,19 @@ def test_encode_what_is_rare_or_wrong(both: Callable[..., Any], record: Any) -> 
             both(
                 partial(encode_records, [Record(base_offset), record], base_offset, base_timestamp)
             )
+
+
+def test_encode_what_is_no_list_or_int(both: Callable[..., Any]) -> None:
+    """The same bytes or the same EncodeError, whatever compiled code would have accepted."""
+    records = [Record(5, 6, b"k", b"v"), Record(6, 7, b"k", b"v")]
+    plain = both(partial(encode_records, records, 0, 0))
+    assert both(partial(encode_records, Plain(records), 0, 0)) == plain
+    assert both(partial(encode_records, Odd(records), 0, 0))[2] == "records"
+    for bases, path in (((Index(0), 0), "base_offset"), ((0, Index(0)), "base_timestamp")):
+        assert both(partial(encode_records, records, *bases))[2] == path
+    for record in (Record(timestamp=None), Record(timestamp=Index(5)), Record(Index(5))):
+        kind, _, path, _ = both(partial(encode_batch, [record]))
+        assert kind is EncodeError and path
 
 
 def test_decode(both: Callable[..., Any]) -> None:

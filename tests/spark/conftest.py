@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 if os.environ.get(sessions.MODE) == "connect":
-    # They look into the process that a query is run by, which is the server's then.
-    collect_ignore = ["test_demo.py", "test_stream_queries.py"]
+    # The first two look into the process that runs a query, which is the server's then; the page's
+    # first sample makes a classic session.
+    collect_ignore = ["test_demo.py", "test_stream_queries.py", "test_docs.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

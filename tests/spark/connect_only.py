@@ -43,7 +43,7 @@ def test_views_and_sql(spark: SparkSession, folder: Folder) -> None:
 def test_errors_of_options_tasks_and_planning(spark: SparkSession, folder: Folder) -> None:
     with fails("is unknown; did you mean 'includeHeaders'?"):
         load(spark, folder.path, inclueHeaders=True).count()
-    with fails("MissingDataError: topic 'nothing' has no folder there"):
+    with fails("MissingDataError: topic 'nothing' has no folder below the paths"):
         load(spark, folder.path, subscribe="nothing").count()
     with fails("MalformedRecordError: sizes-0, offset 0"):
         load(spark, folder.path, subscribe="sizes", decode="TopicRecord", mode="FAILFAST").collect()

@@ -77,8 +77,8 @@ def fill(path: Path) -> Folder:
         open_producer = _produce_transactions(servers)
         for group, offset in (("billing", 3), ("audit", 7)):
             _commit(servers, folder, group, "segments", offset)
-        folder.rows = _consume(admin, servers, topics, "read_uncommitted")
-        folder.committed = _consume(admin, servers, topics, "read_committed")
+        folder.rows = consume(admin, servers, topics, "read_uncommitted")
+        folder.committed = consume(admin, servers, topics, "read_committed")
         del admin
         # The transaction stays open in the folder, as when its producer has died.
         open_producer.purge()
@@ -160,7 +160,7 @@ def _commit(servers: dict[str, str], folder: Folder, group: str, topic: str, off
     folder.offsets[group, topic, 0] = offset
 
 
-def _consume(
+def consume(
     admin: AdminClient, servers: dict[str, str], topics: list[str], level: str
 ) -> dict[str, list[Row]]:
     consumer = Consumer(

@@ -24,6 +24,8 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+    # Fifteen seconds by default, which are over on a loaded machine before the other side answers.
+    "spark.python.authenticate.socketTimeout": "2m",
 }
 
 

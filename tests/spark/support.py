@@ -3,20 +3,53 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.spark.logs_support import Row
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+# The driver's Python worker of a streaming source has to connect within ten seconds, for which Spark has no setting
+# (PythonWorkerFactory.createSimpleWorker in Spark 4.3). It does not on a loaded machine.
+_TOO_SLOW = "Python worker failed to connect back"
+_STARTS = 10
+
+
+def started(
+    writer: DataStreamWriter, checkpoint: Path, until: Callable[[StreamingQuery], object]
+) -> StreamingQuery:
+    """Start a query and wait. Starts it again if its source's worker was too slow: no batch has run then.
+
+    Args:
+        writer: the query.
+        checkpoint: its checkpoint location.
+        until: waits for the query; what it raises is raised.
+    """
+    for number in range(1, _STARTS + 1):
+        query = writer.start()
+        try:
+            until(query)
+            break
+        except StreamingQueryException as error:
+            if _TOO_SLOW not in str(error) or number == _STARTS:
+                raise
+            if not any((checkpoint / "offsets").glob("[0-9]*")):
+                # A query that writes to memory refuses any checkpoint, even one without a batch.
+                rmtree(checkpoint)
+    return query
 
 
 def load(spark: SparkSession, path: Path | list[Path], **options: object) -> DataFrame:

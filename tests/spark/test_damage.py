@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from krammar.spark.logs.source import LogReader, schema
 from krammar.spark.options import Options
-from krammar.wire.records import Compression, Record, encode_batch, read_headers
+from krammar.wire.batches import Compression, Record, encode_batch, read_headers
 from tests.spark.logs_support import Folder, Row, message, write_segment
 from tests.spark.support import fails, load, rows
 
@@ -43,7 +43,7 @@ def test_a_corrupt_batch(spark: SparkSession, folder: Folder, partition: Path) -
     log = logs(partition)[2]
     header = list(read_headers(log.read_bytes()))[1]
     flip(log, header.position + 100)
-    with fails("failOnDataLoss=false goes on with what is there"):
+    with fails("failOnDataLoss=false reads what exists"):
         load(spark, partition).collect()
     with fails(log.name):
         load(spark, partition).collect()
@@ -60,6 +60,22 @@ def test_a_header_that_is_none(spark: SparkSession, folder: Folder, partition: P
         load(spark, partition).collect()
     # Where the next batch begins is not known: the rest of the segment is lost.
     expected = without(folder.rows["segments"], headers[3].base_offset, headers[-1].last_offset)
+    assert rows(load(spark, partition, failOnDataLoss=False)) == expected
+
+
+@pytest.mark.parametrize(
+    ("byte", "text"), [(57, "negative offset or count"), (0, "negative offset")]
+)
+def test_a_header_that_cannot_be_right(
+    spark: SparkSession, folder: Folder, partition: Path, byte: int, text: str
+) -> None:
+    log = logs(partition)[1]
+    header = list(read_headers(log.read_bytes()))[3]
+    flip(log, header.position + byte)
+    with fails(f"the batch at byte {header.position} has a {text}"):
+        load(spark, partition).collect()
+    # Its size is known: only its own records are lost.
+    expected = without(folder.rows["segments"], header.base_offset, header.last_offset)
     assert rows(load(spark, partition, failOnDataLoss=False)) == expected
 
 
@@ -123,7 +139,7 @@ def test_offsets_that_are_gone(spark: SparkSession, folder: Folder, partition: P
     second = int(logs(partition)[1].stem)
     logs(partition)[0].unlink()
     options = {"startingOffsets": '{"segments": {"0": 0}}'}
-    with fails(f"offset 0 is asked for, but there are {second} to 600"):
+    with fails(f"offset 0 was requested, but the partition has offsets {second} to 600"):
         load(spark, partition, **options).collect()
     frame = load(spark, partition, failOnDataLoss=False, **options)
     assert rows(frame) == folder.rows["segments"][second:]

@@ -21,6 +21,7 @@ from examples.pipeline.groups import GROUPS, run_groups
 from examples.pipeline.lag import GroupLag, by_group, lag
 from examples.pipeline.produce import PARTITIONS, QUIET, TOPIC
 from examples.pipeline.report import Report
+from examples.pipeline.storm import brew, tell
 from examples.pipeline.stream import Job, compare, result
 from krammar.broker import Broker
 
@@ -70,11 +71,25 @@ def test_every_order_is_counted_once_over_a_restart(
     assert sum(row.orders for row in found) == COUNT
     assert compare(found, tally, DAY_END_MS) == []
     # It would notice.
-    assert compare([*found, found[0]], tally, DAY_END_MS) == ["1 rows are there more than once"]
+    assert compare([*found, found[0]], tally, DAY_END_MS) == ["1 rows are duplicates"]
     (wrong,) = compare(found[1:], tally, DAY_END_MS)
     assert f"found {None}" in wrong
     stages.chart(tmp_path / "chart.png", found, [GroupLag("billing", (1, 2), 3, None)])
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_order_is_counted_once_in_a_storm_of_faults(
+    spark: SparkSession, shop: Path, tmp_path: Path
+) -> None:
+    with Broker.start() as stormy:
+        brew(stormy.faults, seed=7, strength=3)
+        servers = stormy.bootstrap_servers
+        tally = stages.produce_day(servers, COUNT, Report())
+        job = Job(servers, TOPIC, tmp_path / "out", tmp_path / "checkpoint", COUNT // 3)
+        stages.stream_twice(spark, job, Report(), stop_after=1)
+        assert compare(result(spark, job), tally, DAY_END_MS) == []
+        tell(stormy.faults, 7, Report())
+        assert sum(rule.fired for rule in stormy.faults.rules) > 0
 
 
 def test_lag_is_what_the_consumers_have_left(
@@ -146,7 +161,7 @@ def test_java_version(said: str, version: int | None) -> None:
 def test_java_that_is_missing_or_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(checks.Missing, match=r"there is none.*\n.*JAVA_HOME"):
+    with pytest.raises(checks.Missing, match=r"Java is not installed.*\n.*JAVA_HOME"):
         checks.check_java()
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

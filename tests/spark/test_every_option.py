@@ -13,6 +13,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 import pyarrow as pa
 
 from krammar.broker import Broker
+from krammar.client import Client
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import SparkSourceError
 from krammar.spark.options import TABLE, Use
@@ -45,7 +46,10 @@ def reads(**counts: int) -> Callable[[Got], bool]:
 SEGMENTS = {"subscribe": "segments"}  # 600 records, ten seconds apart
 TENTH = FIRST_MS + 10 * STEP_MS
 FAR = str(FIRST_MS + 10_000 * STEP_MS)
+CODEC = {"subscribe": "codec-none"}
 OFFSETS = {"subscribe": "__consumer_offsets"}
+COMMITS = {**OFFSETS, "decode": "OffsetCommitValue"}
+PLACE = ["partition", "topic"]
 TEXTS = {"subscribe": "sizes", "decode": "TopicRecord"}  # which they are not
 NONE_AS_LATE = {**SEGMENTS, "startingTimestamp": FAR}
 
@@ -73,7 +77,7 @@ CASES = [
     ),
     *(
         Case("failOnDataLoss", value, {**SEGMENTS, "endingOffsets": '{"segments": {"0": 601}}'}, to)
-        for value, to in (("false", reads(segments_0=600)), ("true", "601 is asked for"))
+        for value, to in (("false", reads(segments_0=600)), ("true", "601 was requested"))
     ),
     Case("minPartitions", "30", SEGMENTS, lambda got: got.tasks >= 30 and sum_of(got) == 600),
     Case(
@@ -82,8 +86,22 @@ CASES = [
         SEGMENTS,
         lambda got: got.tasks >= 60 and sum_of(got) == 600,
     ),
+    # Three partitions of 100 records.
+    Case("minRecordsPerPartition", "100", CODEC, lambda got: got.tasks == 3 and sum_of(got) == 300),
+    Case("minRecordsPerPartition", "101", CODEC, lambda got: got.tasks == 2 and sum_of(got) == 300),
+    Case("minRecordsPerPartition", "9", {**SEGMENTS, "minPartitions": "2"}, "no meaning with"),
     Case("includeHeaders", "true", SEGMENTS, lambda got: "headers" in got.columns),
     Case("includeHeaders", "false", SEGMENTS, lambda got: "headers" not in got.columns),
+    Case("columns", "partition, topic", SEGMENTS, lambda got: list(got.columns) == PLACE),
+    Case("columns", "value,topic,partition", SEGMENTS, lambda got: sum_of(got) == 600),
+    Case(
+        "columns", "topic,partition,headers", SEGMENTS, "'headers' is not a column; there are: key"
+    ),
+    Case("columns", "topic,partition,topic", SEGMENTS, "names 'topic' twice"),
+    Case("fields", "group, offset", COMMITS, lambda got: fields_of(got) == (["group"], ["offset"])),
+    Case("fields", "offset", COMMITS, lambda got: "key" not in got.columns and sum_of(got) > 0),
+    Case("fields", "offest", COMMITS, "'offest' is not a field of OffsetCommitKey or"),
+    Case("fields", "offset", OFFSETS, "has no meaning without decode"),
     Case("decode", "OffsetCommitValue", OFFSETS, lambda got: is_struct(got, "key", "value")),
     Case("decodeVersion", "99", {**TEXTS, "decode": "FetchRequest"}, "FetchRequest"),
     Case("decodeVersion", "4", {**TEXTS, "decode": "FetchRequest"}, lambda got: sum_of(got) == 4),
@@ -101,6 +119,22 @@ CASES = [
     *(Case(name, "1", SEGMENTS, "has no meaning") for name in ("contentType", "splitBytes")),
     # That it limits how long a task waits is shown in test_kafka_faults.py.
     Case("kafkaConsumer.pollTimeoutMs", "20000", SEGMENTS, reads(segments_0=600)),
+    Case("startingGroup", "readers", SEGMENTS, reads(segments_0=200)),
+    Case("startingGroup", "nobody", SEGMENTS, "group 'nobody' has committed no offsets"),
+    *(
+        Case(
+            "startingGroup",
+            "readers",
+            {**SEGMENTS, name: value},
+            f"cannot be combined with {name}",
+        )
+        for name, value in (("startingOffsets", "earliest"), ("startingTimestamp", "1"))
+    ),
+    *(
+        Case(option.name, "1", SEGMENTS, reads(segments_0=600))
+        for option in TABLE.values()
+        if option.ignored and Use.READ in option.uses
+    ),
     *(
         Case(option.name, "1", SEGMENTS, "is not supported")
         for option in TABLE.values()
@@ -115,6 +149,10 @@ def sum_of(got: Got) -> int:
 
 def is_struct(got: Got, *columns: str) -> bool:
     return all(pa.types.is_struct(got.columns[column]) for column in columns)
+
+
+def fields_of(got: Got) -> tuple[list[str], ...]:
+    return tuple([field.name for field in got.columns[name]] for name in ("key", "value"))
 
 
 def test_no_option_is_left_out() -> None:
@@ -142,6 +180,9 @@ def test_option(live: Broker, folder: Folder, case: Case, source: str) -> None:
     elif case.option != "paths":
         given["path"] = str(folder.path)
     given[case.option] = case.value.replace("FOLDER", str(folder.path))
+    if case.option == "startingGroup":
+        with Client(live.bootstrap_servers) as client:
+            client.groups.commit("readers", {("segments", 0): 400})
     if isinstance(case.expected, str):
         with pytest.raises(SparkSourceError) as failure:
             read(given)

@@ -103,12 +103,12 @@ def test_a_folder_of_captures_one_of_them_cut_off(spark: SparkSession, tmp_path:
 
 
 def test_files_that_are_no_captures(spark: SparkSession, tmp_path: Path) -> None:
-    with fails("holds no capture"):
+    with fails("contains no capture"):
         frames(spark, tmp_path).collect()
-    with fails("holds no capture"):
+    with fails("contains no capture"):
         frames(spark, tmp_path / "missing.tap").collect()
     (tmp_path / "x.tap").write_text("something else")
-    with fails("is no capture"):
+    with fails("is not a capture"):
         frames(spark, tmp_path).collect()
     with fails("'decode': has no meaning with source=frames"):
         _ = (

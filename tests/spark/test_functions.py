@@ -73,8 +73,8 @@ def test_values_that_a_message_cannot_carry(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("NoSuch",), "has no 'NoSuch'"),
-        (("MetadataRequest",), "'version': is needed"),
+        (("NoSuch",), "has no message 'NoSuch'"),
+        (("MetadataRequest",), "'version': is required"),
         (("MetadataRequest", 99), "99"),
         (("AbortedTxn", None, "DROPMALFORMED"), "needs one of FAILFAST, PERMISSIVE"),
     ],

@@ -106,7 +106,12 @@ def options_of(folder: Path, **more: str) -> dict[str, str]:
     return {"delivery": "journal", "checkpointLocation": str(folder / "checkpoint"), **more}
 
 
-def test_files_killed_at_every_call(driver: Driver, tmp_path: Path) -> None:
+# Where each step begins, and at each n-th call.
+every_call = pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.sweep)])
+
+
+@every_call
+def test_files_killed_at_every_call(driver: Driver, tmp_path: Path, stride: int) -> None:
     chance = random.Random(6)
     warm = tmp_path / "warm"
     driver.run(options_of(warm, path=str(warm / "journals")), "orders", -1)
@@ -117,7 +122,7 @@ def test_files_killed_at_every_call(driver: Driver, tmp_path: Path) -> None:
     while step is not None:
         # How many calls there are differs from run to run: each step is met by its name first.
         begin = begins.pop() if begins else ""
-        at += not begin
+        at += 0 if begin else stride
         folder = tmp_path / f"{at}{begin}"
         options = options_of(folder, path=str(folder / "journals"), journalsPerTopic="2")
         step = driver.run(options, "orders", at, begin)
@@ -134,7 +139,8 @@ def test_files_killed_at_every_call(driver: Driver, tmp_path: Path) -> None:
     assert wasted > TASKS, f"{at} calls"
 
 
-def test_topics_killed_at_every_request(driver: Driver, tmp_path: Path) -> None:
+@every_call
+def test_topics_killed_at_every_request(driver: Driver, tmp_path: Path, stride: int) -> None:
     wasted = 0
     begins = sorted(STEPS)
     with Broker.start() as broker, Client(broker.bootstrap_servers) as client:
@@ -145,7 +151,7 @@ def test_topics_killed_at_every_request(driver: Driver, tmp_path: Path) -> None:
         step: str | None = ""
         while step is not None:
             begin = begins.pop() if begins else ""
-            at += not begin
+            at += 0 if begin else stride
             topic = f"orders-{at}-{len(begins)}"
             client.admin.create_topic(topic, 2)
             options = options_of(tmp_path / topic, **servers)

@@ -9,6 +9,7 @@ import pickle
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import copytree, rmtree
 from typing import Any
 from urllib.parse import quote
 
@@ -25,23 +26,24 @@ from krammar.broker import Broker
 from krammar.client import Client
 from krammar.journal import (
     JSON_CONTENT_TYPE,
-    AckIntent,
     AppendError,
     FileJournals,
     JournalSpec,
+    ProducerState,
     ReadCommittedIter,
     ReadUncommittedIter,
     Sequencer,
     TopicJournals,
+    append_intents,
 )
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, OptionError, SchemaError, SparkSourceError
 from krammar.spark.journal import delivery as delivery_module
 from krammar.spark.journal.delivery import JournalDelivery, Published
-from krammar.spark.journal.intents import IntentStore, Write
 from krammar.spark.kafka.rows_out import RowError
-from krammar.spark.kafka.sink import Count, KafkaWriter
 from krammar.spark.schema import HEADERS_TYPE, arrow_schema
+from krammar.spark.writing.delivery import Count
+from krammar.spark.writing.writers import KafkaWriter
 from tests.spark.support import fails
 
 SCHEMA = StructType(
@@ -160,7 +162,7 @@ def test_a_journal_keeps_its_framing(tmp_path: Path) -> None:
     for name in ("t/part-000", "u/0"):
         [fragment] = (tmp_path / "journals" / name).glob("*.fragment")
         lines = fragment.read_text().splitlines()
-        assert len(lines) == 2 and all(json.loads(line)["uuid"] for line in lines)
+        assert len(lines) == 3 and all(json.loads(line)["uuid"] for line in lines)
     assert values(tmp_path) == ["in JSON", "too"]
 
 
@@ -190,15 +192,60 @@ VALUES = [row[2] for row in ROWS]
 
 
 def open_sequences(folder: Path) -> int:
-    """How many producers a reader has to keep in mind."""
-    count = 0
+    """How many open transactions a reader has to keep in mind."""
+    return sum(state.begin >= 0 for state in producers(folder))
+
+
+def producers(folder: Path) -> list[ProducerState]:
+    """The producers that a reader has to keep in mind."""
+    states = []
     with FileJournals(folder / "journals") as journals:
         for spec in journals.list():
             sequencer = Sequencer()
             for _ in ReadCommittedIter(journals.reader(spec.name), wire.Row, sequencer):
                 pass
-            count += sum(state.begin >= 0 for state in sequencer.producer_states())
-    return count
+            states += sequencer.producer_states()
+    return states
+
+
+def test_readers_forget_attempts_that_have_ended(tmp_path: Path) -> None:
+    made = writer(tmp_path, journalsPerTopic=3)
+    for _ in range(5):
+        write(made, ROWS[:3], ROWS[3:])
+    [published] = write(made, ROWS, commit=False)
+    made.abort([published, None])  # another task has failed
+    with pytest.raises(RuntimeError, match="the query's own"):
+        made.write(failing())
+    assert producers(tmp_path) == []
+    assert sorted(values(tmp_path)) == sorted(5 * VALUES)
+    # Acknowledgements that are appended again, as after a crash, commit nothing.
+    with FileJournals(tmp_path / "journals") as journals:
+        append_intents(journals, published.intents)
+    assert sorted(values(tmp_path)) == sorted(5 * VALUES)
+
+
+def failing() -> Iterator[pa.RecordBatch]:
+    yield batch(*ROWS)
+    raise RuntimeError("the query's own")
+
+
+def test_producers_are_not_ended_before_they_are_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = writer(tmp_path, writeId="w")
+    published = write(made, ROWS, commit=False)
+
+    def fail(*_: object) -> None:
+        raise AppendError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delivery_module, "append_intents", fail)
+        with pytest.raises(SparkSourceError, match="the disk is full"):
+            made.commit(published)
+    [state] = producers(tmp_path)
+    assert state.begin >= 0
+    made.commit(published)
+    assert values(tmp_path) == VALUES and producers(tmp_path) == []
 
 
 def test_nothing_is_seen_before_the_commit(tmp_path: Path) -> None:
@@ -219,13 +266,9 @@ def test_an_attempt_of_a_task_that_does_not_count(tmp_path: Path) -> None:
 
 
 def test_a_task_that_fails_rolls_back(tmp_path: Path) -> None:
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield batch(*ROWS)
-        raise RuntimeError("the query's own")
-
     made = writer(tmp_path)
     with pytest.raises(RuntimeError, match="the query's own"):
-        made.write(batches())
+        made.write(failing())
     assert values(tmp_path) == [] and open_sequences(tmp_path) == 0
 
 
@@ -273,31 +316,6 @@ def test_a_write_with_an_id_is_done_once(tmp_path: Path) -> None:
     ]
 
 
-def test_of_two_drivers_one_commits(tmp_path: Path) -> None:
-    store = IntentStore(str(tmp_path))
-    one, two = [AckIntent("j", b"1")], [AckIntent("j", b"2")]
-    write_ = Write("query-x", 3)
-    assert store.store(write_, one).intents == one
-    assert store.store(write_, two).intents == one
-    assert [path.name for path in tmp_path.iterdir()] == [f"query-x-{3:020}.intents"]
-    store.appended(write_)
-    found = store.find(write_)
-    assert found is not None and found.appended and not found.intents
-
-
-def test_intents_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on some file systems."""
-
-    def link(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", link)
-    store = IntentStore(str(tmp_path))
-    assert store.store(Write("a" * 300, 1), [AckIntent("j", b"1")]).intents
-    assert store.store(Write("a" * 300, 1), []).intents == [AckIntent("j", b"1")]
-    assert len(list(tmp_path.iterdir())) == 1
-
-
 def test_damaged_intents_are_an_error(tmp_path: Path) -> None:
     write(writer(tmp_path, writeId="1"), ROWS)
     [path] = (tmp_path / "intents").iterdir()
@@ -315,9 +333,9 @@ def test_damaged_intents_are_an_error(tmp_path: Path) -> None:
     ("options", "text"),
     [
         ({"message": "JournalHead"}, "option 'message'"),
-        ({"message": "journal_wire.JournalHead"}, "it has no field UUID: uuid"),
+        ({"message": "journal_wire.JournalHead"}, "its definition has no field UUID: uuid"),
         ({"contentType": "text/plain"}, "option 'contentType': no framing"),
-        ({"intents": "hdfs://x/y"}, "option 'intents': 'hdfs://x/y': intents are kept in a file"),
+        ({"intents": "hdfs://x/y"}, "option 'intents': 'hdfs://x/y' is not in a file"),
         ({"kafka.acks": "1"}, "no meaning with a path"),
         ({"delivery": "at-least-once"}, "'path': has no meaning with source=kafka"),
         ({"delivery": "maybe"}, "option 'delivery': 'maybe': needs one of at-least-once, journal"),
@@ -332,18 +350,23 @@ def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, str], text: 
 
 def test_options_that_are_missing(tmp_path: Path) -> None:
     given = {"delivery": "journal", "path": str(tmp_path)}
-    with pytest.raises(OptionError, match="'intents': is needed for a batch"):
+    with pytest.raises(OptionError, match="'intents': is required for batch writes"):
         KrammarDataSource(given).writer(SCHEMA, False)
-    with pytest.raises(OptionError, match="'checkpointLocation': is needed"):
+    with pytest.raises(OptionError, match="'checkpointLocation': is required"):
         KrammarDataSource(given).streamWriter(SCHEMA, False)
     for place in ("/nowhere/checkpoint", "s3://bucket/checkpoint"):
         with pytest.raises(OptionError, match="that the driver has mounted"):
             KrammarDataSource({**given, "checkpointLocation": place}).streamWriter(SCHEMA, False)
+    with pytest.raises(OptionError, match="'failOnDataLoss': has no meaning in write without"):
+        KrammarDataSource(
+            {"kafka.bootstrap.servers": "x:1", "topic": "t", "failOnDataLoss": "true"}
+        ).writer(SCHEMA, False)
     with pytest.raises(OptionError, match="'writeId': has no meaning in writeStream"):
         KrammarDataSource({**given, "writeId": "1"}).streamWriter(SCHEMA, False)
-    for name in ("intents", "message", "writeId", "journalsPerTopic", "contentType"):
+    given = {"repeatedBatch": "skip", "journalsPerTopic": "1"}
+    for name in ("intents", "message", "writeId", "contentType", *given):
         with pytest.raises(OptionError, match=f"'{name}': has no meaning without delivery=journal"):
-            KrammarDataSource({name: "1"})
+            KrammarDataSource({name: given.get(name, "1")})
 
 
 @pytest.mark.parametrize("setting", [{"kafka.acks": "1"}, {"kafka.enable.idempotence": "false"}])
@@ -356,8 +379,8 @@ def test_brokers_have_to_confirm(tmp_path: Path, setting: dict[str, str]) -> Non
     ("row", "text"),
     [
         ((None, b"k", "v", None, None), "null topic"),
-        (("t", b"k", "v", 5, None), "a row has partition 5, but there are 1"),
-        (("../t", b"k", "v", None, None), "no name of a journal"),
+        (("t", b"k", "v", 5, None), "a row has partition 5, but the topic has 1 partitions"),
+        (("../t", b"k", "v", None, None), "is not a valid name of a journal"),
     ],
 )
 def test_rows_that_do_not_fit(tmp_path: Path, row: Row, text: str) -> None:
@@ -369,11 +392,11 @@ def test_columns_of_messages_that_do_not_fit(tmp_path: Path) -> None:
     def check(schema: StructType) -> None:
         writer(tmp_path, schema, topic="t", message="journal_wire.Row")
 
-    with pytest.raises(SchemaError, match="'value' is string, but has to be a struct"):
+    with pytest.raises(SchemaError, match="'value' is string, but must be a struct"):
         check(StructType().add("value", "string"))
-    with pytest.raises(SchemaError, match="there is no column 'value'"):
+    with pytest.raises(SchemaError, match="column 'value' is required, but missing"):
         check(StructType().add("key", "string"))
-    with pytest.raises(SchemaError, match="has the field 'amount', which Row has not"):
+    with pytest.raises(SchemaError, match="has the field 'amount', which Row does not have"):
         check(StructType().add("value", StructType().add("amount", "integer")))
 
 
@@ -413,7 +436,7 @@ def test_a_batch_to_files(spark: SparkSession, tmp_path: Path) -> None:
     assert loaded(found) == sorted(map(str, range(500)))
     row = found.where("journal = 'orders/1'").first()
     assert row is not None and bytes(row.key) == bytes(row.value) and row.flags == 1
-    with fails("a row has partition 7, but there are 2"):
+    with fails("a row has partition 7, but the topic has 2 partitions"):
         save_to_files(rows.selectExpr("topic", "value", "7 as partition"))
     assert len(values(tmp_path)) == 500
 
@@ -462,7 +485,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
             .start()
         )
         try:
-            query.awaitTermination(60)
+            assert query.awaitTermination(300)
         finally:
             query.stop()
 
@@ -499,8 +522,70 @@ def test_a_stream_to_files_restarts(stream: Stream, tmp_path: Path) -> None:
     with FileJournals(tmp_path / "journals") as journals:
         every = ReadUncommittedIter(journals.reader("t/0"), wire.Row)
         assert sum(envelope.message.value is not None for envelope in every) == len(expected)
-    kept = [path.name for path in (tmp_path / "checkpoint" / delivery_module.FOLDER).iterdir()]
-    assert len(kept) == 1 and kept[0].endswith(f"-{2:020}.intents")
+    [kept] = (tmp_path / "checkpoint" / delivery_module.FOLDER).iterdir()
+    names = sorted(path.name for path in kept.iterdir())
+    assert [name[:21] for name in names] == 2 * [f"{2:020}-"]
+    assert [Path(name).suffix for name in names] == [".intents", ".last"]
+
+
+def test_a_stream_whose_last_batch_is_planned_again(stream: Stream, tmp_path: Path) -> None:
+    """Spark's files of it are lost. With the same rows it is done already; with others it is an error, and what it
+    had stays."""
+    options = {"topic": "t", "path": tmp_path / "journals"}
+    checkpoint = tmp_path / "checkpoint"
+
+    def forget_plan(number: int) -> None:
+        for folder in ("offsets", "commits", "sources/0"):
+            for path in (checkpoint / folder).glob(f"*{number}*"):
+                path.unlink()
+
+    for number in (0, 2):
+        line(tmp_path, number)
+    stream(**options)
+    expected = ["0-a", "0-b", "2-a", "2-b"]
+    forget_plan(1)
+    stream(**options)
+    assert values(tmp_path) == expected
+    forget_plan(1)
+    line(tmp_path, 1)  # which comes first
+    with fails("was committed with 2 rows, and now has 2 different rows"):
+        stream(**options)
+    assert values(tmp_path) == expected
+    # As the error and docs/spark.md have it, what was committed is written a second time then.
+    stream(**options, intents=tmp_path / "new")
+    assert values(tmp_path) == sorted([*expected, "1-a", "1-b", "2-a", "2-b"])
+
+
+def test_a_stream_whose_checkpoint_is_restored(stream: Stream, tmp_path: Path) -> None:
+    """From two batches ago; as the table in docs/spark.md has it."""
+    options = {"topic": "t", "path": tmp_path / "journals", "intents": tmp_path / "elsewhere"}
+    checkpoint = tmp_path / "checkpoint"
+
+    def restore() -> None:
+        rmtree(checkpoint)
+        copytree(tmp_path / "saved", checkpoint)
+
+    line(tmp_path, 0)
+    stream(**options)
+    copytree(checkpoint, tmp_path / "saved")
+    copytree(tmp_path / "elsewhere", tmp_path / "saved" / delivery_module.FOLDER)
+    for number in (2, 4):
+        line(tmp_path, number)
+    stream(**options)
+    expected = ["0-a", "0-b", "2-a", "2-b", "4-a", "4-b"]
+    restore()
+    stream(**options)
+    assert values(tmp_path) == expected
+    restore()
+    line(tmp_path, 1)
+    with fails("was committed with 2 rows, and now has 2 different rows"):
+        stream(**options)
+    assert values(tmp_path) == expected
+    # With its intents, in the checkpoint, all is written again.
+    restore()
+    del options["intents"]
+    stream(**options)
+    assert values(tmp_path) == sorted([*expected, "1-a", "1-b", "2-a", "2-b", "4-a", "4-b"])
 
 
 def test_a_stream_to_topics_goes_on_after_a_failure(
@@ -540,9 +625,9 @@ def test_what_is_done_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture
         planned = writer(tmp_path, writeId="2")
         planned.abort(write(planned, ROWS, commit=False))
     assert caplog.messages == [
-        "id-1: 6 rows are committed",
-        "id-1 was committed before: what was written again is rolled back",
-        "id-2 has failed: what is written is rolled back",
+        "id-1: committed 6 rows",
+        "id-1 was committed before: rolling back its repeated rows",
+        "id-2 has failed: rolling back its rows",
     ]
 
 

@@ -21,10 +21,11 @@ from krammar.client import Client, Reader
 from krammar.spark import PUSHDOWN_SETTING
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, DataLossError, OptionError, SparkSourceError
+from krammar.spark.kafka.clients import Clients
 from krammar.spark.kafka.plan import Task
 from krammar.spark.kafka.source import KafkaReader, schema
 from krammar.spark.options import Options
-from krammar.spark.ranges import split
+from krammar.spark.ranges import combine, split
 from tests.spark.logs_support import CODECS, FIRST_MS, STEP_MS, Folder, Row
 from tests.spark.support import fails, moment, rows
 from tests.spark.test_pushdown import at
@@ -55,7 +56,7 @@ def planned(broker: Broker | str, *filters: Filter, **options: object) -> KafkaR
 
 
 def tasks(reader: KafkaReader) -> list[Task]:
-    return [partition.task for partition in reader.partitions()]
+    return [task for partition in reader.partitions() for task in partition.tasks]
 
 
 def read(reader: KafkaReader) -> list[tuple[int, int]]:
@@ -290,10 +291,10 @@ def test_filters_choose_the_same_rows(spark: SparkSession, live: Broker, setting
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "or subscribePattern or assign is needed"),
-        ({"subscribe": "x", "assign": '{"x": [0]}'}, "excludes subscribe"),
-        ({"subscribe": "sizes,nothing"}, "there is no such topic: nothing"),
-        ({"assign": '{"sizes": [0, 4]}'}, "there is no partition sizes-4"),
+        ({}, "is missing: set it, or subscribePattern, or assign"),
+        ({"subscribe": "x", "assign": '{"x": [0]}'}, "cannot be combined with subscribe"),
+        ({"subscribe": "sizes,nothing"}, "topic 'nothing' does not exist"),
+        ({"assign": '{"sizes": [0, 4]}'}, "partition sizes-4 does not exist"),
         ({"subscribe": "sizes", "startingOffsets": "latest"}, "cannot begin at the latest"),
         ({"subscribe": "sizes", "endingOffsets": '{"sizes": {"1": 1}}'}, "lacks sizes-0"),
         (
@@ -330,7 +331,7 @@ def test_no_servers() -> None:
 
 
 def test_spark_shows_the_error(spark: SparkSession, live: Broker) -> None:
-    with fails("there is no such topic: nothing"):
+    with fails("topic 'nothing' does not exist"):
         load(spark, live, subscribe="nothing").collect()
 
 
@@ -378,7 +379,9 @@ def test_offsets_that_are_gone(live: Broker) -> None:
         list(strict.read(early))
     assert sum(batch.num_rows for batch in tolerant.read(early)) == 6
     offsets = json.dumps({"gone": {"0": 2}})
-    with pytest.raises(DataLossError, match="offset 2 is asked for, but there are 4 to 10"):
+    with pytest.raises(
+        DataLossError, match="offset 2 was requested, but the partition has offsets 4 to 10"
+    ):
         planned(live, subscribe="gone", startingOffsets=offsets).partitions()
     [task] = tasks(planned(live, subscribe="gone", startingOffsets=offsets, failOnDataLoss="false"))
     assert (task.begin, task.end) == (4, 10)
@@ -400,3 +403,55 @@ def test_a_batch_that_is_broken(tmp_path: Path) -> None:
             read(planned(broker, subscribe="torn"))
         tolerant = planned(broker, subscribe="torn", failOnDataLoss="false")
         assert read(tolerant) == [(0, 0), (0, 2)]
+
+
+def test_small_partitions_of_one_leader_share_a_task() -> None:
+    parts = [Task("t", number, 0, count) for number, count in enumerate((5, 30, 20, 4, 40, 7))]
+
+    def leader(task: Task) -> int:
+        return task.partition % 2
+
+    groups = combine(parts, 25, leader)
+    assert [[task.partition for task in group] for group in groups] == [[0, 2], [1], [3, 5], [4]]
+    assert combine(parts, 1, leader) == [[task] for task in parts]
+    assert combine([], 25, leader) == []
+
+
+def test_shared_task_has_all_rows_of_its_partitions_in_one_batch(live: Broker) -> None:
+    options = {"subscribe": "codec-zstd,codec-none,sizes", "includeHeaders": True}
+    reader = planned(live, **options)
+    [task] = planned(live, **options, minRecordsPerPartition=10_000).partitions()
+    [batch] = reader.read(pickle.loads(pickle.dumps(task)))
+    alone = [
+        row
+        for each in planned(live, **options, minRecordsPerPartition=1).partitions()
+        for found in reader.read(each)
+        for row in found.to_pylist()
+    ]
+    assert sorted(batch.to_pylist(), key=_place) == sorted(alone, key=_place)
+    assert len({_place(row) for row in alone}) == 604
+
+
+def _place(row: dict[str, Any]) -> tuple[str, int, int]:
+    return row["topic"], row["partition"], row["offset"]
+
+
+def test_first_responses_and_batches_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = Clients()
+    monkeypatch.setattr("krammar.spark.kafka.tasks.CLIENTS", idle)
+    with Broker.start() as broker:
+        producer = Producer({"bootstrap.servers": servers(broker), "batch.size": 16_384})
+        for _ in range(40_000):
+            producer.produce("long", b"v" * 100)
+        assert producer.flush(60) == 0
+        reader = planned(broker, subscribe="long")
+        [task] = reader.partitions()
+        counts = [batch.num_rows for batch in reader.read(task)]
+        assert sum(counts) == 40_000
+        assert counts[0] < 2048 < max(counts)
+        assert len(idle) == 1
+        # Spark needs no more rows: a response in flight is not waited for.
+        batches = reader.read(task)
+        next(batches)
+        batches.close()  # type: ignore[attr-defined]
+        assert len(idle) == 0

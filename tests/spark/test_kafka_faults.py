@@ -21,7 +21,7 @@ from krammar.broker.security.users import record_of
 from krammar.client import Client
 from krammar.spark import PUSHDOWN_SETTING
 from krammar.spark.errors import BrokerError, DataLossError
-from krammar.wire.records import read_headers
+from krammar.wire.batches import read_headers
 from tests.spark.logs_support import FIRST_MS, STEP_MS
 from tests.spark.support import fails, moment
 from tests.spark.test_kafka import load, planned, read, servers
@@ -87,7 +87,7 @@ def test_logins(guarded: Broker, mechanism: str) -> None:
     address = str(options.pop("kafka__bootstrap__servers"))
     assert read(planned(address, **options)) == [(0, 0)]
     options["kafka__sasl__password"] = "wrong"
-    with pytest.raises(BrokerError, match=f"brokers {address}: .*login of 'alice' refused"):
+    with pytest.raises(BrokerError, match=f"brokers {address}: .*refuses the login of 'alice'"):
         planned(address, **options).partitions()
 
 
@@ -95,7 +95,7 @@ def test_spark_tells_of_a_wrong_password_but_not_the_password(
     spark: SparkSession, guarded: Broker
 ) -> None:
     assert load(spark, guarded, **login(guarded, "SCRAM-SHA-512", PASSWORD)).count() == 1
-    with pytest.raises(Exception, match="login of 'alice' refused") as failure:
+    with pytest.raises(Exception, match="refuses the login of 'alice'") as failure:
         load(spark, guarded, **login(guarded, "PLAIN", "hunter2")).count()
     assert "hunter2" not in str(failure.value)
 

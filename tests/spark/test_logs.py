@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     ArrayType,
@@ -22,7 +23,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tests.spark.logs_support import CODECS, FIRST_MS, STEP_MS, Folder, Row
+from krammar.broker import Broker
+from krammar.broker.log.manager import LogManager
+from krammar.spark.logs.folders import find_partitions, only_replica
+from tests.spark.logs_support import CODECS, FIRST_MS, STEP_MS, Folder, Row, consume
 from tests.spark.support import fails, load, rows, task_sizes
 
 
@@ -148,6 +152,57 @@ def test_transactions_without_indexes(
             file.unlink()
     frame = load(spark, copy, kafka__isolation__level="read_committed")
     assert rows(frame) == folder.committed["ledger"]
+
+
+DAMAGED_INDEXES = {
+    "five zeros behind": lambda data: data + bytes(5),
+    "cut off": lambda data: data[:-5],
+    "entries in the wrong order": lambda data: data[34:] + data[:34],
+    "of an unknown version": lambda data: b"\0\1" + data[2:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED_INDEXES)
+def test_a_damaged_transaction_index_is_judged_as_the_broker_judges_it(
+    spark: SparkSession, folder: Folder, tmp_path: Path, damage: str
+) -> None:
+    copy = Path(shutil.copytree(folder.path, tmp_path / "copy"))
+    [index] = (copy / "ledger-0").glob("*.txnindex")
+    assert len(index.read_bytes()) == 2 * 34
+    index.write_bytes(DAMAGED_INDEXES[damage](index.read_bytes()))
+    expected = folder.committed["ledger"]
+    for fail in (True, False):
+        frame = load(
+            spark,
+            copy,
+            subscribe="ledger",
+            kafka__isolation__level="read_committed",
+            failOnDataLoss=fail,
+        )
+        assert rows(frame) == expected
+    with Broker.start(data_dir=copy) as broker:
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        found = consume(AdminClient(servers), servers, ["ledger"], "read_committed")
+    assert found["ledger"] == expected
+
+
+def test_folders_are_partitions_to_the_broker_as_well(tmp_path: Path) -> None:
+    names = [
+        *("orders-0", "orders-10", "a.b_c-1-2", "x" * 249 + "-0", "orders-2147483647"),
+        "orders--1",  # of the topic "orders-"
+        *("orders-007", "orders-00", "orders", "orders-", "or ders-0", "-0", "0"),
+        *("x" * 250 + "-0", "orders-0.tmp", "orders-1-delete", "orders-1." + "a" * 32 + "-stray"),
+    ]
+    for name in names:
+        segment = tmp_path / name / f"{0:020}.log"
+        segment.parent.mkdir()
+        segment.touch()
+    manager = LogManager([tmp_path])
+    manager.close()
+    found = find_partitions([str(tmp_path)])
+    paths = {key: Path(only_replica(replicas).path) for key, replicas in found.items()}
+    assert paths == manager.folders[0].partitions
+    assert sorted(path.name for path in paths.values()) == sorted(names[:6])
 
 
 def test_a_segment_is_a_task_or_several(spark: SparkSession, folder: Folder) -> None:

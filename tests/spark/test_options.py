@@ -51,18 +51,19 @@ def test_every_option_of_the_kafka_connector_is_known() -> None:
         ({"assign": '{"t": 0}'}, "needs a list of partitions"),
         ({"assign": "{}"}, "no partition is named"),
         ({"subscribe": " , "}, "no topic is named"),
-        ({"subscribePattern": "("}, "is no regular expression"),
+        ({"subscribePattern": "("}, "is not a regular expression"),
         ({"subscribePattern": " "}, "the pattern is empty"),
-        ({"startingTimestamp": "-1"}, "are not negative"),
+        ({"startingTimestamp": "-1"}, "cannot be negative"),
         ({"minPartitions": "0"}, "needs at least 1"),
-        ({"groupIdPrefix": "x"}, "is not supported"),
-        ({"KAFKA.GROUP.ID": "x"}, "'kafka.group.id': is not supported"),
-        ({"kafka.auto.offset.reset": "earliest"}, "startingOffsets says where reading begins"),
-        ({"fetchOffset.numRetries": "3"}, "kafka.default.api.timeout.ms"),
+        (
+            {"kafka.auto.offset.reset": "earliest"},
+            "use startingOffsets to choose where reading begins",
+        ),
+        ({"commitGroup": " "}, "no group is named"),
         ({"source": "log"}, "needs one of kafka, logs, frames"),
         ({"path": "/x"}, "'path': has no meaning with source=kafka"),
         ({"source": "frames", "subscribe": "x"}, "has no meaning with source=frames"),
-        ({"source": "logs", "kafka.bootstrap.servers": "x:1"}, "no client is used"),
+        ({"source": "logs", "kafka.bootstrap.servers": "x:1"}, "which uses no client"),
         ({"source": "logs", "maxTriggerDelay": "1m"}, "has no meaning with source=logs"),
         ({"maxTriggerDelay": "soon"}, "needs a time such as 15m"),
         ({"mode": "LENIENT"}, "needs one of PERMISSIVE, DROPMALFORMED, FAILFAST"),
@@ -107,7 +108,10 @@ def test_values_and_defaults() -> None:
         ({"startingOffsets": '{"segments": {"0": 0, "1": 0}}'}, "names the unknown segments-1"),
         ({"subscribe": "segments,nothing"}, "topic 'nothing' has no folder"),
         ({"assign": '{"segments": [5]}'}, "segments-5 has no folder"),
-        ({"assign": '{"segments": [0]}', "subscribe": "segments"}, "excludes subscribe"),
+        (
+            {"assign": '{"segments": [0]}', "subscribe": "segments"},
+            "cannot be combined with subscribe",
+        ),
         ({"decodeVersion": "1"}, "'decodeVersion': has no meaning without decode"),
     ],
 )
@@ -124,7 +128,7 @@ def test_what_does_not_go_together_or_with_the_folder(
 def test_spark_shows_the_error(spark: SparkSession, folder: Folder) -> None:
     with fails("did you mean 'includeHeaders'?"):
         _ = load(spark, folder.path, inclueHeaders=True).schema  # Spark Connect looks no sooner
-    with fails("topic 'nothing' has no folder there"):
+    with fails("topic 'nothing' has no folder below the paths"):
         load(spark, folder.path, subscribe="nothing").collect()
 
 
@@ -138,21 +142,21 @@ def test_partitions_that_are_not_named(folder: Folder) -> None:
 def test_missing_folders(folder: Folder, tmp_path: Path) -> None:
     for paths, message in (
         ([tmp_path / "nowhere"], "nowhere does not exist"),
-        ([tmp_path], "holds no folder of a partition"),
-        ([folder.path / "meta.properties"], "is no folder"),
+        ([tmp_path], "contains no partition's folder"),
+        ([folder.path / "meta.properties"], "is not a folder"),
         ([folder.path, folder.path / "codec-none-0"], "codec-none-0 is in"),
-        (["s3://bucket/logs"], "file systems that each executor has mounted"),
+        (["s3://bucket/logs"], "file system that each executor has mounted"),
         ([], "'paths': needs a list of paths"),
     ):
         with pytest.raises(SparkSourceError, match=message):
             partitions(*paths)
-    # What is not asked for may be there twice, as in the folders of several brokers.
+    # Partitions that are not selected may have several folders, of several brokers.
     both = [folder.path, folder.path / "codec-none-0"]
     assert partitions(*both, subscribe="sizes")
     with pytest.raises(SparkSourceError, match="codec-none-0 is in"):
         partitions(*both, assign='{"codec-none": [0]}')
     without = KrammarDataSource({"source": "logs"})
-    with pytest.raises(OptionError, match="'path': is needed"):
+    with pytest.raises(OptionError, match="'path': is required"):
         without.reader(without.schema()).partitions()
     assert partitions(f"file://{folder.path}", subscribe="sizes")
 
@@ -164,10 +168,27 @@ def partitions(*paths: Path | str, **given: str) -> Sequence[InputPartition]:
 
 
 def test_what_is_not_there(spark: SparkSession, folder: Folder) -> None:
-    with fails("the columns follow from the options"):
+    with fails("the options determine the columns"):
         spark.read.format("krammar").option("source", "logs").schema("key string").load(
             str(folder.path)
         ).collect()
     stream = spark.readStream.format("krammar").option("source", "logs")
     with fails("not as a stream"):
         stream.load(str(folder.path)).writeStream.format("noop").start().processAllAvailable()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("KAFKA.GROUP.ID", "x"),
+        ("groupIdPrefix", "x"),
+        ("fetchOffset.numRetries", "3"),
+        ("kafka.max.poll.records", "500"),
+    ],
+)
+def test_options_without_effect(name: str, value: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Jobs for Spark's connector have them. They reach neither the table nor the client."""
+    options = Options({name: value})
+    [record] = caplog.records
+    assert f"option {TABLE[name.lower()].name!r} has no effect: " in record.getMessage()
+    assert not options.client

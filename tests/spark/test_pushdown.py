@@ -14,8 +14,8 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan
 
+from krammar.logfiles import segment
 from krammar.spark import PUSHDOWN_SETTING, register
-from krammar.spark.logs import segment
 from krammar.spark.logs.source import LogReader, schema
 from krammar.spark.options import Options
 from tests.spark.logs_support import FIRST_MS, STEP_MS, Folder

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from krammar.broker import Broker
 from krammar.client import Client
 from tests.spark.stream_support import given, produce
-from tests.spark.support import rows
+from tests.spark.support import rows, started
 
 needs_limits = pytest.mark.skipif(
     find_spec("pyspark.sql.streaming.datasource") is None, reason="sources have limits since 4.2"
@@ -47,12 +47,14 @@ def stream(spark: SparkSession, broker: Broker, **options: object) -> DataFrame:
 def start(
     writer: DataStreamWriter, checkpoint: Path, wait: bool = True, **trigger: Any
 ) -> StreamingQuery:
-    """A query, with Trigger.AvailableNow unless another one is given, up to its end."""
+    """A query, with Trigger.AvailableNow unless another one is given, up to its end; without ``wait`` until it
+    has written all there is."""
     trigger = trigger or {"availableNow": True}
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start()
-    if wait:
-        query.awaitTermination()
-    return query
+    return started(
+        writer.option("checkpointLocation", str(checkpoint)).trigger(**trigger),
+        checkpoint,
+        lambda query: query.awaitTermination() if wait else query.processAllAvailable(),
+    )
 
 
 def offsets(query: StreamingQuery, which: str) -> list[Any]:
@@ -146,7 +148,6 @@ def test_a_running_query(
     writer = frame.writeStream.format("memory").queryName("run")
     query = start(writer, tmp_path, False, processingTime="0 seconds")
     try:
-        query.processAllAvailable()
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce("run-a", None, b"key", partition=0, headers=[("h", b"1"), ("h", None)])
         assert producer.flush(30) == 0
@@ -243,10 +244,11 @@ def test_data_loss_and_other_errors(
     produce(broker, "lose", {0: 4})
     client.admin.delete_records({("lose", 0): 6})
     with pytest.raises(
-        StreamingQueryException, match="lose-0: offsets 4 to 5 are gone; failOnDataL"
+        StreamingQueryException,
+        match="lose-0: offsets 4 to 5 were deleted before they were read; failOnDataL",
     ):
         start(writer(subscribe="lose"), tmp_path / "lose")
     query = start(writer(subscribe="lose", failOnDataLoss=False), tmp_path / "lose")
     assert [progress.numInputRows for progress in query.recentProgress] == [2]
-    with pytest.raises(StreamingQueryException, match="there is no such topic: nothing"):
+    with pytest.raises(StreamingQueryException, match="topic 'nothing' does not exist"):
         start(writer(subscribe="lose,nothing"), tmp_path / "nothing")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -15,13 +18,15 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructType
 
-from krammar.spark.errors import OptionError
+from krammar.spark.datasource import KrammarDataSource
+from krammar.spark.decoding import schema_of
+from krammar.spark.errors import MalformedRecordError, OptionError
 from krammar.spark.options import Options
-from krammar.spark.typed.classes import encode
+from krammar.spark.typed.classes import find_class
 from krammar.spark.typed.columns import Decoder, Encoder
-from krammar.spark.typed.rows import schema_of
+from krammar.wire.batches import Record, encode_batch
+from krammar.wire.classes import encode
 from krammar.wire.message import Codec
-from krammar.wire.records import Record, encode_batch
 from tests.spark.logs_support import Folder, write_segment
 from tests.spark.support import fails, load
 
@@ -44,6 +49,28 @@ def test_other_kinds_of_records_are_left_out(spark: SparkSession, folder: Folder
         mode="FAILFAST",
     )
     assert offsets.count() + groups.count() == everything
+
+
+def test_failfast_fails_for_kinds_that_nothing_knows(spark: SparkSession, tmp_path: Path) -> None:
+    """Other records of the same topic are skipped; keys of another topic are not."""
+    key = encode(kafka_wire.OffsetCommitKey(group="g", topic="t", partition=0), None)
+    value = encode(kafka_wire.OffsetCommitValue(offset=3), None)
+    records = [Record(key=key, value=value), Record(key=b"user-1", value=b"{}")]
+    write_segment(tmp_path / "mixed-0", 0, encode_batch(records))
+    assert load(spark, tmp_path, decode="OffsetCommitValue").count() == 1
+    with fails(
+        "mixed-0, offset 1: the key is of kind 30067, which no class beside OffsetCommitValue has "
+        "(OffsetCommitValue has 0 or 1): the topic has records that decode=OffsetCommitValue cannot read"
+    ):
+        load(spark, tmp_path, decode="OffsetCommitValue", mode="FAILFAST").collect()
+
+
+def test_failfast_fails_for_unknown_metadata_records(spark: SparkSession, tmp_path: Path) -> None:
+    value = bytes([1, 99, 0])  # frame version, type, version
+    write_segment(tmp_path / "metadata-0", 0, encode_batch([Record(value=value)]))
+    assert load(spark, tmp_path, decode="TopicRecord").count() == 0
+    with fails("metadata-0, offset 0: unknown metadata record type 99"):
+        load(spark, tmp_path, decode="TopicRecord", mode="FAILFAST").collect()
 
 
 def test_transactions(spark: SparkSession, folder: Folder) -> None:
@@ -168,10 +195,17 @@ def test_a_malformed_key(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"decode": "OfsetCommitValue"}, "kafka_wire has no 'OfsetCommitValue'"),
-        ({"decode": "no.such.Thing"}, "No module named 'no'"),
-        ({"decode": "ErrorCode"}, "is no message that can be read alone"),
-        ({"decode": "MetadataRequest"}, "'decodeVersion': is needed"),
+        ({"decode": "OfsetCommitValue"}, "kafka_wire has no message 'OfsetCommitValue'"),
+        (
+            {"decode": "no.such.Thing"},
+            "module 'no.such' does not exist, or cannot be imported from here",
+        ),
+        ({"decode": "..such.Thing"}, "module '..such' does not exist"),
+        ({"decode": "xml.dom.Node"}, "'xml.dom' is not a package that krammar generated"),
+        ({"decode": "sys.path"}, "'sys' is not a package that krammar generated"),
+        ({"decode": "krammar.wire.message.Codec"}, "'krammar.wire.message' is not a package"),
+        ({"decode": "ErrorCode"}, "has no message 'ErrorCode'"),
+        ({"decode": "MetadataRequest"}, "'decodeVersion': is required"),
         ({"decode": "MetadataRequest", "decodeVersion": "99"}, "99"),
     ],
 )
@@ -179,6 +213,37 @@ def test_classes_that_cannot_be_decoded(given: dict[str, str], message: str) -> 
     with pytest.raises(OptionError) as failure:
         schema_of(Options({"source": "logs", "path": "/", **given}))
     assert message in str(failure.value)
+
+
+@pytest.mark.parametrize("name", ["innocent.Thing", "innocent.inner.Thing", "innocent.other.Thing"])
+def test_other_modules_are_not_imported(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "innocent"
+    (folder / "inner").mkdir(parents=True)
+    for path in ("__init__.py", "other.py", "inner/__init__.py"):
+        (folder / path).write_text(f"raise SystemExit({path!r} + ' has run')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(OptionError) as failure:
+        schema_of(Options({"source": "logs", "path": "/", "decode": name}))
+    assert "is not a package that krammar generated, so it is not imported" in str(failure.value)
+
+
+def test_a_class_by_its_module_and_from_an_archive(
+    orders: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls = orders.OrderPlaced
+    assert find_class("decode", "mypkg.orders.OrderPlaced") is cls
+    assert find_class("decode", f"{cls.__module__}.OrderPlaced") is cls
+    source = Path(str(orders.__file__)).parent
+    archive = shutil.make_archive(str(tmp_path / "a"), "zip", source.parent, source.name)
+    monkeypatch.syspath_prepend(archive)
+    with monkeypatch.context() as changed:
+        changed.delitem(sys.modules, "orders", raising=False)
+        found = find_class("decode", "orders.OrderPlaced")
+        assert found is not cls and found.__name__ == "OrderPlaced"
+        for name in [name for name in sys.modules if name.split(".")[0] == "orders"]:
+            del sys.modules[name]
 
 
 def _codecs() -> list[type[Codec]]:
@@ -201,3 +266,19 @@ def test_every_class_has_columns(cls: type[Codec]) -> None:
     row = decoder.row(data)
     assert set(row) == set(decoder.type.names)
     assert Encoder(cls, version).bytes_of(row) == data
+
+
+def test_columns_that_are_not_selected_are_not_decoded(folder: Folder) -> None:
+    """The values are no such messages, which FAILFAST reports otherwise."""
+    given = {"source": "logs", "path": str(folder.path), "subscribe": "sizes", "mode": "FAILFAST"}
+
+    def offsets(columns: str) -> list[int]:
+        source = KrammarDataSource({**given, "decode": "TopicRecord", "columns": columns})
+        reader = source.reader(source.schema())
+        batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+        assert all(batch.schema.names == columns.split(",") for batch in batches)
+        return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+    assert offsets("offset,topic") == [0, 1, 2, 3]
+    with pytest.raises(MalformedRecordError, match="sizes-0, offset 0"):
+        offsets("value,offset")

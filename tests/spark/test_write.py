@@ -27,10 +27,12 @@ from krammar.client.partitioner import partition_of_key
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, OptionError, SchemaError
 from krammar.spark.kafka import rows_out
-from krammar.spark.kafka.rows_out import RowError, places_of_keys
-from krammar.spark.kafka.sink import AtLeastOnce, Count, KafkaStreamWriter, KafkaWriter, Written
+from krammar.spark.kafka.rows_out import RowError, partitions_of_keys
+from krammar.spark.kafka.sink import AtLeastOnce
 from krammar.spark.schema import arrow_schema
-from tests.spark.support import fails
+from krammar.spark.writing.delivery import Count, Written
+from krammar.spark.writing.writers import KafkaStreamWriter, KafkaWriter
+from tests.spark.support import fails, started
 
 # Schemas are parsed by Spark.
 pytestmark = pytest.mark.usefixtures("spark")
@@ -220,13 +222,13 @@ def test_keys_are_hashed_alike_with_numpy_and_without(monkeypatch: pytest.Monkey
     expected = [-1 if key is None else partition_of_key(key, 7) for key in keys]
     for kind in (pa.binary(), pa.large_binary()):
         column = pa.array([b"first", *keys], kind).slice(1)
-        assert places_of_keys(column, 7).to_pylist() == expected
-        assert places_of_keys(pa.array([None, b""], kind), 3).to_pylist() == [
+        assert partitions_of_keys(column, 7).to_pylist() == expected
+        assert partitions_of_keys(pa.array([None, b""], kind), 3).to_pylist() == [
             -1,
             partition_of_key(b"", 3),
         ]
     monkeypatch.setattr(rows_out, "np", None)
-    assert places_of_keys(pa.array(keys), 7).to_pylist() == expected
+    assert partitions_of_keys(pa.array(keys), 7).to_pylist() == expected
 
 
 def test_rows_without_a_key_are_spread(spark: SparkSession, broker: Broker, topic: str) -> None:
@@ -344,16 +346,16 @@ def test_defaults_of_the_producer() -> None:
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        ("key string", "there is no column 'value', which is needed; there are: key"),
-        ("Value string", "there is no column 'value', which is needed; there are: Value"),
-        ("value int", "column 'value' is int, but has to be string or binary"),
-        ("value string, key bigint", "column 'key' is bigint, but has to be string or binary"),
+        ("key string", "column 'value' is required, but missing; the columns are: key"),
+        ("Value string", "column 'value' is required, but missing; the columns are: Value"),
+        ("value int", "column 'value' is int, but must be string or binary"),
+        ("value string, key bigint", "column 'key' is bigint, but must be string or binary"),
         ("value string, headers map<string,binary>", "column 'headers' is map<string,binary>"),
         (
             "value string, headers array<struct<key: string, value: string>>",
-            "has to be array<struct<key:string,value:binary>>",
+            "must be array<struct<key:string,value:binary>>",
         ),
-        ("value string, partition bigint", "column 'partition' is bigint, but has to be int"),
+        ("value string, partition bigint", "column 'partition' is bigint, but must be int"),
     ],
 )
 def test_columns_that_do_not_fit(columns: str, text: str) -> None:
@@ -363,14 +365,14 @@ def test_columns_that_do_not_fit(columns: str, text: str) -> None:
 
 
 def test_topics_that_do_not_fit(spark: SparkSession) -> None:
-    with pytest.raises(SchemaError, match="neither the option 'topic' nor a column 'topic'"):
+    with pytest.raises(SchemaError, match="no topic is given: set the option 'topic'"):
         writer("value string")
-    with pytest.raises(SchemaError, match="column 'topic' is int, but has to be string"):
+    with pytest.raises(SchemaError, match="column 'topic' is int, but must be string"):
         writer("value string, topic int")
     with pytest.raises(OptionError, match="no topic is named"):
         writer("value string", topic="")
     # As Spark shows it, when the query is planned.
-    with fails("column 'value' is bigint, but has to be string or binary"):
+    with fails("column 'value' is bigint, but must be string or binary"):
         save(spark.range(1).selectExpr("id as value"), "127.0.0.1:1", topic="t")
 
 
@@ -379,7 +381,7 @@ def test_topics_that_do_not_fit(spark: SparkSession) -> None:
     [
         ("kafka.key.serializer", "x", "columns key and value are string or binary"),
         ("kafka.value.serializer", "x", "columns key and value are string or binary"),
-        ("kafka.transactional.id", "x", "they share no transaction"),
+        ("kafka.transactional.id", "x", "producers cannot share a transaction"),
         ("kafka.acks", "2", "'2' is none of all"),
         ("kafka.compression.type", "rar", "none of none, gzip"),
         ("kafka.liner.ms", "5", "linger.ms"),
@@ -401,7 +403,7 @@ def test_options_that_do_not_fit(name: str, value: str, text: str) -> None:
 
 def test_sources_that_are_not_written() -> None:
     for source in ("logs", "frames"):
-        with pytest.raises(OptionError, match=f"{source} can be read, but not written"):
+        with pytest.raises(OptionError, match=f"'{source}' can be read, but not written"):
             KrammarDataSource({"source": source}).writer(StructType(), False)
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         KrammarDataSource({"topic": "t"}).writer(StructType().add("value", "string"), False)
@@ -415,7 +417,7 @@ def test_save_modes(spark: SparkSession, broker: Broker, topic: str) -> None:
         given = frame.write.format("krammar").mode(mode).option("topic", topic)
         given.option("kafka.bootstrap.servers", str(broker.bootstrap_servers)).save()
 
-    with fails("mode overwrite: topics are appended to"):
+    with fails("mode overwrite is not supported: use mode append"):
         write("overwrite")
     for mode in ("error", "ignore"):
         with fails("Append"):
@@ -429,7 +431,7 @@ def test_save_modes(spark: SparkSession, broker: Broker, topic: str) -> None:
 def test_a_null_topic(spark: SparkSession, broker: Broker, topic: str) -> None:
     columns = "topic string, value string"
     data = [(topic, "1"), (None, "2")]
-    with fails("a row has a null topic; the option 'topic' would name one for all rows"):
+    with fails("a row has a null topic; set the option 'topic' to name one for all rows"):
         save(spark.createDataFrame(data, columns).coalesce(1), broker)
     assert messages(broker, topic) == []
     save(spark.createDataFrame(data, columns), broker, topic=topic)
@@ -451,7 +453,7 @@ def test_rows_that_are_no_records(broker: Broker, topic: str) -> None:
 def test_values_that_are_too_large(spark: SparkSession, broker: Broker, topic: str) -> None:
     """For the producer's limit, or for the topic's, which only the broker knows."""
     frame = spark.range(1).selectExpr("repeat('x', 2000000) value")
-    with fails(f"{topic}: 2000021 bytes are over max.request.size"):
+    with fails(f"{topic}: a record of 2000021 bytes exceeds max.request.size"):
         save(frame, broker, topic=topic)
     small = f"{topic}-small"
     make(broker, small, 1, max_message_bytes="10000")
@@ -683,12 +685,10 @@ def test_from_topic_to_topic(
             .writeStream.format("krammar")
             .options(**common, topic=topic, checkpointLocation=str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
-            .start()
         )
-        try:
-            query.awaitTermination(PATIENCE)
-        finally:
-            query.stop()
+        started(
+            query, tmp_path / "checkpoint", lambda query: query.awaitTermination(PATIENCE)
+        ).stop()
 
     run(0, 250)
     assert messages(broker, topic) == messages(broker, source)
@@ -723,7 +723,7 @@ def test_counts_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     totals = "t: 3 rows, 30 bytes; u: 5 rows, 7 bytes"
     assert caplog.messages == [
         f"written: {totals}",
-        f"failed; what is written stays: {totals}",
+        f"writing has failed; rows already written remain: {totals}",
         "written in batch 4: nothing",
-        f"failed in batch 5; what is written stays: {totals}",
+        f"writing in batch 5 has failed; rows already written remain: {totals}",
     ]

@@ -42,7 +42,14 @@ def main() -> None:
         python = _environment(version)
         _pip(python, "uninstall", "--yes", *NOT_NEEDED)
         pinned = f"pyspark=={version}"
-        _pip(python, "install", "--editable", f"{ROOT}[spark]", pinned, *_requirements(NEEDED))
+        _pip(
+            python,
+            "install",
+            "--editable",
+            f"{ROOT}[compiler,spark]",
+            pinned,
+            *_requirements(NEEDED),
+        )
         results.append((_version(python), "classic", _run(python, given.tests, "")))
         _pip(python, "install", f"pyspark[connect]=={version}", *_requirements(FOR_CONNECT))
         tests = [*given.tests, ONLY_CONNECT]

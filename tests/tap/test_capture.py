@@ -124,8 +124,8 @@ def test_a_capture_is_readable_up_to_any_cut(tmp_path: Path) -> None:
         if cut in ends:
             assert capture.torn == ""
         else:
-            assert capture.torn.startswith(f"the record at offset {ends[complete]} is cut off: ")
-            assert f"{cut - ends[complete]} bytes are there" in capture.torn
+            assert capture.torn.startswith(f"the record at offset {ends[complete]} is incomplete: ")
+            assert f"it has {cut - ends[complete]} " in capture.torn
 
 
 def test_damage(tmp_path: Path) -> None:
@@ -133,21 +133,19 @@ def test_damage(tmp_path: Path) -> None:
     path.write_bytes(MAGIC + b"\0\0\0\x05" + bytes(100))
     capture = Capture(path)
     assert list(capture) == []
-    assert capture.torn == "the record at offset 14 says 5 bytes: damaged"
+    assert capture.torn == "the record at offset 14 is damaged: its length is 5"
     path.write_bytes(MAGIC + b"\xff\xff\xff\xff" + bytes(100))
     capture = Capture(path)
     assert list(capture) == []
-    assert capture.torn == (
-        "the record at offset 14 is cut off: 104 bytes are there, 4294967299 were meant"
-    )
+    assert capture.torn == ("the record at offset 14 is incomplete: it has 104 of 4294967299 bytes")
 
 
 def test_what_is_no_capture(tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_text("Dear reader,\nthis is no capture\n")
-    with pytest.raises(CaptureError, match="is no capture: it does not begin with"):
+    with pytest.raises(CaptureError, match="is not a capture: it does not begin with"):
         Capture(path)
-    with pytest.raises(CaptureError, match="is no capture, so it is not overwritten"):
+    with pytest.raises(CaptureError, match="is not a capture, so it is not overwritten"):
         CaptureWriter(path)
     assert path.read_text().startswith("Dear reader")
     with pytest.raises(FileNotFoundError):
@@ -157,8 +155,10 @@ def test_what_is_no_capture(tmp_path: Path) -> None:
 def test_an_older_capture_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.tap"
     write(path)
+    path.chmod(0o644)
     CaptureWriter(path).close()
     assert path.read_bytes() == MAGIC
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_bytes(b"")
     CaptureWriter(path).close()
     assert list(Capture(path)) == []

@@ -79,7 +79,7 @@ def test_a_request_and_its_response() -> None:
     assert answer.message == BROKERS
     again = seen.response(response(BROKERS, 12, 77), 5_000)
     assert again.status == Status.UNDECODABLE
-    assert again.error == "no request with correlation id 77 is waiting"
+    assert again.error == "no request with correlation id 77 is in flight"
 
 
 def test_headers_of_their_own_kind() -> None:
@@ -105,8 +105,8 @@ def test_bytes_that_encode_otherwise_are_a_mismatch_with_its_place() -> None:
     assert frame.message.topics[0].name == "orders"
     assert (frame.path, frame.offset) == ("topics", at)
     assert frame.error == (
-        f"first difference at offset {at} (topics): 0x82 came, 0x02 was written; "
-        f"{len(longer)} bytes came, {len(data)} were written"
+        f"first difference at offset {at} (topics): received 0x82, re-encoded to 0x02; "
+        f"received {len(longer)} bytes, re-encoded to {len(data)}"
     )
 
 
@@ -149,7 +149,7 @@ def test_frames_too_short() -> None:
         assert frame.status == Status.UNDECODABLE
         assert "request header" in frame.error.lower().replace("requestheader", "request header")
         answer = inspector().response(data[:3], 0)
-        assert answer.error == f"{len(data[:3])} bytes are too few for a correlation id"
+        assert answer.error == f"{len(data[:3])} bytes are too short for a correlation id"
 
 
 def test_unknown_keys_and_versions_are_no_mistakes_of_the_sender() -> None:
@@ -262,7 +262,7 @@ def test_frames_over_the_limit_are_matched_by_their_first_bytes() -> None:
     head = request(MetadataRequest(topics=[]), 12, 9)
     frame = seen.oversized(True, head, 5_000_000, 0)
     assert (frame.status, frame.api, frame.size) == (Status.UNDECODABLE, "Metadata", 5_000_000)
-    assert frame.error == "a frame of 5000000 bytes is over the limit and was not read"
+    assert frame.error == "a frame of 5000000 bytes exceeds the limit and was not decoded"
     answer = seen.oversized(False, b"\0\0\0\x09", 6_000_000, 7)
     assert (answer.api, answer.version, answer.latency_ns) == ("Metadata", 12, 7)
 
@@ -270,9 +270,12 @@ def test_frames_over_the_limit_are_matched_by_their_first_bytes() -> None:
 @pytest.mark.parametrize(
     ("data", "error"),
     [
-        (b"\xff\xff\xff\xfe", "a negative frame length: -2; passed on as raw bytes from here on"),
-        (b"\0\0", "the connection ended in the middle of a frame: 2 of 4 bytes came"),
-        (b"\0\0\0\x09abc", "the connection ended in the middle of a frame: 7 of 13 bytes came"),
+        (
+            b"\xff\xff\xff\xfe",
+            "a negative frame length: -2; all further bytes are passed on without decoding",
+        ),
+        (b"\0\0", "the connection ended in the middle of a frame: 2 of 4 bytes arrived"),
+        (b"\0\0\0\x09abc", "the connection ended in the middle of a frame: 7 of 13 bytes arrived"),
     ],
 )
 def test_what_is_no_frame(data: bytes, error: str) -> None:

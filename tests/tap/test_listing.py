@@ -300,7 +300,7 @@ def test_verdicts() -> None:
     assert summary.all_good
     assert summary.verdict() == (
         "1 frame: every frame decoded, every frame re-encoded to the same bytes; "
-        "1 of them with bytes behind the message"
+        "1 of them with bytes after the message"
     )
     for data in (b"", b"\x7f\0\0\0\0\0\0\0", b"\x7f\0\0\1\0\0\0\0"):
         summary.frame(seen.request(data, 0))
@@ -311,7 +311,7 @@ def test_verdicts() -> None:
     assert not summary.all_good
     assert summary.verdict() == (
         "5 frames: 1 re-encoded to other bytes, 1 undecodable, 2 of unknown api or version; "
-        "1 of them with bytes behind the message"
+        "1 of them with bytes after the message"
     )
     rows = {line.split("  ")[0]: line.split()[-1] for line in summary.table().splitlines() if line}
     assert rows["Produce"] == "1"

@@ -51,8 +51,8 @@ def test_clients_are_kept_on_the_tap() -> None:
         came = frames[1].message.brokers[0]
         assert (came.host, came.port) == server.address
         assert frames[1].note == (
-            f"{server.address} is {tap.address}; "
-            f"localhost:{server.address.port} is 127.0.0.1:{second.port}"
+            f"{server.address} replaced by {tap.address}; "
+            f"localhost:{server.address.port} replaced by 127.0.0.1:{second.port}"
         )
         assert tap.recorder.connections[2][1] == f"localhost:{server.address.port}"
 
@@ -108,7 +108,7 @@ def test_no_version_is_offered_that_the_tap_cannot_read() -> None:
         assert frame.status == Status.OK
         assert len(frame.message.api_keys) == 4
         assert "Metadata 0 to 99 limited to 0 to 13" in frame.note
-        assert "key 4000 left out" in frame.note
+        assert "key 4000 removed" in frame.note
 
 
 def test_frames_that_cannot_be_read_pass_untouched() -> None:
@@ -198,7 +198,7 @@ def test_bytes_that_are_no_frames_pass_untouched() -> None:
         tap.recorder.wait(lambda r: r.ended)
         assert tap.recorder.ended == {1: "by the client"}
         assert [frame.error for frame in tap.recorder.frames] == [
-            "a negative frame length: -1; passed on as raw bytes from here on"
+            "a negative frame length: -1; all further bytes are passed on without decoding"
         ] * 2
 
 
@@ -217,7 +217,9 @@ def test_frames_over_the_limit_pass_unread_and_the_next_are_read() -> None:
         tap.recorder.wait(lambda r: len(r.frames) == 4)
         first, second = (frame for frame in tap.recorder.frames if frame.is_request)
         assert (first.api, first.size) == ("Metadata", len(big) - 4)
-        assert first.error == f"a frame of {len(big) - 4} bytes is over the limit and was not read"
+        assert (
+            first.error == f"a frame of {len(big) - 4} bytes exceeds the limit and was not decoded"
+        )
         assert second.status == Status.OK
 
 
@@ -235,7 +237,7 @@ def test_a_frame_that_is_cut_passes_as_far_as_it_came() -> None:
             tap.recorder.wait(lambda r: r.ended)
             size = 4 if cut < 4 else len(whole)
             assert tap.recorder.frames[0].error == (
-                f"the connection ended in the middle of a frame: {cut} of {size} bytes came"
+                f"the connection ended in the middle of a frame: {cut} of {size} bytes arrived"
             )
 
 
@@ -334,7 +336,7 @@ def test_the_tap_ends_when_the_brokers_have_gone() -> None:
         client.ask(MetadataRequest(topics=[]), 12)
         server.close()
         assert client.read_to_end() == b""
-        assert tap.join() == f"{server.address} has gone"
+        assert tap.join() == f"stopped: {server.address} does not accept connections any more"
         # Its end came by an end of the stream or by a reset, as the system would have it.
         assert tap.recorder.ended[1].startswith(("by the broker", "broker: "))
 

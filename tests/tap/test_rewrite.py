@@ -80,9 +80,9 @@ def test_brokers_and_coordinators() -> None:
     assert endpoints(82, UpdateRaftVoterResponse(current_leader=leader)) == [leader]
     assert endpoints(82, UpdateRaftVoterResponse()) == []
     assert endpoints(12, kafka_wire.HeartbeatResponse()) == []
-    assert may_change(18)
-    assert not may_change(12)
-    assert not may_change(None)
+    assert may_change(PACKAGE, 18)
+    assert not may_change(PACKAGE, 12)
+    assert not may_change(PACKAGE, None)
 
 
 def offered(*ranges: tuple[int, int, int]) -> ApiVersionsResponse:
@@ -99,8 +99,8 @@ def test_versions_are_limited_to_those_known() -> None:
     response = offered((3, 5, high + 7), (18, 0, 3), (1, 90, 99), (4000, 0, 1))
     assert limit_versions(PACKAGE, response) == [
         f"Metadata 5 to {high + 7} limited to 5 to {high}",
-        "Fetch 90 to 99 left out",
-        "key 4000 left out",
+        "Fetch 90 to 99 removed",
+        "key 4000 removed",
     ]
     assert response == offered((3, 5, high), (18, 0, 3))
 

@@ -29,7 +29,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPytho
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonLegacyBuilder
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
-from krammar.wire.records import Record, read_batches
+from krammar.wire.batches import Record, read_batches
 
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from record_oracles import CODECS, Row, peer_write, peer_write_legacy, rows_strategy
 
-from krammar.wire import arrow
-from krammar.wire.arrow import FEW, SCHEMA, iter_arrow, to_arrow
-from krammar.wire.errors import CorruptRecordError, DecodeError
-from krammar.wire.records import (
+from krammar.wire.batches import (
     Compression,
     ControlRecord,
     Record,
     TimestampType,
+    arrow,
     encode_batch,
     encode_control_batch,
     read_batches,
 )
+from krammar.wire.batches.arrow import FEW, SCHEMA, iter_arrow, to_arrow
+from krammar.wire.errors import CorruptRecordError, DecodeError
 
 
 def rows_of(table: pa.RecordBatch) -> list[Row]:

@@ -8,14 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from krammar.wire.batches.records.check import check_records
+from krammar.wire.batches.records.model import Columns, Record
+from krammar.wire.batches.records.read import decode_records
+from krammar.wire.batches.records.write import encode_records
 from krammar.wire.errors import DecodeError
-from krammar.wire.record_format import (
-    Columns,
-    Record,
-    check_records,
-    decode_records,
-    encode_records,
-)
 
 SIZES = st.one_of(st.binary(max_size=20), st.integers(0, 20_000).map(bytes))
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=70)), max_size=3)
@@ -85,7 +82,7 @@ def test_it_takes_what_the_decoder_takes(records: list[Record], data: st.DataObj
 @pytest.mark.parametrize(
     ("mutate", "message"),
     [
-        (lambda d: d + b"x", r"records\[2\]: 1 bytes behind the last record"),
+        (lambda d: d + b"x", r"records\[2\]: 1 bytes after the last record"),
         (lambda d: d[:3] + b"\2" + d[4:], r"records\[0\].offset: 1, not 0"),
         (lambda d: d[:-1], r"records\[1\]: needs 7 bytes at offset \d+, 6 left"),
         (lambda d: b"\x10" + d[1:], r"records\[0\]: says 8 bytes at offset 0 but has 7"),

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka import codec as kafka_codec
 
-from krammar.wire.compression import (
+from krammar.wire.batches.compression import (
     Compression,
     _lz4_bound,
     _xxh32,

@@ -233,6 +233,71 @@ def test_frames_of_any_size_from_pieces_of_any_size() -> None:
     assert reader.buffered == 0
 
 
+def test_frames_received_in_any_way() -> None:
+    """Fed, lent, or received into the reader's memory, which others overwrite as soon as they may."""
+    rng = random.Random(6)
+    sizes = (0, 1, 5, 100, 5000, 16_000, 33_000, 70_000, 300_000, 3_000_000)
+    frames = [rng.randbytes(rng.choice(sizes)) for _ in range(150)]
+    stream = memoryview(b"".join(map(frame, frames)))
+    reader = FrameReader()
+    scratch = memoryview(bytearray(65_536))
+    found = []
+    pos = own = lent = kept = 0
+    while pos < len(stream):
+        room = reader.get_buffer()
+        size = rng.choice((1, 64, 4096, 30_000, 65_536))
+        if room is not None and rng.random() < 0.9:
+            assert 0 < len(room) <= reader.buffered
+            piece = stream[pos : pos + min(size, len(room))]
+            room[: len(piece)] = piece
+            reader.received(len(piece))
+            own += 1
+        else:
+            piece = stream[pos : pos + size]
+            scratch[: len(piece)] = piece
+            is_lent = rng.random() < 0.8
+            reader.feed(scratch[: len(piece)], lent=is_lent)
+            lent += is_lent
+        pos += len(piece)
+        for _ in range(rng.choice((0, 1, 1000))):
+            peeked, left, expected = reader.peek(4), reader.buffered, reader.expected
+            if (got := reader.next_frame()) is None:
+                assert left < expected
+                break
+            assert peeked == len(got).to_bytes(4, "big")
+            assert expected == 4 + len(got) == left - reader.buffered
+            found.append(got)
+        if reader.give_back():
+            scratch[:] = bytes(len(scratch))
+        else:
+            kept += 1
+            scratch = memoryview(bytearray(65_536))
+    while (got := reader.next_frame()) is not None:
+        found.append(got)
+    assert found == frames
+    assert reader.buffered == 0
+    assert own > 100 and lent > 100 and kept > 2
+
+
+def test_a_claimed_length_gives_no_buffer() -> None:
+    """Memory to receive into is for frames that are accepted, and no larger than what has come."""
+    for size in (-1, -0x80000000, 10_000_001, 0x7FFFFFFF):
+        reader = FrameReader(10_000_000)
+        reader.feed(size.to_bytes(4, "big", signed=True) + bytes(100_000))
+        assert reader.get_buffer() is None
+        with pytest.raises(FrameError):
+            reader.next_frame()
+    reader = FrameReader(10_000_000)
+    reader.feed((10_000_000).to_bytes(4, "big") + bytes(16_000))
+    assert reader.get_buffer() is None
+    reader.feed(bytes(4_000))
+    room = reader.get_buffer()
+    assert room is not None and len(room) == 20_004
+    reader.received(len(room))
+    assert (reader.buffered, reader.expected) == (40_008, 10_000_004)
+    assert reader.next_frame() is None
+
+
 def test_a_frame_in_pieces_takes_memory_in_proportion() -> None:
     size = 1_000_000
     piece = b"x"
@@ -325,7 +390,9 @@ def test_responses_keep_the_order_of_the_requests() -> None:
         server.skip_response(second)
     client.receive_data(server.send_response(third, brokers(3)))
     assert isinstance(client.next_event(), ResponseReceived)
-    with pytest.raises(CorrelationError, match="correlation id 2, which was sent later; 1 is") as e:
+    with pytest.raises(
+        CorrelationError, match="correlation id 2, which was sent later; 1 must be"
+    ) as e:
         client.next_event()
     assert (e.value.correlation_id, e.value.expected) == (2, 1)
     with pytest.raises(CorrelationError):
@@ -434,7 +501,7 @@ def test_responses_to_nothing() -> None:
     client = ClientConnection(kafka_wire)
     client.send_request(metadata("a"), 9)
     client.receive_data(frame(b"\0\0\0\x09abc"))
-    with pytest.raises(CorrelationError, match="9, which is not waiting; 0 is to be answered"):
+    with pytest.raises(CorrelationError, match="9, which is not waiting; 0 must be answered first"):
         client.next_event()
     client = ClientConnection(kafka_wire)
     client.send_request(metadata("a"), 9)
@@ -468,9 +535,9 @@ def test_a_broken_response_says_where_and_the_connection_goes_on() -> None:
 
 def test_misuse_of_the_client_uses_up_no_correlation_id() -> None:
     client = ClientConnection(kafka_wire)
-    with pytest.raises(LocalProtocolError, match="MetadataResponse is no request of kafka_wire"):
+    with pytest.raises(LocalProtocolError, match="MetadataResponse is not a request of kafka_wire"):
         client.send_request(brokers(1), 9)
-    with pytest.raises(LocalProtocolError, match="ProduceRequest is no request of kafka_wire"):
+    with pytest.raises(LocalProtocolError, match="ProduceRequest is not a request of kafka_wire"):
         client.send_request(wafka_wire.ProduceRequest(), 3)
     with pytest.raises(UnsupportedVersionError):
         client.send_request(metadata("a"), 14)

@@ -22,15 +22,15 @@ from record_oracles import (
     rows_strategy,
 )
 
-from krammar.wire.compression import Compression, compress
-from krammar.wire.errors import CorruptRecordError, DecodeError
-from krammar.wire.records import (
+from krammar.wire.batches import (
     RecordBatch,
     TimestampType,
     encode_batch,
     read_batches,
     read_headers,
 )
+from krammar.wire.batches.compression import Compression, compress
+from krammar.wire.errors import CorruptRecordError, DecodeError
 
 CASES = [
     pytest.param(
@@ -218,8 +218,11 @@ def test_wrong_crc_inside() -> None:
         (b"", r"records\[0\]: needs 34 bytes"),
         (message(1, b"v") + bytes(33), r"records\[1\]: needs 34 bytes"),
         (message(1, b"v") * 2 + message(1, b"v")[:-1], r"records\[2\]: message of 35 bytes"),
-        (message(0, b"value12345"), r"records\[0\]: a message v0 inside of v1"),
-        (message(1, compress(message(1, b"v"), 1), attributes=1), r"records\[0\]: compressed once"),
+        (message(0, b"value12345"), r"records\[0\]: a message v0 inside a message v1"),
+        (
+            message(1, compress(message(1, b"v"), 1), attributes=1),
+            r"records\[0\]: compressed a second",
+        ),
         (message(1, b"v")[:11] + b"\x15" + message(1, b"v")[12:], r"records\[0\]: message of 33"),
         (
             message(1, b"v")[:8] + b"\xff" * 4 + message(1, b"v")[12:],
@@ -240,7 +243,7 @@ def test_codecs_that_message_sets_do_not_have(magic: int, codec: int) -> None:
     inside = compress(message(magic, b"v"), 4)
     with pytest.raises(DecodeError, match=f"no compression {codec}"):
         only(message(magic, inside, attributes=codec)).records()
-    with pytest.raises(DecodeError, match="without a value"):
+    with pytest.raises(DecodeError, match="message has no value"):
         only(message(magic, None, attributes=1)).records()
 
 

@@ -28,10 +28,7 @@ from record_oracles import (
     rows_strategy,
 )
 
-from krammar.wire.errors import DecodeError, EncodeError
-from krammar.wire.primitives import FAILURES
-from krammar.wire.record_format import Columns, _decode_fault, _decode_records
-from krammar.wire.records import (
+from krammar.wire.batches import (
     BatchHeader,
     Compression,
     ControlRecord,
@@ -46,6 +43,12 @@ from krammar.wire.records import (
     read_batches,
     read_headers,
 )
+from krammar.wire.batches.records.explain import explain_read
+from krammar.wire.batches.records.model import Columns
+from krammar.wire.batches.records.read import _decode_records
+from krammar.wire.errors import DecodeError, EncodeError
+from krammar.wire.primitives import FAILURES
+from tests.odd_values import Index, Odd, Plain
 
 HEADER_SIZE = 61
 
@@ -501,7 +504,7 @@ def test_says_what_is_wrong_and_where(record: bytes, path: str, position: int, t
 
     # The same, compressed: there is no offset in the bytes given to speak of.
     inside = encode_batch([Record()], compression=Compression.SNAPPY)
-    from krammar.wire.compression import compress
+    from krammar.wire.batches.compression import compress
 
     data = bytearray(inside[:HEADER_SIZE]) + compress(GOOD + record, Compression.SNAPPY)
     struct.pack_into(">i", data, 8, len(data) - 12)
@@ -522,7 +525,7 @@ def test_positions_count_from_the_data() -> None:
 def test_bytes_behind_the_last_record() -> None:
     data = bytearray(body(GOOD, GOOD))
     struct.pack_into(">i", data, 57, 1)
-    with pytest.raises(DecodeError, match="8 bytes behind the last record") as caught:
+    with pytest.raises(DecodeError, match="8 bytes after the last record") as caught:
         only(with_crc(data)).records()
     assert caught.value.offset == HEADER_SIZE + len(GOOD)
 
@@ -586,7 +589,7 @@ def test_every_truncation() -> None:
         columns = Columns()
         with pytest.raises(FAILURES):
             _decode_records(columns, payload[:size], 0, 12, 0, 0)
-        error = _decode_fault(payload[:size], 0, 12, 0, 0)
+        error = explain_read(payload[:size], 0, 12, 0, 0)
         assert "cannot be decoded" not in str(error)
         assert 0 <= error.offset <= size
 
@@ -605,7 +608,7 @@ def test_both_readers_agree_on_mutations() -> None:
             failed = True
         else:
             failed = False
-        error = _decode_fault(data, 0, 12, 0, 0)
+        error = explain_read(data, 0, 12, 0, 0)
         assert ("cannot be decoded" not in str(error)) == failed, str(error)
     assert failures > 500
 
@@ -771,6 +774,40 @@ def test_refuses_header_fields(options: dict[str, Any], path: str) -> None:
     assert caught.value.path == path
 
 
+@pytest.mark.parametrize("field", ["offset", "timestamp"])
+@pytest.mark.parametrize("value", [None, "5", 5.0, Index(5)], ids=repr)
+def test_refuses_numbers_that_are_no_ints(field: str, value: Any) -> None:
+    for records in ([Record(**{field: value})], [Record(4, 4), Record(**{field: value})]):
+        with pytest.raises(EncodeError) as caught:
+            encode_batch(records)
+        assert caught.value.path == f"records[{len(records) - 1}].{field}"
+        assert f": needs an int, not {_name(value)}" in str(caught.value)
+
+
+def _name(value: Any) -> str:
+    return "None" if value is None else type(value).__name__
+
+
+@pytest.mark.parametrize("name", ["base_offset", "last_offset_delta", "base_timestamp"])
+def test_refuses_header_numbers_that_are_no_ints(name: str) -> None:
+    with pytest.raises(EncodeError, match=f"{name}: needs an int, not Index"):
+        encode_batch([Record(), Record()], **{name: Index(5)})
+
+
+def test_refuses_lists_that_iterate_in_their_own_way() -> None:
+    for records, path in (
+        (Odd([Record(), Record()]), "records"),
+        ([Record(headers=Odd([("a", b""), ("b", b"")]))], "records[0].headers"),
+    ):
+        with pytest.raises(EncodeError, match=r"Odd has an __iter__ .* list\(") as caught:
+            encode_batch(records)
+        assert caught.value.path == path
+    headers = [("a", b""), ("b", b"")]
+    assert encode_batch(Plain([Record(headers=Plain(headers))])) == encode_batch(
+        [Record(headers=headers)]
+    )
+
+
 def test_refuses_what_is_not_records() -> None:
     for records in (None, 5, [], ()):
         with pytest.raises(EncodeError) as caught:
@@ -809,7 +846,7 @@ def test_records_are_values() -> None:
 
 def test_libraries_are_loaded_when_they_are_needed() -> None:
     code = (
-        "import sys; from krammar.wire.records import *; "
+        "import sys; from krammar.wire.batches import *; "
         "print([m for m in ('cramjam', 'google_crc32c', 'pyarrow') if m in sys.modules]); "
         "encode_batch([Record()]); print('google_crc32c' in sys.modules, 'cramjam' in sys.modules)"
     )

@@ -1,10 +1,9 @@
-"""What a broker and its topics are told: server.properties, defaults, and the keys' definitions."""
+"""The settings of brokers and topics: server.properties, defaults, and the definitions of all keys."""
 
 from krammar.broker.config.broker_config import BrokerConfig
-from krammar.broker.config.broker_configs import BROKER_CONFIGS
 from krammar.broker.config.definitions import ConfigDef, ConfigError, UpdateMode
 from krammar.broker.config.listeners import Listener
-from krammar.broker.config.topic_configs import TOPIC_CONFIGS
+from krammar.broker.config.tables import BROKER_CONFIGS, TOPIC_CONFIGS
 
 __all__ = [
     "BROKER_CONFIGS",

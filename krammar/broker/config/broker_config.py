@@ -1,4 +1,4 @@
-"""A broker's configuration: Kafka's server.properties, or the defaults, and what is changed at run time."""
+"""A broker's configuration: server.properties or defaults, and changes at run time."""
 
 from __future__ import annotations
 
@@ -8,38 +8,47 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from krammar.broker.config.broker_configs import BROKER_CONFIGS
 from krammar.broker.config.definitions import ConfigError, UpdateMode, to_text
 from krammar.broker.config.listeners import Listener, read_listeners
 from krammar.broker.config.settings import Settings
+from krammar.broker.config.tables import BROKER_CONFIGS
 from krammar.broker.config.topics import TopicSettings, check_times
-from krammar.broker.storage.log_config import LogConfig
-from krammar.properties import PropertiesError, decode, parse_properties
+from krammar.broker.log.log_config import LogConfig
+from krammar.util.properties import PropertiesError, decode, parse_properties
 
 LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(.+)")
-# Of these the attribute is not just the key's value.
-_MADE = frozenset({"listeners", "log_dirs", "metadata_log_dir", "node_id"})
+# Attributes that combine several settings.
+_COMBINED = frozenset({"listeners", "log_dirs", "metadata_log_dir", "node_id"})
 
 
 def attribute(name: str) -> str:
-    """The attribute of a key."""
+    """Return the attribute name of a setting."""
     return name.removeprefix("krammar.").replace(".", "_")
 
 
 _BY_ATTRIBUTE = {attribute(name): name for name in BROKER_CONFIGS}
-_ATTRIBUTES = {_BY_ATTRIBUTE[own]: own for own in Settings.__annotations__ if own not in _MADE}
+_ATTRIBUTES = {_BY_ATTRIBUTE[own]: own for own in Settings.__annotations__ if own not in _COMBINED}
 
 
 class BrokerConfig(Settings):
     """The settings of one broker.
 
-    ``static``           the texts that were given, by Kafka's names
-    ``dynamic_default``  those set for all brokers while they ran, ``dynamic`` those for this one
-    ``warnings``         what is odd about them: unknown keys, keys that stand twice
+    ``static``           the settings of the file or the caller, as text, by Kafka's names
+    ``dynamic_default``  settings made at run time for all brokers
+    ``dynamic``          settings made at run time for this broker
+    ``warnings``         unknown and duplicate settings, and other suspicious ones
     """
 
     def __init__(self, static: Mapping[str, str], origins: Mapping[str, str] | None = None) -> None:
-        """``origins`` says where each text stands. Raises ConfigError."""
+        """Read and check all settings.
+
+        Args:
+            static: the settings as text, by Kafka's names
+            origins: the position of each text, for error messages
+
+        Raises:
+            ConfigError: a setting is invalid.
+        """
         self.static = dict(static)
         self.dynamic: dict[str, str] = {}
         self.dynamic_default: dict[str, str] = {}
@@ -59,10 +68,14 @@ class BrokerConfig(Settings):
     def from_properties(
         cls, source: str | PathLike[str], overrides: Mapping[str, str] | None = None
     ) -> BrokerConfig:
-        """The configuration of a server.properties: a str is its text, a Path its file.
+        """Read a server.properties.
 
-        ``overrides`` go before the file's entries. Raises ConfigError, also for a file that cannot be
-        read.
+        Args:
+            source: the text (str) or the file (path)
+            overrides: settings that take precedence over the file
+
+        Raises:
+            ConfigError: the file cannot be read, or a setting is invalid.
         """
         if isinstance(source, str):
             text, file = source, "the properties"
@@ -78,7 +91,7 @@ class BrokerConfig(Settings):
             raise ConfigError(error.name, None, error.reason, origin) from None
         for name, value, line in entries:
             if name in static:
-                repeated.append(f"{name} is set twice: line {line} of {file} counts")
+                repeated.append(f"{name} is set twice: line {line} of {file} wins")
             static[name] = value
             origins[name] = f"line {line} of {file}"
         for name, value in (overrides or {}).items():
@@ -90,48 +103,52 @@ class BrokerConfig(Settings):
 
     @classmethod
     def defaults(cls, **overrides: Any) -> BrokerConfig:
-        """Kafka's defaults, but for some settings, named with underscores or as Kafka does.
+        """Return Kafka's defaults with some overrides: ``defaults(log_dirs=[path], num_partitions=3)``.
 
-        A value may be text, or what its attribute holds: ``defaults(log_dirs=[path], num_partitions=3)``.
-        Raises ConfigError, also for a name that no setting has.
+        Args:
+            overrides: by attribute or by Kafka's name; the value as text or as in the attribute
+
+        Raises:
+            ConfigError: a setting is unknown or invalid.
         """
         static: dict[str, str] = {}
         for key, value in overrides.items():
-            if value is None:
-                continue
             name = key if _known(key) else _BY_ATTRIBUTE.get(key, "")
             if not name:
-                near = _nearest(key, _BY_ATTRIBUTE)
-                raise ConfigError(key, None, f"there is no such setting{near}")
-            static[name] = to_text(value) or ""
+                near = _nearest(key.replace("_", "."), BROKER_CONFIGS)
+                raise ConfigError(key, None, f"unknown setting{near}")
+            if value is not None:
+                static[name] = to_text(value) or ""
         return cls(static)
 
     # Reading.
 
     def get(self, name: str) -> str | None:
-        """The text that a key was given, ``listener.name.*`` too; None where it was not."""
+        """Return the static text of a setting, ``listener.name.*`` included; None if it is not set."""
         return self.static.get(name)
 
     def topic_config(self, overrides: Mapping[str, str], *, check: bool = True) -> LogConfig:
-        """What a topic's own settings and the broker's mean for its logs.
+        """Build the settings of a topic's logs from the topic's overrides and the broker's settings.
 
-        Raises ConfigError. Without ``check`` it never does: of a folder that another version has written,
-        unknown keys are skipped, values out of their range are taken, and misspelt ones are not.
+        Args:
+            overrides: the topic's settings, as text
+            check: raise ConfigError for invalid overrides. Without it, unknown keys and values of the wrong type
+                are ignored, and values out of range are used: another version may have written them.
         """
         if check:
             self._topics.check(overrides)
         return self._topics.log_config(overrides)
 
     def check_topic_config(self, overrides: Mapping[str, str]) -> None:
-        """Raises ConfigError where a topic cannot have such settings; ``api`` is Kafka's text for it."""
+        """Raise ConfigError if a topic cannot have these settings; its ``api`` is Kafka's message."""
         self._topics.check(overrides)
 
     def topic_value(self, name: str, overrides: Mapping[str, str]) -> Any:
-        """The value of one of a topic's keys that is in force. Never raises for overrides that are wrong."""
+        """Return the effective value of a topic's setting. Invalid overrides are ignored."""
         return self._topics.value(name, overrides)
 
     def effective(self, name: str) -> str | None:
-        """The text that is in force for a broker's key: dynamic, static or default."""
+        """Return the effective text of a broker's setting: dynamic, static or default."""
         for texts in (self.dynamic, self.dynamic_default, self.static):
             if name in texts:
                 return texts[name]
@@ -141,8 +158,12 @@ class BrokerConfig(Settings):
     # Changes at run time.
 
     def check_dynamic(self, changes: Mapping[str, str], own: bool) -> None:
-        """Raises ConfigError where some of the broker's settings cannot be made so while it runs; ``own``
-        for this broker alone, else for all. ``api`` is Kafka's text for it."""
+        """Raise ConfigError if settings cannot be changed at run time; its ``api`` is Kafka's message.
+
+        Args:
+            changes: the new values, as text
+            own: whether the changes are for this broker alone, not for all brokers
+        """
         fixed = sorted(name for name in changes if _is_fixed(name))
         if fixed:
             api = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
@@ -164,10 +185,13 @@ class BrokerConfig(Settings):
         TopicSettings(self.static, default, mine).check({})
 
     def set_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> None:
-        """Take the settings that were made while brokers ran: for all of them, and for this one.
+        """Apply the dynamic settings of the cluster metadata.
 
-        They are those of the cluster's metadata. What cannot be read, or cannot be changed at run time,
-        does not count.
+        Settings that are invalid, or that cannot change at run time, are ignored.
+
+        Args:
+            default: the settings for all brokers
+            own: the settings for this broker
         """
         self.dynamic_default = dict(default)
         self.dynamic = dict(own)
@@ -194,7 +218,7 @@ class BrokerConfig(Settings):
             if not _known(name):
                 where = f" ({self._origins[name]})" if name in self._origins else ""
                 near = _nearest(name, BROKER_CONFIGS)
-                self.warnings.append(f"{name}: there is no such setting{near}{where}")
+                self.warnings.append(f"{name}: unknown setting{near}{where}")
 
     def _read(self) -> None:
         values: dict[str, Any] = {}
@@ -229,7 +253,7 @@ class BrokerConfig(Settings):
             raise ConfigError("broker.id", str(older), f"is not node.id, {self.node_id}")
         roles = values["process.roles"]
         if roles is not None and "broker" not in roles:
-            raise ConfigError("process.roles", ",".join(roles), "has to name broker")
+            raise ConfigError("process.roles", ",".join(roles), "must include broker")
 
 
 def _read_file(path: Path) -> str:
@@ -240,7 +264,7 @@ def _read_file(path: Path) -> str:
 
 
 def _mode(name: str) -> UpdateMode | None:
-    """None for a key that nobody knows, which Kafka takes too."""
+    """Return how a setting can change; None for an unknown setting, which Kafka also accepts."""
     definition = BROKER_CONFIGS.get(name)
     return None if definition is None else definition.mode
 
@@ -254,7 +278,7 @@ def _known(name: str) -> bool:
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
-    # Only a misspelt key needs it; a broker starts sooner without.
+    # Imported here because only a misspelt setting needs it, and the import slows the start down.
     import difflib
 
     close = difflib.get_close_matches(name, names, 1)

@@ -1,4 +1,4 @@
-"""What a configuration key is: its type, its default, what values it takes, and how text becomes a value."""
+"""Definitions of settings: type, default, accepted values, and the conversion from text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from enum import Enum
 from typing import Any
 
 from kafka_wire import ConfigType
+
+from krammar.logfiles.uuids import parse_uuid
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -26,12 +28,12 @@ PASSWORD = ConfigType.PASSWORD
 
 
 class ConfigError(ValueError):
-    """A configuration value that cannot be used.
+    """A setting is invalid.
 
-    ``name`` and ``value`` are the key and its text (None where it has none, or where it is a secret),
-    ``reason`` says what is wrong, to be read after them, ``origin`` where the text stands ("line 12 of
-    server.properties"), or is empty. ``api`` is the text that a response carries, worded as Kafka
-    words it.
+    ``name``, ``value``  the key and its text; the value is None if there is none or if it is a secret
+    ``reason``           the problem, as a phrase that follows key and value
+    ``origin``           the position of the text ("line 12 of server.properties"), or empty
+    ``api``              the message for a response, in Kafka's words
     """
 
     def __init__(
@@ -49,12 +51,12 @@ class ConfigError(ValueError):
         super().__init__(f"{what} {reason} ({origin})" if origin else f"{what} {reason}")
 
     def at(self, origin: str) -> ConfigError:
-        """The same error, with the place of the text."""
+        """Return the same error with the position of the text."""
         return ConfigError(self.name, self.value, self.reason, origin, api=self.api)
 
 
 def refused(name: str, value: object, reason: str, subject: str = "Value") -> ConfigError:
-    """An error whose text for a response is ``reason`` with a subject before it."""
+    """Build an error whose response message is ``subject`` and ``reason``."""
     text = _text(value)
     shown = "null" if text is None else text
     api = f"Invalid value {shown} for configuration {name}: {subject} {reason}"
@@ -68,27 +70,27 @@ def _text(value: object) -> str | None:
 
 
 class UpdateMode(Enum):
-    """How a broker's key may be changed while it runs."""
+    """How a broker's setting can be changed while the broker runs."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 
-# Takes the key and a parsed value; raises ConfigError for one that is out of its range.
+# Accepts the key and a parsed value; raises ConfigError if the value is out of range.
 Validator = Callable[[str, Any], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDef:
-    """One key of a topic's or a broker's configuration.
+    """One setting of a topic or a broker.
 
-    ``default``   as text; None for no value
-    ``doc``       one sentence
-    ``synonyms``  for a topic's key: the broker's keys that stand in for it, the first that is set wins, each
-                  with the factor that turns its value into the topic's (hours into milliseconds)
-    ``effect``    whether this broker acts on it; a key without effect is known, checked and shown
-    ``internal``  taken, but never shown
+    ``default``   as text; None if there is none
+    ``doc``       one or two sentences
+    ``synonyms``  for a topic's setting: the broker's settings that supply its default, each with the factor that
+                  converts the value (hours to milliseconds); the first one that is set wins
+    ``effect``    whether this broker acts on it; a setting without effect is accepted, checked and shown
+    ``internal``  accepted, but never shown
     """
 
     name: str
@@ -103,7 +105,7 @@ class ConfigDef:
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is a secret, which no response and no log shows."""
+        """Whether the value is a secret, which no response and no log line shows."""
         return self.type is ConfigType.PASSWORD
 
     @property
@@ -112,14 +114,17 @@ class ConfigDef:
 
     @property
     def synonym(self) -> str | None:
-        """The first of the broker's keys for a topic's key."""
+        """The first broker setting that supplies the default of a topic's setting."""
         return self.synonyms[0][0] if self.synonyms else None
 
     def parse(self, text: str | None) -> Any:
-        """The value that a text means: bool, int, float, list[str] without repetitions or str, None for no
-        text.
+        """Convert text and check its range.
 
-        Raises ConfigError for text that is not of the key's type or out of its range.
+        Returns:
+            A bool, int, float, str, or list[str] without duplicates; None for None.
+
+        Raises:
+            ConfigError: the text does not match the type, or the value is out of range.
         """
         value = None if text is None else self.convert(text)
         if self.validator is not None:
@@ -127,7 +132,7 @@ class ConfigDef:
         return value
 
     def convert(self, text: str) -> Any:
-        """The value that a text means, whatever its range. Raises ConfigError for another type's text."""
+        """Convert text without checking the range. Raises ConfigError if it does not match the type."""
         if self.type is PASSWORD:
             return text
         given, text = text, text.strip()
@@ -159,7 +164,7 @@ class ConfigDef:
 
 
 def to_text(value: Any) -> str | None:
-    """A value as responses show it: as Kafka does, which is as Java does."""
+    """Format a value for a response, as Kafka (that is, Java) formats it."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -170,7 +175,7 @@ def to_text(value: Any) -> str | None:
 
 
 def _java_double(value: float) -> str:
-    """Java turns to powers of ten from ten million upwards and below a thousandth."""
+    """Format a float as Java does: with an exponent from ten million upwards and below a thousandth."""
     if value == 0 or 1e-3 <= abs(value) < 1e7 or not math.isfinite(value):
         return repr(value)
     from decimal import Decimal
@@ -188,21 +193,19 @@ _NUMBERS = {
     SHORT: "is not an integer of 16 bits",
     LONG: "is not an integer of 64 bits",
 }
-# The longest text of a number: the patterns above would take long for a very long one.
+# The patterns above would be slow on very long texts.
 _LONGEST_NUMBER = 400
 
 
 def split_list(text: str) -> list[str]:
-    """The values of a text with commas between them; white space around them does not count."""
+    """Split a comma-separated text and strip white space around the values."""
     text = text.strip()
     return [item.strip() for item in text.split(",")] if text else []
 
 
-def at_least(minimum: float) -> Validator:
-    return between(minimum, None)
-
-
 def between(minimum: float, maximum: float | None) -> Validator:
+    """Accept numbers from ``minimum`` to ``maximum``, both inclusive; None for no maximum."""
+
     def check(name: str, value: Any) -> None:
         if value is None:
             raise refused(name, None, "must be non-null")
@@ -215,6 +218,7 @@ def between(minimum: float, maximum: float | None) -> Validator:
 
 
 def one_of(*names: str, ignore_case: bool = False) -> Validator:
+    """Accept one of the names, which are in upper case if case is ignored."""
     how = " (case insensitive)" if ignore_case else ""
 
     def check(name: str, value: Any) -> None:
@@ -225,7 +229,7 @@ def one_of(*names: str, ignore_case: bool = False) -> Validator:
 
 
 def each_of(*names: str) -> Validator:
-    """For lists, which may be empty: every value is one of some names."""
+    """Check that every value of a list is one of the names. The list may be empty."""
 
     def check(name: str, value: Any) -> None:
         for item in value or ():
@@ -238,14 +242,14 @@ def each_of(*names: str) -> Validator:
 
 
 def any_list(name: str, value: Any) -> None:
-    """For lists, which may be empty: no value between two commas is."""
+    """Check that no value of a list is empty. The list itself may be empty."""
     if value and "" in value:
         api = f"Configuration '{name}' values must not be empty."
-        raise ConfigError(name, ",".join(value), "has an empty value among its values", api=api)
+        raise ConfigError(name, ",".join(value), "contains an empty value", api=api)
 
 
 def filled_list(name: str, value: Any) -> None:
-    """For lists that have a value."""
+    """Check that a list has values, none of them empty."""
     if value is not None and not value:
         api = f"Configuration '{name}' must not be empty. Valid values include: any non-empty value"
         raise ConfigError(name, "", "must not be empty", api=api)
@@ -258,13 +262,26 @@ def filled_string(name: str, value: Any) -> None:
 
 
 def gzip_level(name: str, value: Any) -> None:
-    """-1 stands for the codec's own choice."""
+    """Check the level of gzip; -1 selects the codec's default."""
     if value != -1 and not (value is not None and 1 <= value <= 9):
         raise refused(name, value, "must be between 1 and 9 or equal to -1")
 
 
+def cluster_id(name: str, value: Any) -> None:
+    """Check for a UUID in Kafka's format (base64), or None."""
+    try:
+        if value is not None:
+            parse_uuid(value)
+    except ValueError:
+        raise refused(
+            name,
+            value,
+            "must be 22 characters of url-safe base64 (krammar random-uuid prints one)",
+        ) from None
+
+
 def throttled_replicas(name: str, value: Any) -> None:
-    """``*`` for all, or ``partition:broker`` pairs."""
+    """Check for ``*`` (all replicas) or ``partition:broker`` pairs."""
     if value != ["*"] and not all(_PAIR.fullmatch(item) for item in value):
         raise refused(
             name,

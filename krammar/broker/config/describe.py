@@ -1,4 +1,4 @@
-"""Settings as DescribeConfigs shows them: value, origin, and every place that has a say."""
+"""Settings for DescribeConfigs: values, sources and synonyms."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import NamedTuple
 from kafka_wire import ConfigSource, ConfigType
 
 from krammar.broker.config.broker_config import LISTENER_KEY, BrokerConfig
-from krammar.broker.config.broker_configs import BROKER_CONFIGS
 from krammar.broker.config.definitions import ConfigDef, ConfigError, to_text
-from krammar.broker.config.topic_configs import TOPIC_CONFIGS
+from krammar.broker.config.tables import BROKER_CONFIGS, TOPIC_CONFIGS
 
-# Keys for one setting in several units; in each place the first that is set counts.
+# One setting in several units: at each level, the first key that is set wins.
 _UNITS = (
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     ("log.roll.ms", "log.roll.hours"),
@@ -22,7 +21,7 @@ _UNITS = (
 _SYNONYMS = {name: names for names in _UNITS for name in names} | {
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 }
-# On a listener these may stand behind the name of a SASL mechanism.
+# On a listener, the name of a SASL mechanism may precede these keys.
 _BY_MECHANISM = re.compile(
     r"(?:.+\.)?(sasl\.jaas\.config|sasl\.login\.callback\.handler\.class|sasl\.login\.class"
     r"|sasl\.server\.callback\.handler\.class|connections\.max\.reauth\.ms)"
@@ -30,7 +29,7 @@ _BY_MECHANISM = re.compile(
 
 
 class Synonym(NamedTuple):
-    """A place that has a say in a setting; the first of several wins. ``value`` is None for a secret."""
+    """One place where a setting is set. The first in a list wins. ``value`` is None for a secret."""
 
     name: str
     value: str | None
@@ -38,7 +37,7 @@ class Synonym(NamedTuple):
 
 
 class Description(NamedTuple):
-    """One setting. ``value`` is None for a secret, and where there is none."""
+    """One setting. ``value`` is None for a secret, or if there is no value."""
 
     name: str
     value: str | None
@@ -53,14 +52,14 @@ class Description(NamedTuple):
 def describe_topic(
     config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[Description]:
-    """All settings of a topic with such settings of its own, or those of some names."""
+    """Describe a topic's settings, given its overrides: all of them, or only those in ``names``."""
     known = {name for name, found in TOPIC_CONFIGS.items() if not found.internal}
     chosen = _choose(known | set(overrides), names)
     return [_topic_entry(config, overrides, name) for name in chosen]
 
 
 def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[Description]:
-    """All settings of a broker, or those of some names."""
+    """Describe the settings of a broker: all of them, or only those in ``names``."""
     known = {name for name, found in BROKER_CONFIGS.items() if not found.internal}
     given = set(config.static) | set(config.dynamic_default) | set(config.dynamic)
     return [_broker_entry(config, name) for name in _choose(known | given, names)]
@@ -69,7 +68,7 @@ def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) ->
 def describe_all_brokers(
     config: BrokerConfig, names: Iterable[str] | None = None
 ) -> list[Description]:
-    """What was set for all brokers while they ran, or of it those of some names."""
+    """Describe the settings that were set for all brokers at run time; only those in ``names`` if given."""
     wanted = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     found = []
     for name in _choose(config.dynamic_default, names):
@@ -142,7 +141,7 @@ def _places(config: BrokerConfig, name: str, sensitive: bool) -> list[Synonym]:
         for key in _synonyms(name)
         if texts.get(key) is not None
     ]
-    # As in Kafka, what stands before the key's own first place is not shown.
+    # As in Kafka, synonyms before the first occurrence of the key itself are not shown.
     first = next((at for at, place in enumerate(found) if place.name == name), len(found))
     return found[first:]
 

@@ -1,4 +1,4 @@
-"""Listeners: where the broker can be reached, and by which security protocol."""
+"""Listeners: the addresses of the broker and their security protocols."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from krammar.broker.config.definitions import ConfigError, split_list
 
-# Not Kafka's protocol, but that of ``wafka_wire`` (krammar.broker.wafka).
+# Listeners of this name speak ``wafka_wire``, not Kafka's protocol (krammar.broker.wafka).
 WAFKA = "WAFKA"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = re.compile(
@@ -24,12 +24,12 @@ _WILDCARDS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 class Listener:
     """One address that the broker listens on.
 
-    ``name``      in upper case, as Kafka keeps it
+    ``name``      in upper case, as in Kafka
     ``protocol``  PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, or WAFKA for a listener of that name
     ``host``      empty for all interfaces; an IPv6 address without brackets
     ``port``      0 for any free port
-    ``advertised_host``, ``advertised_port``  what clients are told; an empty host and port 0 stand for those that
-    were bound
+    ``advertised_host``, ``advertised_port``  the address for clients; an empty host and port 0 mean the bound
+    address
     """
 
     name: str
@@ -45,7 +45,7 @@ class Listener:
 
     @property
     def kafka(self) -> bool:
-        """Whether clients speak Kafka's protocol on it."""
+        """Whether clients speak Kafka's protocol on this listener."""
         return self.protocol != WAFKA
 
     @property
@@ -63,7 +63,7 @@ class Endpoint:
 
 
 def parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
-    """``NAME://host:port`` entries; an IPv6 host stands in brackets. Raises ConfigError."""
+    """Parse ``NAME://host:port`` entries; IPv6 hosts are in brackets. Raises ConfigError."""
     whole = ",".join(texts)
     found: list[Endpoint] = []
     for text in texts:
@@ -82,10 +82,7 @@ def parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
 
 
 def parse_protocol_map(key: str, text: str) -> dict[str, str]:
-    """``NAME:PROTOCOL`` pairs with commas between them, of a name that stands twice the last.
-
-    Raises ConfigError.
-    """
+    """Parse comma-separated ``NAME:PROTOCOL`` pairs; the last duplicate wins. Raises ConfigError."""
     protocols: dict[str, str] = {}
     for pair in filter(None, split_list(text)):
         name, colon, protocol = pair.rpartition(":")
@@ -93,7 +90,7 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
         if not colon or not name:
             raise ConfigError(key, pair, "is not of the form NAME:PROTOCOL")
         if protocol not in PROTOCOLS:
-            raise ConfigError(key, pair, f"names none of the protocols {', '.join(PROTOCOLS)}")
+            raise ConfigError(key, pair, f"has none of the protocols {', '.join(PROTOCOLS)}")
         protocols[name] = protocol
     return protocols
 
@@ -101,41 +98,47 @@ def parse_protocol_map(key: str, text: str) -> dict[str, str]:
 def read_listeners(
     values: Mapping[str, Any], given: Container[str], warnings: list[str]
 ) -> list[Listener]:
-    """The listeners that a broker opens: those of a controller are left out.
+    """Return the listeners that a broker opens; the controller's are skipped.
 
-    ``values`` holds the parsed settings by Kafka's names, ``given`` the names of those that are not
-    defaults. Raises ConfigError.
+    Args:
+        values: all parsed settings, by Kafka's names
+        given: the names of the settings that are not defaults
+        warnings: a list to append warnings to
+
+    Raises:
+        ConfigError: the listeners are invalid.
     """
     protocols = parse_protocol_map(_MAP, values[_MAP])
     protocols.setdefault(WAFKA, WAFKA)
     controllers = {name.upper() for name in values["controller.listener.names"] or ()}
     endpoints = parse_endpoints("listeners", values["listeners"])
-    _check_ports(endpoints, ",".join(values["listeners"]))
+    whole = ",".join(values["listeners"])
+    _check_ports(endpoints, whole)
     bound = [endpoint for endpoint in endpoints if endpoint.name not in controllers]
     if not bound:
-        raise ConfigError("listeners", ",".join(values["listeners"]), "are a controller's alone")
+        raise ConfigError("listeners", whole, "has only controller listeners")
     if not any(protocols.get(endpoint.name, "") != WAFKA for endpoint in bound):
-        raise ConfigError(
-            "listeners", ",".join(values["listeners"]), "has none for Kafka's protocol"
-        )
+        raise ConfigError("listeners", whole, "has no listener for Kafka's protocol")
     advertised = _read_advertised(values["advertised.listeners"], endpoints)
     names = [endpoint.name for endpoint in bound]
     for endpoint in bound:
         if endpoint.name not in protocols:
             raise ConfigError(
                 "listeners",
-                ",".join(values["listeners"]),
-                f"has {endpoint.name}, which has no security protocol: {_MAP} has to say it",
+                whole,
+                f"has {endpoint.name}, whose security protocol is unknown: add it to {_MAP}",
             )
         if endpoint.host in ("", *_WILDCARDS) and endpoint.name not in advertised:
             warnings.append(
-                f"{endpoint.name} listens on all interfaces, and clients are told to connect to "
-                "localhost: set advertised.listeners for those on other machines"
+                f"{endpoint.name} listens on all interfaces, but clients are sent to localhost: "
+                "set advertised.listeners if clients run on other machines"
             )
     inner = values["inter.broker.listener.name"]
     if inner is not None and "security.inter.broker.protocol" in given:
         raise ConfigError(
-            "inter.broker.listener.name", inner, "does not go with security.inter.broker.protocol"
+            "inter.broker.listener.name",
+            inner,
+            "cannot be combined with security.inter.broker.protocol",
         )
     if inner is not None and inner.upper() not in names:
         raise ConfigError(
@@ -163,13 +166,13 @@ def _read_advertised(
         if endpoint.name not in names:
             raise ConfigError(key, text, f"is not one of the listeners {', '.join(names)}")
         if endpoint.host in _WILDCARDS:
-            raise ConfigError(key, text, "is no address that a client can connect to")
+            raise ConfigError(key, text, "is not an address that a client can connect to")
         found[endpoint.name] = (endpoint.host, endpoint.port)
     return found
 
 
 def _check_ports(bound: Sequence[Endpoint], whole: str) -> None:
-    """A port may be twice only where one host is an IPv4 and the other an IPv6 address."""
+    """Two listeners can share a port only if one host is an IPv4 and the other an IPv6 address."""
     taken: dict[int, list[str]] = {}
     for endpoint in bound:
         if endpoint.port:

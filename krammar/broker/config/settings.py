@@ -1,4 +1,4 @@
-"""The attributes of a broker's configuration."""
+"""The typed attributes of a broker's configuration."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from krammar.broker.config.listeners import Listener
 
 
 class Settings:
-    """One attribute for each key that concerns a single node, by the key's name with underscores.
+    """One attribute per setting of a single node: the setting's name with underscores.
 
-    ``listeners`` and the folders are made of several keys; of ``krammar.fsync`` and
-    ``krammar.fsync.interval.ms`` the prefix falls away.
+    ``listeners`` and the folders combine several settings. ``krammar.cluster.id``, ``krammar.fsync`` and
+    ``krammar.fsync.interval.ms`` lose their prefix.
     """
 
     listeners: list[Listener]
@@ -62,7 +62,10 @@ class Settings:
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
 
+    compression_gzip_level: int
+    compression_lz4_level: int
     compression_type: str
+    compression_zstd_level: int
     log_cleaner_backoff_ms: int
     log_cleaner_delete_retention_ms: int
     log_cleaner_enable: bool
@@ -104,5 +107,6 @@ class Settings:
     ssl_truststore_password: str | None
     ssl_truststore_type: str
 
+    cluster_id: str | None
     fsync: str
     fsync_interval_ms: int

@@ -1,18 +1,28 @@
-"""What settings mean for a topic: its own, those of the broker at run time, those of the file, defaults."""
+"""Topic settings: a topic's overrides, the broker's dynamic and static settings, defaults."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
-from krammar.broker.config.broker_configs import BROKER_CONFIGS
 from krammar.broker.config.definitions import ConfigDef, ConfigError
-from krammar.broker.config.topic_configs import TOPIC_CONFIGS
-from krammar.broker.storage.log_config import LogConfig
+from krammar.broker.config.tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from krammar.broker.log.log_config import LogConfig
+
+# The topic's setting for each field of LogConfig; the level depends on the codec.
+_KEYS = {
+    field.name: field.name.replace("_", ".")
+    for field in fields(LogConfig)
+    if field.name != "compression_level"
+}
 
 
 class TopicSettings:
-    """The broker's settings as topics see them, from the weakest to the strongest."""
+    """The defaults of topic settings that result from the broker's settings.
+
+    ``levels`` are the broker's settings as text, the weakest first.
+    """
 
     def __init__(self, *levels: Mapping[str, str]) -> None:
         self._defaults = {
@@ -20,11 +30,11 @@ class TopicSettings:
         }
 
     def check(self, overrides: Mapping[str, str]) -> None:
-        """Raises ConfigError for an unknown key, a bad value, and values that do not go together."""
+        """Raise ConfigError for an unknown key, an invalid value, or values that contradict each other."""
         for name in overrides:
             if name not in TOPIC_CONFIGS:
                 api = f"Unknown topic config name: {name}"
-                raise ConfigError(name, None, "is no topic setting", api=api)
+                raise ConfigError(name, None, "is not a topic setting", api=api)
         values = self._defaults | {
             name: TOPIC_CONFIGS[name].parse(text) for name, text in overrides.items()
         }
@@ -38,10 +48,10 @@ class TopicSettings:
                 "Tiered Storage functionality is disabled in the broker. "
                 "Topic cannot be configured with remote log storage."
             )
-            raise ConfigError("remote.storage.enable", "true", "is not offered", api=api)
+            raise ConfigError("remote.storage.enable", "true", "is not supported", api=api)
 
     def value(self, name: str, overrides: Mapping[str, str]) -> Any:
-        """The value in force, which a text of another type does not change."""
+        """Return the effective value of a setting; overrides that cannot be converted are ignored."""
         if name in overrides:
             try:
                 return TOPIC_CONFIGS[name].convert(overrides[name])
@@ -50,33 +60,33 @@ class TopicSettings:
         return self._defaults[name]
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """Build the settings of a topic's logs. Invalid overrides are ignored."""
+
         def value(name: str) -> Any:
             return self.value(name, overrides)
 
-        return LogConfig(
-            cleanup_policy=frozenset(value("cleanup.policy")),
-            segment_bytes=value("internal.segment.bytes") or value("segment.bytes"),
-            segment_ms=value("segment.ms"),
-            segment_index_bytes=value("segment.index.bytes"),
-            index_interval_bytes=value("index.interval.bytes"),
-            retention_ms=value("retention.ms"),
-            retention_bytes=value("retention.bytes"),
-            max_message_bytes=value("max.message.bytes"),
-            message_timestamp_type=value("message.timestamp.type"),
-            message_timestamp_before_max_ms=value("message.timestamp.before.max.ms"),
-            message_timestamp_after_max_ms=value("message.timestamp.after.max.ms"),
-            min_cleanable_dirty_ratio=value("min.cleanable.dirty.ratio"),
-            min_compaction_lag_ms=value("min.compaction.lag.ms"),
-            max_compaction_lag_ms=value("max.compaction.lag.ms"),
-            delete_retention_ms=value("delete.retention.ms"),
-            file_delete_delay_ms=value("file.delete.delay.ms"),
-            compression_type=value("compression.type"),
-        )
+        values = {name: value(key) for name, key in _KEYS.items()}
+        values["cleanup_policy"] = frozenset(values["cleanup_policy"])
+        values["segment_bytes"] = value("internal.segment.bytes") or values["segment_bytes"]
+        return LogConfig(**values, compression_level=_level(value))
+
+
+def _level(value: Callable[[str], Any]) -> int | None:
+    """Return the level of a topic's codec; None for the codec's default."""
+    codec = value("compression.type")
+    if codec not in ("gzip", "lz4", "zstd"):
+        return None
+    level: int = value(f"compression.{codec}.level")
+    # Kafka's lz4 is the fast compressor at its default level, and the high one at all others.
+    return None if codec == "lz4" and level == 9 else level
 
 
 def _default(definition: ConfigDef, levels: tuple[Mapping[str, str], ...]) -> Any:
-    """What the broker says for a topic's key. In a level the first of its synonyms that is set wins, and a
-    higher level goes before a lower one whichever synonym it names."""
+    """Return the default that the broker's settings supply.
+
+    Within a level, the first synonym that is set wins. A stronger level takes precedence over a weaker one,
+    whichever synonym it sets.
+    """
     for level in reversed(levels):
         for name, factor in definition.synonyms:
             if name not in level:
@@ -84,9 +94,9 @@ def _default(definition: ConfigDef, levels: tuple[Mapping[str, str], ...]) -> An
             try:
                 value = BROKER_CONFIGS[name].parse(level[name])
             except ConfigError:
-                # The file's were checked when it was read.
+                # Only dynamic settings can be invalid here: the file is checked when it is read.
                 continue
-            # A negative number of hours or minutes stands for no limit, as -1 milliseconds does.
+            # A negative number of hours or minutes means no limit, as -1 milliseconds does.
             if definition.name == "retention.ms" and value < 0:
                 return -1
             return value if factor == 1 else value * factor
@@ -94,12 +104,14 @@ def _default(definition: ConfigDef, levels: tuple[Mapping[str, str], ...]) -> An
 
 
 def check_times(texts: Mapping[str, str]) -> None:
-    """Raises ConfigError for a broker's retention of no time at all, or a negative age of segments: Kafka
-    refuses them beyond the keys' own ranges."""
+    """Raise ConfigError for a retention of zero or a segment age below one.
+
+    Kafka refuses them in addition to the ranges of the settings.
+    """
     for name, factor in TOPIC_CONFIGS["retention.ms"].synonyms:
         if name in texts and BROKER_CONFIGS[name].parse(texts[name]) * factor == 0:
             api = "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
-            raise ConfigError(name, texts[name], "has to be 1 or more, or -1 for no limit", api=api)
+            raise ConfigError(name, texts[name], "must be 1 or more, or -1 for no limit", api=api)
     if "log.roll.ms" in texts and BROKER_CONFIGS["log.roll.ms"].parse(texts["log.roll.ms"]) < 1:
         api = "log.roll.ms must be greater than or equal to 1"
-        raise ConfigError("log.roll.ms", texts["log.roll.ms"], "has to be 1 or more", api=api)
+        raise ConfigError("log.roll.ms", texts["log.roll.ms"], "must be 1 or more", api=api)

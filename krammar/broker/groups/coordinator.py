@@ -1,4 +1,4 @@
-"""The group coordinator of a broker: finds groups, keeps their time, writes what they decide."""
+"""The group coordinator of a broker: loads and stores groups, and runs their timers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kafka_wire import (
     ErrorCode,
@@ -18,9 +18,10 @@ from kafka_wire import (
     SyncGroupRequest,
     SyncGroupResponse,
     TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
 )
 
+from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata, Topic
+from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.expiry import expired
 from krammar.broker.groups.group import Group, State, join_error, sync_error
@@ -28,19 +29,16 @@ from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Setting
 from krammar.broker.groups.records import Committed, TopicPartition, fits
 from krammar.broker.groups.shard import Shard
 from krammar.broker.groups.timers import GroupTimers
-from krammar.broker.placement import partition_of
+from krammar.broker.log.manager import LogManager
+from krammar.broker.timers import Timers
+from krammar.broker.topics import Topics
 from krammar.wire.errors import WireError
-
-if TYPE_CHECKING:
-    from krammar.broker.broker import Broker
-    from krammar.broker.cluster import Topic
 
 log = logging.getLogger("krammar.broker.groups")
 
-OFFSETS_TOPIC = "__consumer_offsets"
 R = TypeVar("R")
 
-# How the failure of a write looks to the members of a group.
+# The error codes that clients of a group get for failed writes.
 _WRITE_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -54,100 +52,83 @@ _WRITE_ERRORS = {
 
 
 class GroupCoordinator:
-    """All groups of a broker, in as many shards as `__consumer_offsets` has partitions.
+    """All groups of a broker, in one shard per partition of `__consumer_offsets`.
 
-    A shard is read from its log soon after the start, or when it is first needed. Methods raise
-    ApiError where they do not return a response.
+    Shards are loaded soon after the start, or when they are first needed. Methods that do not return a response
+    raise ApiError.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        config = broker.config
-        self._broker = broker
+    def __init__(
+        self,
+        config: BrokerConfig,
+        timers: Timers,
+        cluster: ClusterMetadata,
+        logs: LogManager,
+        topics: Topics,
+    ) -> None:
+        self._config = config
+        self._timers = timers
+        self._cluster = cluster
+        self._logs = logs
+        self._topics = topics
+        topics.deleted.append(self._topic_deleted)
         self._protocol = ClassicProtocol(
             self,
             Settings(
-                config.group_min_session_timeout_ms,
-                config.group_max_session_timeout_ms,
                 config.group_initial_rebalance_delay_ms,
                 config.group_max_size,
             ),
         )
         self._shards: dict[int, Shard] = {}
-        self._timers = GroupTimers(broker.call_later)
+        self._group_timers = GroupTimers(timers)
         self._closed = False
 
     def start(self) -> None:
-        """Begin with what goes on by itself: sessions of members that were here before, and the
-        expiry of offsets."""
-        topic = self._broker.cluster.topics.get(OFFSETS_TOPIC)
+        """Start the sessions of members in the log, and the expiry of offsets."""
+        topic = self._cluster.topics.get(OFFSETS_TOPIC)
         if topic is not None:
-            self._broker.call_later(0, self._load_all, iter(sorted(topic.partitions)))
+            self._timers.call_later(0, self._load_all, iter(sorted(topic.partitions)))
         self._sweep_later()
 
     def _load_all(self, numbers: Iterator[int]) -> None:
-        """Read shards, one at a time, so that requests are answered in between."""
+        """Load one shard at a time, so that requests are answered in between."""
         for number in numbers:
-            partition_log = self._broker.logs.get(OFFSETS_TOPIC, number)
+            partition_log = self._logs.get(OFFSETS_TOPIC, number)
             if number in self._shards or partition_log is None or not partition_log.end_offset:
                 continue
-            with suppress(ApiError):  # whoever needs it is told
+            with suppress(ApiError):  # requests that need the shard report the error
                 self._load(number)
-            self._broker.call_later(0, self._load_all, numbers)
+            self._timers.call_later(0, self._load_all, numbers)
             return
 
     def _sweep_later(self) -> None:
-        interval = self._broker.config.offsets_retention_check_interval_ms
-        self._broker.call_later(interval / 1000, self._sweep)
+        interval = self._config.offsets_retention_check_interval_ms
+        self._timers.call_later(interval / 1000, self._sweep)
 
     def close(self) -> None:
-        """Stop all timers; whoever waits in JoinGroup or SyncGroup is sent away."""
+        """Stop all timers. Waiting JoinGroup and SyncGroup requests get NOT_COORDINATOR."""
         self._closed = True
         for number in list(self._shards):
             self._unload(number)
 
     # -- shards
 
-    def ensure_topic(self) -> Topic:
-        """`__consumer_offsets`, made where it is missing. Raises ApiError if it cannot be written."""
-        topic = self._broker.cluster.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            config = self._broker.config
-            topic = self._broker.create_topic(
-                OFFSETS_TOPIC,
-                config.offsets_topic_num_partitions,
-                {
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "segment.bytes": str(config.offsets_topic_segment_bytes),
-                },
-            )
-        return topic
-
-    def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that keeps a group."""
-        topic = self._broker.cluster.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            count = self._broker.config.offsets_topic_num_partitions
-        else:
-            count = len(topic.partitions)
-        return partition_of(group_id, count)
-
     def _shard(self, group_id: str) -> Shard:
         if not fits(group_id):
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        self.ensure_topic()
-        return self._load(self.partition_for(group_id))
+        self._topics.ensure_internal(OFFSETS_TOPIC)
+        return self._load(self._topics.coordinating_partition(OFFSETS_TOPIC, group_id))
 
     def _existing_shard(self, group_id: str) -> Shard | None:
-        """The group's shard, unless there is no `__consumer_offsets` at all."""
-        if OFFSETS_TOPIC not in self._broker.cluster.topics:
+        """Return the group's shard; None if `__consumer_offsets` does not exist."""
+        if OFFSETS_TOPIC not in self._cluster.topics:
             return None
-        return self._load(self.partition_for(group_id))
+        return self._load(self._topics.coordinating_partition(OFFSETS_TOPIC, group_id))
 
     def _load(self, number: int) -> Shard:
         shard = self._shards.get(number)
         if shard is None:
-            partition_log = self._broker.logs.get(OFFSETS_TOPIC, number)
+            partition_log = self._logs.get(OFFSETS_TOPIC, number)
             if partition_log is None or self._closed:
                 raise ApiError(ErrorCode.NOT_COORDINATOR)
             try:
@@ -161,7 +142,7 @@ class GroupCoordinator:
         return shard
 
     def _all_shards(self) -> Iterator[Shard]:
-        topic = self._broker.cluster.topics.get(OFFSETS_TOPIC)
+        topic = self._cluster.topics.get(OFFSETS_TOPIC)
         for number in sorted(topic.partitions) if topic is not None else ():
             yield self._load(number)
 
@@ -172,21 +153,21 @@ class GroupCoordinator:
 
     def _bury(self, group: Group, code: ErrorCode) -> None:
         group.state = State.DEAD
-        self._timers.cancel_all(group)
+        self._group_timers.cancel_all(group)
         for member in list(group.members.values()):
             group.answer_join(member, join_error(code, member.member_id))
             group.answer_sync(member, sync_error(code))
 
-    # -- what groups need: `protocol.Host`
+    # -- the interface `protocol.Host`
 
     def now_ms(self) -> int:
-        return self._broker.now_ms()
+        return self._timers.now_ms()
 
     def schedule(self, group: Group, key: Key, delay: int, action: Callable[[], None]) -> None:
-        self._timers.schedule(group, key, delay, action)
+        self._group_timers.schedule(group, key, delay, action)
 
     def cancel(self, group: Group, key: Key) -> None:
-        self._timers.cancel(group, key)
+        self._group_timers.cancel(group, key)
 
     def store(self, group: Group) -> None:
         try:
@@ -200,7 +181,8 @@ class GroupCoordinator:
     def join(
         self, request: JoinGroupRequest, client: Client
     ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
-        settings = self._broker.config
+        """Let a member join its group, which is created if it does not exist."""
+        settings = self._config
         timeout = request.session_timeout_ms
         if not request.group_id:
             return join_error(ErrorCode.INVALID_GROUP_ID, request.member_id)
@@ -253,11 +235,11 @@ class GroupCoordinator:
         return group
 
     def _held(self, run: Callable[[Callable[[R], None]], None]) -> R | Awaitable[R]:
-        """The answer, at once where it is there at once, else a future of it."""
-        future: asyncio.Future[R] = self._broker.loop.create_future()
+        """Return the response if it is available at once, else a future of it."""
+        future: asyncio.Future[R] = self._timers.loop.create_future()
 
         def reply(response: R) -> None:
-            # Of a connection that has been closed meanwhile the future is cancelled.
+            # Closing the connection cancels the future.
             if not future.done():
                 future.set_result(response)
 
@@ -276,7 +258,16 @@ class GroupCoordinator:
         *,
         unknown_group: ErrorCode,
     ) -> None:
-        """Store offsets; ``unknown_group`` is what a member of a group that is gone is told."""
+        """Store offsets.
+
+        Args:
+            group_id: the group
+            generation: -1 for clients that are not members
+            member_id: empty for clients that are not members
+            instance_id: of a static member
+            offsets: the offsets by topic and partition
+            unknown_group: the error code for a member of a group that does not exist
+        """
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
         if group is None:
@@ -297,7 +288,7 @@ class GroupCoordinator:
         request: TxnOffsetCommitRequest,
         offsets: Sequence[tuple[TopicPartition, Committed]],
     ) -> None:
-        """Store offsets that wait for the end of a producer's transaction."""
+        """Store offsets that are pending until the producer's transaction ends."""
         if not request.group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         shard = self._shard(request.group_id)
@@ -321,34 +312,26 @@ class GroupCoordinator:
         except ApiError as error:
             raise write_error(error) from error
 
-    def txn_offset_commit(
-        self, request: TxnOffsetCommitRequest, version: int
-    ) -> TxnOffsetCommitResponse:
-        """The answer to TxnOffsetCommit, once the transaction coordinator has agreed to it."""
-        from krammar.broker.groups.offset_apis import txn_offset_commit
-
-        return txn_offset_commit(self._broker, request, version)
-
     def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
-        """A marker has been written to a partition of `__consumer_offsets`."""
+        """Handle a transaction marker that was written to a partition of `__consumer_offsets`."""
         shard = self._shards.get(partition)
         if shard is not None:
             shard.end_transaction(producer_id, committed)
 
     def offsets_of(self, group_id: str) -> dict[TopicPartition, Committed]:
-        """What a group has committed."""
+        """Return the committed offsets of a group."""
         shard = self._existing_shard(group_id)
         return {} if shard is None else shard.offsets.of_group(group_id)
 
     def is_unstable(self, group_id: str, where: TopicPartition) -> bool:
-        """Whether an open transaction may change an offset."""
+        """Return whether an open transaction may change an offset."""
         shard = self._existing_shard(group_id)
         return shard is not None and shard.offsets.is_pending(group_id, where)
 
     def delete_offsets(
         self, group_id: str, offsets: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Forget offsets, except of topics that members read."""
+        """Delete offsets, except of topics that members read. Returns an error code per offset."""
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         shard, group = self._shard_and_group(group_id)
@@ -371,6 +354,7 @@ class GroupCoordinator:
     # -- administration
 
     def find(self, group_id: str) -> Group | None:
+        """Return a group; None if it does not exist."""
         shard = self._existing_shard(group_id)
         return None if shard is None else shard.groups.get(group_id)
 
@@ -404,10 +388,10 @@ class GroupCoordinator:
         for group in groups:
             self._bury(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    # -- what goes by itself
+    # -- clean-up
 
-    def topic_deleted(self, topic: Topic) -> None:
-        """Drop what groups have committed of a topic."""
+    def _topic_deleted(self, topic: Topic) -> None:
+        """Delete the committed offsets of a topic."""
         if topic.name == OFFSETS_TOPIC:
             for number in list(self._shards):
                 self._unload(number)
@@ -419,24 +403,26 @@ class GroupCoordinator:
         self.expire()
 
     def expire(self) -> None:
-        """Forget what has expired, in all shards."""
+        """Delete expired offsets and groups in all shards."""
         self._for_each_shard(self._expire)
 
     def _for_each_shard(self, clean: Callable[[Shard], None]) -> None:
-        """Do a piece of cleaning as far as it can be done."""
-        topic = self._broker.cluster.topics.get(OFFSETS_TOPIC)
+        """Clean all shards; a failure is logged."""
+        topic = self._cluster.topics.get(OFFSETS_TOPIC)
         for number in sorted(topic.partitions) if topic is not None else ():
             try:
                 clean(self._load(number))
             except ApiError as error:
-                log.warning("%s-%d could not be cleaned: %s", OFFSETS_TOPIC, number, error)
+                log.warning(
+                    "%s-%d: expired offsets could not be deleted: %s", OFFSETS_TOPIC, number, error
+                )
 
     def _expire(self, shard: Shard) -> None:
-        retention = self._broker.config.offsets_retention_minutes * 60000
+        retention = self._config.offsets_retention_minutes * 60000
         offsets, groups = expired(shard, self.now_ms(), retention)
         self._forget(shard, offsets, groups)
 
 
 def write_error(error: ApiError) -> ApiError:
-    """How a log's failure looks to the clients of a group."""
+    """Convert the error of a failed write to the error for clients of a group."""
     return ApiError(_WRITE_ERRORS.get(error.code, error.code), error.message)

@@ -1,4 +1,4 @@
-"""When committed offsets, and groups without any, have had their time (KIP-211)."""
+"""The expiry of committed offsets, and of groups without offsets (KIP-211)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 def expired(
     shard: Shard, now: int, retention: int
 ) -> tuple[list[tuple[str, TopicPartition]], list[Group]]:
-    """The offsets whose retention, in milliseconds, is over, and the groups that are left with neither
-    members nor offsets. What an open transaction may change stays."""
+    """Find expired offsets, and groups that then have neither members nor offsets.
+
+    Offsets that an open transaction may change do not expire.
+
+    Args:
+        shard: the groups and offsets
+        now: milliseconds since 1970
+        retention: milliseconds
+    """
     offsets = []
     groups = []
     for group in shard.groups.values():

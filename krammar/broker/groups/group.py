@@ -1,4 +1,4 @@
-"""A classic group: who is in it, which generation it has, and what may be done in which state."""
+"""A classic group: its members and generation, and the operations that each state allows."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from krammar.broker.groups.member import JoinReply, Member, Protocols
 
 CONSUMER = "consumer"
-# What of a client's name goes into its member id, which has to fit into 32767 bytes of UTF-8.
+# The part of a client's name, in characters, that goes into its member id: ids have at most 32767 bytes.
 LONGEST_NAME = 8000
 
 
 class State(Enum):
-    """Where a group is in its life; the values are how Kafka writes them."""
+    """The state of a group; the values are Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -36,12 +36,14 @@ class State(Enum):
 
 
 class Group:
-    """Members and generation of one group; how they change in time is `protocol.ClassicProtocol`'s.
+    """The members and the generation of one group. `protocol.ClassicProtocol` changes them.
 
-    ``pending``       ids that were given out with MEMBER_ID_REQUIRED and have not joined yet
-    ``unsynced``      members of this generation that have not sent SyncGroup yet
-    ``subscriptions`` the topics that a consumer group reads, None when unknown
-    ``state_since``   milliseconds since 1970, None when unknown
+    ``statics``        the member ids of static members, by instance id
+    ``pending``        ids that were returned with MEMBER_ID_REQUIRED and have not joined yet
+    ``unsynced``       members of this generation that have not sent SyncGroup yet
+    ``subscriptions``  the topics that a consumer group reads; None if unknown
+    ``state_since``    milliseconds since 1970; None if unknown
+    ``grew``           whether a member joined during the first rebalance, a reason to wait for more
     """
 
     def __init__(self, group_id: str, now: int | None) -> None:
@@ -58,7 +60,6 @@ class Group:
         self.pending: set[str] = set()
         self.unsynced: set[str] = set()
         self.subscriptions: frozenset[str] | None = None
-        # A member came during the first rebalance, which is a reason to wait for more.
         self.grew = False
 
     def __repr__(self) -> str:
@@ -74,6 +75,7 @@ class Group:
         return f"{name[:LONGEST_NAME]}-{uuid4()}"
 
     def add(self, member: Member, protocol_type: str, joining: JoinReply | None) -> None:
+        """Add a member. The first one sets the protocol type and becomes the leader."""
         if not self.members:
             self.protocol_type = protocol_type
         if member.instance_id is not None:
@@ -85,7 +87,7 @@ class Group:
         self.pending.discard(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Take out a member, or an id that is pending; requests of it that wait are answered."""
+        """Remove a member or a pending id. Its waiting requests are answered with an error."""
         member = self.members.pop(member_id, None)
         if member is not None:
             if member.instance_id is not None:
@@ -98,7 +100,7 @@ class Group:
         self.unsynced.discard(member_id)
 
     def replace_static(self, instance_id: str, member_id: str) -> Member:
-        """Give a static member a new id; whoever waits under the old one is fenced off."""
+        """Give a static member a new id. Requests that wait under the old id are fenced."""
         old_id = self.statics[instance_id]
         member = self.members.pop(old_id)
         self.answer_join(member, join_error(ErrorCode.FENCED_INSTANCE_ID, old_id))
@@ -115,8 +117,11 @@ class Group:
         return member
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """The member of an id. Raises ApiError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where another
-        member has taken over the static member's place."""
+        """Return the member with an id.
+
+        Raises:
+            ApiError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has taken over the instance id.
+        """
         if instance_id is not None:
             current = self.statics.get(instance_id)
             if current is None:
@@ -133,8 +138,11 @@ class Group:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
 
     def has_room(self, member_id: str, max_size: int) -> bool:
-        """Whether a member may join. While a group rebalances those count that have joined so far, so
-        that of a group that is too large the last to come stay outside."""
+        """Return whether a member may join.
+
+        During a rebalance only members that have joined count, so the last members of a group that is too large
+        are refused.
+        """
         member = self.members.get(member_id)
         if self.state is State.PREPARING_REBALANCE:
             if member is not None and member.joining is not None:
@@ -145,13 +153,15 @@ class Group:
         return True
 
     def all_joined(self) -> bool:
+        """Return whether all members, pending ones included, wait in JoinGroup."""
         return not self.pending and all(m.joining is not None for m in self.members.values())
 
     def rebalance_timeout(self) -> int:
+        """Return the longest rebalance timeout of all members, in milliseconds."""
         return max((m.rebalance_timeout for m in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """See that the leader is a member that has joined; False if there is none."""
+        """Make a member that has joined the leader. Returns False if there is none."""
         leader = self.members.get(self.leader or "")
         if leader is None:
             return False
@@ -166,7 +176,7 @@ class Group:
     # -- protocols
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these could join: one of its protocols is offered by all others."""
+        """Return whether a member could join: all other members support one of its protocols."""
         if self.state is State.EMPTY:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type or not protocols:
@@ -175,7 +185,7 @@ class Group:
         return common is None or any(name in common for name, _ in protocols)
 
     def _common(self) -> set[str] | None:
-        """What all members offer; None without members."""
+        """Return the protocols that all members support; None without members."""
         common: set[str] | None = None
         for member in self.members.values():
             names = {name for name, _ in member.protocols}
@@ -183,7 +193,7 @@ class Group:
         return common
 
     def select_protocol(self) -> str:
-        """The protocol with most votes among those that all members offer."""
+        """Return the protocol with the most votes among those that all members support."""
         candidates = self._common() or set()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -192,9 +202,9 @@ class Group:
         return max(votes, key=lambda name: votes[name])
 
     def read_subscriptions(self) -> frozenset[str] | None:
-        """The topics that the members name, if they are consumers and speak as consumers do.
+        """Return the topics that consumers subscribe to; None if the members are not valid consumers.
 
-        Version 0 is the beginning of all later versions.
+        All later versions of the subscription begin with version 0.
         """
         if self.protocol_type != CONSUMER:
             return None
@@ -210,8 +220,7 @@ class Group:
         return frozenset(topics)
 
     def reads(self, topic: str) -> bool:
-        """Whether members read a topic, as far as the group knows; if consumers cannot be understood,
-        they might."""
+        """Return whether members read a topic. If the subscriptions of consumers are unknown, they might."""
         if self.subscriptions is not None:
             return topic in self.subscriptions
         return self.protocol_type == CONSUMER
@@ -227,6 +236,7 @@ class Group:
         return self.state in (State.EMPTY, State.STABLE, State.COMPLETING_REBALANCE)
 
     def next_generation(self, now: int) -> None:
+        """Begin a new generation with the current members."""
         self.generation += 1
         self.protocol = self.select_protocol() if self.members else None
         self.subscriptions = self.read_subscriptions()
@@ -236,7 +246,7 @@ class Group:
     # -- answers
 
     def joined(self, member: Member, *, with_members: bool) -> JoinGroupResponse:
-        """The answer to JoinGroup in the present generation."""
+        """Build the response to JoinGroup for the current generation."""
         members = []
         if with_members:
             members = [
@@ -265,6 +275,7 @@ class Group:
 
     @staticmethod
     def answer_join(member: Member, response: JoinGroupResponse) -> bool:
+        """Answer a member's waiting JoinGroup. Returns whether there was one."""
         reply, member.joining = member.joining, None
         if reply is None:
             return False
@@ -273,21 +284,22 @@ class Group:
 
     @staticmethod
     def answer_sync(member: Member, response: SyncGroupResponse) -> bool:
+        """Answer a member's waiting SyncGroup. Returns whether there was one."""
         reply, member.syncing = member.syncing, None
         if reply is None:
             return False
         reply(response)
         return True
 
-    # -- what commits and administration may do
+    # -- checks of commits and administration
 
     def check_commit(
         self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool
     ) -> None:
-        """Whether offsets may be committed in this name. Raises ApiError.
+        """Raise ApiError if a client may not commit offsets.
 
-        Without a generation it is an administrator or a consumer that assigns partitions by itself:
-        allowed while nobody is in the group, or in a transaction of a client from before KIP-447.
+        A client without a generation is an administrator, or a consumer that assigns partitions itself. It may
+        commit while the group is empty, or in a transaction if it predates KIP-447.
         """
         if self.state is State.DEAD:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -302,19 +314,29 @@ class Group:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_delete(self) -> None:
+        """Raise ApiError if the group does not exist or has members."""
         if self.state is State.DEAD:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
         if self.state is not State.EMPTY:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_delete_offsets(self) -> None:
-        """Consumers say what they read, so that offsets of other topics can go; others do not."""
+        """Raise ApiError if no offsets may be deleted.
+
+        Consumers declare their subscriptions, so the offsets of other topics can be deleted. Other members do not.
+        """
         if self.state is State.DEAD or self.protocol_type != CONSUMER:
             self.check_delete()
 
     def expiry_base(self, commit_timestamp: int) -> int | None:
-        """From when on the retention of an offset counts, in milliseconds since 1970; None if it must
-        stay (KIP-211)."""
+        """Return when the retention of an offset begins (KIP-211).
+
+        Args:
+            commit_timestamp: milliseconds since 1970
+
+        Returns:
+            Milliseconds since 1970; None if the offset must not expire.
+        """
         if self.protocol_type is None:
             return commit_timestamp
         if self.state is State.EMPTY:

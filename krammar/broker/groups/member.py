@@ -17,15 +17,15 @@ Protocols = Sequence[tuple[str, bytes]]
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member, known by its id.
+    """One member. Times are in milliseconds.
 
-    ``instance_id``  of a static member (KIP-345), None for a dynamic one
-    ``protocols``    name and metadata of each protocol that it offers, the one it prefers first
-    ``assignment``   what the leader gave it, empty before that
-    ``joining``, ``syncing``  where its JoinGroup or SyncGroup that is held back gets its answer
-    ``is_new``       it has not been through a rebalance yet: while it waits in its first JoinGroup
-                     nobody knows whether its client is still there
-    Times are in milliseconds.
+    ``instance_id``  the id of a static member (KIP-345); None for a dynamic member
+    ``protocols``    the name and metadata of each supported protocol, in the order of preference
+    ``assignment``   the assignment by the leader; empty before
+    ``joining``      sends the response to the waiting JoinGroup
+    ``syncing``      sends the response to the waiting SyncGroup
+    ``is_new``       whether it has not completed a rebalance: while it waits in its first JoinGroup, the broker
+                     cannot notice that its client is gone
     """
 
     member_id: str
@@ -41,13 +41,13 @@ class Member:
     syncing: SyncReply | None = field(default=None, repr=False)
 
     def metadata(self, protocol: str | None) -> bytes | None:
-        """What the member sent for a protocol; None if it does not offer it."""
+        """Return the member's metadata for a protocol; None if it does not support it."""
         return next((data for name, data in self.protocols if name == protocol), None)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The protocol that the member likes best of some, of which it offers at least one."""
+        """Return the candidate that the member prefers. It must support at least one."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def is_waiting(self) -> bool:
-        """Whether it has a request here, so that no heartbeat is to be expected of it."""
+        """Return whether it waits in a request, so that it sends no heartbeats."""
         return not self.is_new and (self.joining is not None or self.syncing is not None)

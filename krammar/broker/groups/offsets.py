@@ -1,4 +1,4 @@
-"""Committed offsets, and those that open transactions would commit."""
+"""Committed offsets, and pending offsets of open transactions."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ class Offsets:
         return self.of_group(group_id).get(where)
 
     def is_pending(self, group_id: str, where: TopicPartition) -> bool:
-        """Whether an open transaction may change the offset."""
+        """Return whether an open transaction may change the offset."""
         return any(where in groups.get(group_id, ()) for groups in self._pending.values())
 
     def has_pending(self, group_id: str) -> bool:
+        """Return whether an open transaction may change any offset of a group."""
         return any(group_id in groups for groups in self._pending.values())
 
     def put(
         self, group_id: str, where: TopicPartition, committed: Committed, producer_id: int = -1
     ) -> None:
-        """Store an offset; with a producer's id it waits for the end of that one's transaction."""
+        """Store an offset; with a producer id it is pending until the producer's transaction ends."""
         groups = self._committed if producer_id < 0 else self._pending.setdefault(producer_id, {})
         groups.setdefault(group_id, {})[where] = committed
 
     def remove(self, group_id: str, where: TopicPartition) -> None:
-        """Forget an offset, pending ones too."""
+        """Remove an offset, including pending ones."""
         _remove(self._committed, group_id, where)
         for groups in self._pending.values():
             _remove(groups, group_id, where)
 
     def end_transaction(self, producer_id: int, committed: bool) -> list[str]:
-        """Let a producer's offsets count, or drop them. Returns the groups concerned.
+        """Commit or drop a producer's pending offsets. Returns the affected groups.
 
-        An offset that was committed after it without a transaction wins: so compaction of
-        `__consumer_offsets`, which knows nothing of transactions, changes nothing.
+        A later commit without a transaction wins over a pending offset. Otherwise compaction of
+        `__consumer_offsets`, which ignores transactions, would change the result.
         """
         groups = self._pending.pop(producer_id, {})
         if committed:
@@ -55,14 +56,14 @@ class Offsets:
         return list(groups)
 
     def all_of(self, group_id: str) -> list[TopicPartition]:
-        """Where the group has an offset, committed or pending."""
+        """Return the partitions for which a group has an offset, committed or pending."""
         found = dict.fromkeys(self.of_group(group_id))
         for groups in self._pending.values():
             found.update(dict.fromkeys(groups.get(group_id, ())))
         return list(found)
 
     def of_topic(self, topic: str) -> list[tuple[str, TopicPartition]]:
-        """Groups and partitions of a topic that have an offset, committed or pending."""
+        """Return the groups and partitions of a topic with an offset, committed or pending."""
         found = {
             (group_id, where): None
             for groups in (self._committed, *self._pending.values())

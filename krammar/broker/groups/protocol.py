@@ -1,6 +1,6 @@
-"""The classic group protocol (KIP-62, KIP-345, KIP-394, KIP-814): how a group changes.
+"""The classic group protocol (KIP-62, KIP-345, KIP-394, KIP-814): the transitions of a group.
 
-All of it is plain state. Time and storage come in through a `Host`, so that a test can be both.
+The code does no I/O. Time and storage come from a `Host`, which tests can replace.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from krammar.broker.groups.member import Member
 if TYPE_CHECKING:
     from krammar.broker.groups.member import JoinReply, SyncReply
 
-# The keys of a group's timers; a member has one of its own, which is its id.
+# The keys of a group's timers; the key of a member's timer is its id.
 JOIN = (0, "join")
 SYNC = (0, "sync")
 Key = tuple[int, str]
 
 
 class Host(Protocol):
-    """Where groups live: time, and the log that they are written to."""
+    """Provides time and storage for groups."""
 
     def now_ms(self) -> int: ...
 
     def schedule(self, group: Group, key: Key, delay: int, action: Callable[[], None]) -> None:
-        """Run ``action`` in ``delay`` milliseconds, in place of what was scheduled under the key."""
+        """Run ``action`` in ``delay`` milliseconds; replaces the previous timer of the key."""
 
     def cancel(self, group: Group, key: Key) -> None: ...
 
@@ -49,18 +49,16 @@ class Host(Protocol):
 class Settings:
     """The broker's ``group.*`` configuration; times in milliseconds."""
 
-    min_session_timeout: int = 6000
-    max_session_timeout: int = 1800000
     initial_rebalance_delay: int = 3000
     max_size: int = 2**31 - 1
-    # A client that waits in its first JoinGroup and is gone leaves a member that cannot be noticed
-    # by heartbeats; so it has to ask again after five minutes.
+    # Heartbeats cannot reveal that a client is gone that waited in its first JoinGroup, so new members
+    # must join again after five minutes.
     new_member_join_timeout: int = 300000
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who sends a request, at which version of it."""
+    """The client of a request, and the request's version."""
 
     client_id: str
     host: str
@@ -72,7 +70,7 @@ def member_key(member_id: str) -> Key:
 
 
 class ClassicProtocol:
-    """Joins, syncs, heartbeats and leaves, and what happens when they do not come."""
+    """Handles joins, syncs, heartbeats and leaves, and their time-outs."""
 
     def __init__(self, host: Host, settings: Settings) -> None:
         self._host = host
@@ -83,7 +81,7 @@ class ClassicProtocol:
     def join(
         self, group: Group, request: JoinGroupRequest, client: Client, reply: JoinReply
     ) -> None:
-        """A member wants to be in the next generation; ``reply`` is called when it is."""
+        """Let a member join the next generation; ``reply`` is called with the response."""
         member_id = request.member_id
         if not group.has_room(member_id, self._settings.max_size):
             self._remove(group, member_id)
@@ -96,7 +94,7 @@ class ClassicProtocol:
         elif not member_id:
             self._join_unknown(group, request, client, reply)
         elif member_id in group.pending:
-            if request.group_instance_id is not None:  # only dynamic members get to be pending
+            if request.group_instance_id is not None:  # only dynamic members can be pending
                 reply(join_error(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
             else:
                 self._add(group, member_id, request, client, reply)
@@ -150,14 +148,14 @@ class ClassicProtocol:
         unchanged = list(member.protocols) == _protocols(request)
         is_leader = group.leader == member.member_id
         if group.state is State.COMPLETING_REBALANCE and unchanged:
-            # Most likely the answer did not reach it.
+            # Most likely, the response did not reach the member.
             reply(group.joined(member, with_members=is_leader))
         elif group.state is State.STABLE and unchanged and not is_leader:
             reply(group.joined(member, with_members=False))
         elif group.state is State.EMPTY:
             reply(join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
         else:
-            # A leader that joins again wants a rebalance: it has seen topics change.
+            # A leader joins again to start a rebalance, for example because topics have changed.
             self._update(group, member, request, reply)
             self._rebalance_or_complete(group)
 
@@ -167,7 +165,7 @@ class ClassicProtocol:
         member.protocols = _protocols(request)
         member.rebalance_timeout = request.rebalance_timeout_ms
         member.session_timeout = request.session_timeout_ms
-        # A second JoinGroup of a member, on another connection, takes the place of the first.
+        # A second JoinGroup of a member, on another connection, replaces the first.
         group.answer_join(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         member.joining = reply
 
@@ -179,7 +177,7 @@ class ClassicProtocol:
         client: Client,
         reply: JoinReply,
     ) -> None:
-        """A static member is back: in a stable group it takes its old place and assignment."""
+        """Handle the return of a static member: in a stable group, it gets its old assignment."""
         assert request.group_instance_id is not None
         old_id, old_leader = group.statics[request.group_instance_id], group.leader
         member = group.replace_static(request.group_instance_id, member_id)
@@ -188,7 +186,7 @@ class ClassicProtocol:
         self._update(group, member, request, reply)
         self._expect(group, member_id, member.session_timeout)
         if group.state is State.COMPLETING_REBALANCE:
-            # The leader may be about to assign to the old id.
+            # The leader may be assigning partitions to the old id.
             self.rebalance(group)
         elif group.state is not State.STABLE:
             self._maybe_complete(group)
@@ -210,7 +208,7 @@ class ClassicProtocol:
             response = group.joined(member, with_members=skips and is_leader)
             response.skip_assignment = skips and is_leader
             if not skips:
-                # An older client that reads its own id as the leader's would assign anew.
+                # An older client that sees itself as the leader would assign partitions again.
                 response.leader = old_leader or ""
             group.answer_join(member, response)
 
@@ -234,7 +232,7 @@ class ClassicProtocol:
             self._complete_join(group)
 
     def rebalance(self, group: Group) -> None:
-        """Have all members join again. The first members of a group wait a while for more."""
+        """Make all members join again. The first members of a group wait for more members."""
         if group.state is State.COMPLETING_REBALANCE:
             self._fail_sync(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced.clear()
@@ -267,7 +265,7 @@ class ClassicProtocol:
         self._host.schedule(group, JOIN, delay, elapsed)
 
     def _complete_join(self, group: Group) -> None:
-        """Begin the next generation with those that have joined, and static members that have not."""
+        """Begin the next generation with the members that have joined and all static members."""
         self._host.cancel(group, JOIN)
         if group.state is State.DEAD:
             return
@@ -275,7 +273,7 @@ class ClassicProtocol:
             if member.joining is None and member.instance_id is None:
                 self._remove(group, member.member_id)
         if not group.elect_joined_leader() and group.members:
-            # Nobody is there but static members; their sessions will end.
+            # Only static members are left; their sessions will expire.
             self._wait_for_join(group)
             return
         group.next_generation(self._host.now_ms())
@@ -283,7 +281,7 @@ class ClassicProtocol:
             try:
                 self._host.store(group)
             except ApiError:
-                # The generation before is what a restart would find: its members then time out.
+                # A restart would load the previous generation, whose members then time out.
                 return
             return
         for member in list(group.members.values()):
@@ -300,8 +298,10 @@ class ClassicProtocol:
     # -- SyncGroup
 
     def sync(self, group: Group, request: SyncGroupRequest, reply: SyncReply) -> None:
-        """A member asks for its assignment, or brings everybody's; ``reply`` is called when it is
-        there. Raises ApiError."""
+        """Return a member's assignment, or accept all assignments from the leader.
+
+        ``reply`` is called with the response as soon as the assignment is known. Raises ApiError.
+        """
         if group.state is State.DEAD:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         member = group.check_member(request.member_id, request.group_instance_id)
@@ -347,7 +347,7 @@ class ClassicProtocol:
                 self._expect(group, member.member_id, member.session_timeout)
 
     def _expire_sync(self, group: Group, generation: int) -> None:
-        """The rebalance timeout is over and members have not sent SyncGroup: they are out."""
+        """Remove the members that have not sent SyncGroup within the rebalance timeout."""
         late = set(group.unsynced)
         if (
             generation != group.generation
@@ -362,7 +362,11 @@ class ClassicProtocol:
     # -- sessions
 
     def heartbeat(self, group: Group, request: HeartbeatRequest) -> None:
-        """Raises ApiError: REBALANCE_IN_PROGRESS is how a member learns that it has to join."""
+        """Extend a member's session.
+
+        Raises:
+            ApiError: REBALANCE_IN_PROGRESS tells the member to join again.
+        """
         if group.state is State.DEAD:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         member = group.check_member(request.member_id, request.group_instance_id)
@@ -374,10 +378,11 @@ class ClassicProtocol:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def extend_session(self, group: Group, member: Member) -> None:
+        """Restart the session timeout of a member."""
         self._expect(group, member.member_id, member.session_timeout)
 
     def loaded(self, group: Group) -> None:
-        """A group comes from the log: its members have a whole session timeout to show up."""
+        """Start the sessions of a group that was loaded from the log."""
         for member in group.members.values():
             self.extend_session(group, member)
         if len(group.members) > self._settings.max_size:
@@ -415,7 +420,7 @@ class ClassicProtocol:
     def leave(
         self, group: Group, leaving: Sequence[LeaveGroupRequestMember]
     ) -> list[LeaveGroupResponseMember]:
-        """Take out members, each named by its id, its instance id or both."""
+        """Remove members that are identified by member id, instance id or both."""
         results = []
         for identity in leaving:
             code = ErrorCode.NONE
@@ -441,7 +446,7 @@ class ClassicProtocol:
         member_id = identity.member_id
         if member_id not in group.pending:
             if not member_id and identity.group_instance_id is not None:
-                # An administrator does not know the member's id.
+                # An administrator does not know the member id.
                 member_id = group.statics.get(identity.group_instance_id, "")
             group.check_member(member_id, identity.group_instance_id)
         self._remove(group, member_id)
@@ -451,5 +456,5 @@ def _protocols(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
     return [(protocol.name, protocol.metadata) for protocol in request.protocols]
 
 
-def _differs(said: str | None, is_: str | None) -> bool:
-    return said is not None and is_ is not None and said != is_
+def _differs(requested: str | None, current: str | None) -> bool:
+    return requested is not None and current is not None and requested != current

@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets`, as Kafka writes and reads them."""
+"""Converts groups and committed offsets to and from records of `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -16,34 +16,31 @@ from kafka_wire import (
 
 from krammar.broker.groups.group import Group, State
 from krammar.broker.groups.member import Member
-from krammar.wire.records import Record
+from krammar.wire.batches import Record
+from krammar.wire.primitives import NULL_UUID
 
 TopicPartition = tuple[str, int]
 
-# Keys of other versions belong to the groups of newer protocols.
-OFFSET_KEYS = (0, 1)
-GROUP_KEY = 2
-
-# The versions that Kafka 4.4 writes: of groups the newest that is not flexible, of offsets the one
-# with the topic's id.
+# The versions that Kafka 4.4 writes: the newest version of groups that is not flexible, and the version of
+# offsets with the topic's id.
 GROUP_VALUE = 3
 OFFSET_VALUE = 4
 
-NULL_UUID = UUID(int=0)
-
 
 def fits(text: str | None) -> bool:
-    """Whether a text can be written down. Kafka takes none in a request that is longer, though in
-    flexible versions the protocol could carry it."""
+    """Return whether a text is short enough for a record.
+
+    Kafka refuses longer texts in requests, although flexible versions could carry them.
+    """
     return text is None or len(text) < 8192 or len(text.encode()) <= 32767
 
 
 class Committed(NamedTuple):
     """A committed offset; times in milliseconds since 1970.
 
-    ``position``  the offset of its record in `__consumer_offsets`, by which the newer of two wins
-    ``expires``   when the client wanted it to be forgotten (OffsetCommit v2 to v4), or None
-    ``topic_id``  the null uuid in records from before Kafka 4.2
+    ``position``  the offset of its record in `__consumer_offsets`; the larger one wins
+    ``expires``   the expiry that the client requested (OffsetCommit v2 to v4), or None
+    ``topic_id``  the null UUID in records written before Kafka 4.2
     """
 
     offset: int
@@ -56,11 +53,11 @@ class Committed(NamedTuple):
 
 
 def offset_record(group_id: str, where: TopicPartition, committed: Committed | None) -> Record:
-    """The record of a committed offset, or the tombstone for it."""
+    """Build the record of a committed offset, or its tombstone for None."""
     key = OffsetCommitKey(group=group_id, topic=where[0], partition=where[1]).encode()
     if committed is None:
         return Record(key=key)
-    # Version 1 is the one with an expiry of its own.
+    # Only version 1 has an expiry.
     version = OFFSET_VALUE if committed.expires is None else 1
     value = OffsetCommitValue(
         version=version,
@@ -74,25 +71,25 @@ def offset_record(group_id: str, where: TopicPartition, committed: Committed | N
     return Record(key=key, value=value.encode())
 
 
-def read_offset(value: bytes, position: int) -> Committed:
-    """Raises WireError."""
-    if value[:2] == b"\x00\x00":
-        old = LegacyOffsetCommitValue.decode(value)
-        return Committed(old.offset, -1, old.metadata, old.commit_timestamp, position=position)
-    new = OffsetCommitValue.decode(value)
+def read_offset(value: OffsetCommitValue | LegacyOffsetCommitValue, position: int) -> Committed:
+    """Convert the value of a record at offset ``position``."""
+    if isinstance(value, LegacyOffsetCommitValue):
+        return Committed(
+            value.offset, -1, value.metadata, value.commit_timestamp, position=position
+        )
     return Committed(
-        new.offset,
-        new.leader_epoch,
-        new.metadata,
-        new.commit_timestamp,
-        None if new.expire_timestamp == -1 else new.expire_timestamp,
-        new.topic_id,
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        None if value.expire_timestamp == -1 else value.expire_timestamp,
+        value.topic_id,
         position,
     )
 
 
 def group_record(group: Group) -> Record:
-    """The record of a group with its members and their assignments."""
+    """Build the record of a group with its members and their assignments."""
     value = GroupMetadataValue(
         version=GROUP_VALUE,
         protocol_type=group.protocol_type or "",
@@ -118,7 +115,7 @@ def group_record(group: Group) -> Record:
 
 
 def empty_group_record(group: Group) -> Record:
-    """The record of a group that has just been made and has had no generation yet."""
+    """Build the record of a new group, which has no generation yet."""
     value = GroupMetadataValue(
         version=GROUP_VALUE,
         protocol=None,
@@ -132,9 +129,8 @@ def group_tombstone(group_id: str) -> Record:
     return Record(key=GroupMetadataKey(group=group_id).encode())
 
 
-def read_group(group_id: str, data: bytes) -> Group:
-    """The group as it was written: stable if it has members. Raises WireError."""
-    value = GroupMetadataValue.decode(data)
+def read_group(group_id: str, value: GroupMetadataValue) -> Group:
+    """Convert the value of a record to a group: STABLE if it has members, else EMPTY."""
     since = value.current_state_timestamp
     group = Group(group_id, None if since == -1 else since)
     group.generation = value.generation

@@ -1,35 +1,39 @@
-"""One partition of `__consumer_offsets`: its groups and offsets, and the log they are kept in."""
+"""One partition of `__consumer_offsets`: its groups and offsets, in memory and in its log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kafka_wire import GroupMetadataKey, OffsetCommitKey
-
+from krammar.broker.cluster import OFFSETS_TOPIC
 from krammar.broker.groups import records
 from krammar.broker.groups.group import Group, State
 from krammar.broker.groups.offsets import Offsets
+from krammar.logfiles.internal_topics import decode_record
+from krammar.wire.batches import ControlRecordType, Record, RecordBatch
+from krammar.wire.batches.header import HEADER_SIZE
 from krammar.wire.errors import WireError
-from krammar.wire.records import ControlRecordType, Record, RecordBatch
 
 if TYPE_CHECKING:
     from krammar.broker.groups.records import Committed, TopicPartition
-    from krammar.broker.storage.log import PartitionLog
+    from krammar.broker.log.log import PartitionLog
 
-# Of a batch, and, at most, of a record without a value: the bytes besides the keys.
-BATCH_HEADER = 61
+# The maximum size in bytes of a record without a value, besides its key.
 RECORD_HEADER = 32
 
 
 class Shard:
-    """What is acknowledged is in the log first; memory follows it.
-
-    Loading reads the log from its beginning. Records that are not of classic groups or their
-    offsets, and such as cannot be read, are left alone; ``warn`` is told of the latter.
-    """
+    """The groups and offsets of one partition. Every change is written to the log first."""
 
     def __init__(self, log: PartitionLog, warn: Callable[[str], None]) -> None:
+        """Load the groups and offsets from a log.
+
+        Records of other kinds, such as newer protocols, are ignored. Corrupt records are skipped.
+
+        Args:
+            log: the log of the partition
+            warn: receives a line of text about each corrupt record
+        """
         self.log = log
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
@@ -54,37 +58,36 @@ class Shard:
                 self._warn(f"{self.log.path.name}: offset {record.offset}: {error}")
 
     def _replay(self, record: Record, producer_id: int) -> None:
-        if record.key is None or len(record.key) < 2:
+        decoded = decode_record(OFFSETS_TOPIC, record.key, record.value)
+        if decoded is None:
             return
-        version = int.from_bytes(record.key[:2], "big")
-        if version in records.OFFSET_KEYS:
-            # Both versions are laid out alike.
-            key = OffsetCommitKey.decode(record.key)
+        key: Any = decoded.key
+        value: Any = decoded.value
+        if decoded.kind in ("OffsetCommit", "LegacyOffsetCommit"):
             where = (key.topic, key.partition)
-            if record.value is None:
+            if value is None:
                 self.offsets.remove(key.group, where)
             else:
-                committed = records.read_offset(record.value, record.offset)
+                committed = records.read_offset(value, record.offset)
                 self._put(key.group, where, committed, producer_id)
-        elif version == records.GROUP_KEY:
-            group_id = GroupMetadataKey.decode(record.key).group
-            if record.value is None:
-                self.groups.pop(group_id, None)
+        elif decoded.kind == "GroupMetadata":
+            if value is None:
+                self.groups.pop(key.group, None)
             else:
-                self.groups[group_id] = records.read_group(group_id, record.value)
+                self.groups[key.group] = records.read_group(key.group, value)
 
     def _put(
         self, group_id: str, where: TopicPartition, committed: Committed, producer_id: int
     ) -> None:
         if group_id not in self.groups:
-            # A group that only keeps offsets has no record of its own.
+            # A group that only has offsets has no record of its own.
             self.groups[group_id] = Group(group_id, None)
         self.offsets.put(group_id, where, committed, producer_id)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         self.offsets.end_transaction(producer_id, committed)
 
-    # -- writing; all of it raises ApiError if the log cannot be written
+    # -- writing; all of these raise ApiError if the log cannot be written
 
     def commit(
         self,
@@ -94,7 +97,7 @@ class Shard:
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> None:
-        """Write offsets as one batch, of a producer's transaction if it has an id."""
+        """Write offsets as one batch, transactionally if ``producer_id`` is given."""
         batch = [records.offset_record(group_id, where, offset) for where, offset in offsets]
         appended = self.log.append_records(
             batch,
@@ -107,17 +110,21 @@ class Shard:
             self._put(group_id, where, placed, producer_id)
 
     def store(self, group: Group) -> None:
+        """Write a group with its members and assignments."""
         self.log.append_records([records.group_record(group)])
 
     def store_new(self, group: Group) -> None:
+        """Write a new group, which has no members yet, and add it."""
         self.log.append_records([records.empty_group_record(group)])
         self.groups[group.group_id] = group
 
     def forget(
         self, offsets: Sequence[tuple[str, TopicPartition]], groups: Sequence[Group] = ()
     ) -> None:
-        """Delete offsets, and groups, which are dead from then on. What does not fit into one batch is
-        written in several: if one fails, what is in those before it is deleted."""
+        """Delete offsets and groups; the groups become DEAD.
+
+        Many tombstones are written as several batches. If one fails, the deletions of the batches before it remain.
+        """
         for part in self._parts([records.offset_record(g, where, None) for g, where in offsets]):
             self.log.append_records(part)
             for group_id, where in offsets[: len(part)]:
@@ -131,8 +138,8 @@ class Shard:
             groups = groups[len(part) :]
 
     def _parts(self, batch: list[Record]) -> Iterator[list[Record]]:
-        """Tombstones, by as many as fit into a batch."""
-        limit = self.log.config.max_message_bytes - BATCH_HEADER
+        """Split tombstones into parts that fit into a batch each."""
+        limit = self.log.config.max_message_bytes - HEADER_SIZE
         begin = size = 0
         for index, record in enumerate(batch):
             needed = len(record.key or b"") + RECORD_HEADER

@@ -1,28 +1,23 @@
-"""The timers of groups, each known by its group and a key."""
+"""The timers of groups, identified by group and key."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from krammar.broker.timers import Timer, Timers
 
 if TYPE_CHECKING:
     from krammar.broker.groups.group import Group
     from krammar.broker.groups.protocol import Key
 
 
-class CallLater(Protocol):
-    def __call__(
-        self, seconds: float, callback: Callable[[], object], /
-    ) -> asyncio.TimerHandle: ...
-
-
 class GroupTimers:
-    """A group has one timer a key at most; scheduling another takes the place of the first."""
+    """A group has at most one timer per key; a second one replaces the first."""
 
-    def __init__(self, call_later: CallLater) -> None:
-        self._call_later = call_later
-        self._timers: dict[Group, dict[Key, asyncio.TimerHandle]] = {}
+    def __init__(self, timers: Timers) -> None:
+        self._all = timers
+        self._timers: dict[Group, dict[Key, Timer]] = {}
 
     def schedule(self, group: Group, key: Key, delay: int, action: Callable[[], None]) -> None:
         """Call ``action`` in ``delay`` milliseconds."""
@@ -34,7 +29,7 @@ class GroupTimers:
         timers = self._timers.setdefault(group, {})
         if (old := timers.get(key)) is not None:
             old.cancel()
-        timers[key] = self._call_later(max(delay, 0) / 1000, elapsed)
+        timers[key] = self._all.call_later(max(delay, 0) / 1000, elapsed)
 
     def cancel(self, group: Group, key: Key) -> None:
         timers = self._timers.get(group)

@@ -1,1 +1,1 @@
-"""Handlers: what stands between a request and the parts of the broker that know the answer."""
+"""Handlers: convert requests to calls of the broker's parts, and their results to responses."""

@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves, and the features that are switched on in the cluster."""
+"""ApiVersions: the APIs that this broker serves, and the cluster's features."""
 
 from __future__ import annotations
 
@@ -18,42 +18,53 @@ from krammar.broker.apis import RANGES
 from krammar.broker.cluster import SUPPORTED_FEATURES
 
 if TYPE_CHECKING:
-    from krammar.broker.broker import Broker
+    from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.config import BrokerConfig
     from krammar.broker.session import Session
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
 
-def api_versions(
-    broker: Broker, session: Session, request: ApiVersionsRequest, version: int
-) -> ApiVersionsResponse:
-    """KIP-35; software names as KIP-511 wants them, features of KIP-584, misrouted clients of KIP-1242."""
-    if version >= 3 and not (
-        _SOFTWARE.fullmatch(request.client_software_name)
-        and _SOFTWARE.fullmatch(request.client_software_version)
-    ):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if (request.cluster_id is not None and request.cluster_id != broker.cluster.cluster_id) or (
-        request.node_id not in (-1, broker.config.node_id)
-    ):
-        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-    return ApiVersionsResponse(
-        api_keys=[
-            ApiVersionsResponseApiKey(api_key=key, min_version=low, max_version=high)
-            for key, (low, high) in RANGES.items()
-        ],
-        supported_features=[
-            ApiVersionsResponseSupportedFeature(name=name, min_version=low, max_version=high)
-            for name, (low, high) in SUPPORTED_FEATURES.items()
-            # Clients before v4 cannot read a range that begins at 0.
-            if version >= 4 or low > 0
-        ],
-        finalized_features_epoch=broker.cluster.last_offset,
-        finalized_features=[
-            ApiVersionsResponseFinalizedFeature(
-                name=name, max_version_level=level, min_version_level=level
-            )
-            for name, level in broker.cluster.features.items()
-            if level > 0 and name != "kraft.version"
-        ],
-    )
+class ApiVersionsHandlers:
+    """Handles ApiVersions."""
+
+    def __init__(self, config: BrokerConfig, cluster: ClusterMetadata) -> None:
+        self._config = config
+        self._cluster = cluster
+
+    def api_versions(
+        self, session: Session, request: ApiVersionsRequest, version: int
+    ) -> ApiVersionsResponse:
+        """Handle ApiVersions (KIP-35).
+
+        Includes software names (KIP-511), features (KIP-584) and misrouted clients (KIP-1242).
+        """
+        if version >= 3 and not (
+            _SOFTWARE.fullmatch(request.client_software_name)
+            and _SOFTWARE.fullmatch(request.client_software_version)
+        ):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if (request.cluster_id is not None and request.cluster_id != self._cluster.cluster_id) or (
+            request.node_id not in (-1, self._config.node_id)
+        ):
+            return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+        return ApiVersionsResponse(
+            api_keys=[
+                ApiVersionsResponseApiKey(api_key=key, min_version=low, max_version=high)
+                for key, (low, high) in RANGES.items()
+            ],
+            supported_features=[
+                ApiVersionsResponseSupportedFeature(name=name, min_version=low, max_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+                # Before v4, clients cannot decode ranges that begin at 0.
+                if version >= 4 or low > 0
+            ],
+            finalized_features_epoch=self._cluster.last_offset,
+            finalized_features=[
+                ApiVersionsResponseFinalizedFeature(
+                    name=name, max_version_level=level, min_version_level=level
+                )
+                for name, level in self._cluster.features.items()
+                if level > 0 and name != "kraft.version"
+            ],
+        )

@@ -1,4 +1,4 @@
-"""What a client may do, as KIP-430 reports it: everything, for there are no ACLs here."""
+"""Authorized operations (KIP-430). This broker has no ACLs, so every client may do everything."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ def _bits(operations: Iterable[AclOperation]) -> int:
     return sum(1 << operation for operation in operations)
 
 
+GROUP_OPERATIONS = _bits(
+    (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    )
+)
 TOPIC_OPERATIONS = _bits(
     (
         AclOperation.READ,

@@ -1,5 +1,4 @@
-"""DescribeCluster, DescribeLogDirs and DescribeClientQuotas: the one broker that there is, its disks, and
-that it limits nobody."""
+"""DescribeCluster, DescribeLogDirs and DescribeClientQuotas."""
 
 from __future__ import annotations
 
@@ -26,54 +25,77 @@ from kafka_wire import (
 from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 
 if TYPE_CHECKING:
-    from krammar.broker.broker import Broker
+    from krammar.broker.addresses import Addresses
+    from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.config import BrokerConfig
+    from krammar.broker.log.manager import LogManager
     from krammar.broker.session import Session
 
 
-def describe_cluster(
-    broker: Broker, session: Session, request: DescribeClusterRequest, version: int
-) -> DescribeClusterResponse:
-    """KIP-700; who asks for controllers is told that this is a broker (KIP-919)."""
-    if request.endpoint_type != EndpointType.BROKER:
-        known = request.endpoint_type == EndpointType.CONTROLLER
-        return DescribeClusterResponse(
-            error_code=(
-                ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-            ),
-            error_message=f"This is a broker, not an endpoint of type {request.endpoint_type}.",
-        )
-    host, port = broker.advertised(session)
-    node_id = broker.config.node_id
-    operations = NOT_ASKED
-    if request.include_cluster_authorized_operations:
-        operations = CLUSTER_OPERATIONS
-    return DescribeClusterResponse(
-        cluster_id=broker.cluster.cluster_id,
-        controller_id=node_id,
-        brokers=[
-            DescribeClusterResponseBroker(
-                broker_id=node_id, host=host, port=port, rack=broker.config.broker_rack
+class DescribeHandlers:
+    """Handles DescribeCluster, DescribeLogDirs and DescribeClientQuotas."""
+
+    def __init__(
+        self, config: BrokerConfig, addresses: Addresses, cluster: ClusterMetadata, logs: LogManager
+    ) -> None:
+        self._config = config
+        self._addresses = addresses
+        self._cluster = cluster
+        self._logs = logs
+
+    def describe_cluster(
+        self, session: Session, request: DescribeClusterRequest, version: int
+    ) -> DescribeClusterResponse:
+        """Describe the cluster (KIP-700). A request for controllers gets an error (KIP-919)."""
+        if request.endpoint_type != EndpointType.BROKER:
+            known = request.endpoint_type == EndpointType.CONTROLLER
+            return DescribeClusterResponse(
+                error_code=(
+                    ErrorCode.MISMATCHED_ENDPOINT_TYPE
+                    if known
+                    else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+                ),
+                error_message=f"This is a broker, not an endpoint of type {request.endpoint_type}.",
             )
-        ],
-        cluster_authorized_operations=operations,
-    )
+        host, port = self._addresses.advertised(session.listener)
+        node_id = self._config.node_id
+        operations = NOT_ASKED
+        if request.include_cluster_authorized_operations:
+            operations = CLUSTER_OPERATIONS
+        return DescribeClusterResponse(
+            cluster_id=self._cluster.cluster_id,
+            controller_id=node_id,
+            brokers=[
+                DescribeClusterResponseBroker(
+                    broker_id=node_id, host=host, port=port, rack=self._config.broker_rack
+                )
+            ],
+            cluster_authorized_operations=operations,
+        )
 
+    def describe_log_dirs(
+        self, session: Session, request: DescribeLogDirsRequest, version: int
+    ) -> DescribeLogDirsResponse:
+        """Describe the log folders (KIP-113), with sizes in bytes. Unknown partitions are skipped."""
+        wanted: dict[str, set[int]] | None = None
+        if request.topics is not None:
+            wanted = {}
+            for topic in request.topics:
+                wanted.setdefault(topic.topic, set()).update(topic.partitions)
+        found: dict[Path, dict[str, dict[int, int]]] = {path: {} for path in self._config.log_dirs}
+        for log in self._logs:
+            if wanted is None or log.partition in wanted.get(log.topic, ()):
+                topics = found.setdefault(log.path.parent, {})
+                topics.setdefault(log.topic, {})[log.partition] = log.size
+        return DescribeLogDirsResponse(
+            results=[_log_dir(path, topics) for path, topics in found.items()]
+        )
 
-def describe_log_dirs(
-    broker: Broker, session: Session, request: DescribeLogDirsRequest, version: int
-) -> DescribeLogDirsResponse:
-    """KIP-113; sizes in bytes. Partitions that are not here are left out."""
-    wanted: dict[str, set[int]] | None = None
-    if request.topics is not None:
-        wanted = {}
-        for topic in request.topics:
-            wanted.setdefault(topic.topic, set()).update(topic.partitions)
-    held: dict[Path, dict[str, dict[int, int]]] = {path: {} for path in broker.config.log_dirs}
-    for log in broker.logs:
-        if wanted is None or log.partition in wanted.get(log.topic, ()):
-            topics = held.setdefault(log.path.parent, {})
-            topics.setdefault(log.topic, {})[log.partition] = log.size
-    return DescribeLogDirsResponse(results=[_log_dir(path, held[path]) for path in held])
+    def describe_client_quotas(
+        self, session: Session, request: DescribeClientQuotasRequest, version: int
+    ) -> DescribeClientQuotasResponse:
+        """Return no quotas (KIP-546). Kafka's tools request them whenever they describe users."""
+        return DescribeClientQuotasResponse(error_message=None, entries=[])
 
 
 def _log_dir(path: Path, topics: Mapping[str, Mapping[int, int]]) -> DescribeLogDirsResponseResult:
@@ -100,10 +122,3 @@ def _log_dir(path: Path, topics: Mapping[str, Mapping[int, int]]) -> DescribeLog
         total_bytes=volume.total,
         usable_bytes=volume.free,
     )
-
-
-def describe_client_quotas(
-    broker: Broker, session: Session, request: DescribeClientQuotasRequest, version: int
-) -> DescribeClientQuotasResponse:
-    """KIP-546. There are no quotas, and none can be set; Kafka's tools ask for them with every user."""
-    return DescribeClientQuotasResponse(error_message=None, entries=[])

@@ -1,4 +1,4 @@
-"""Fetch: slices of the logs as they are on disk, at once or as soon as there is enough (long polling)."""
+"""Fetch: returns slices of the logs as they are on the disk, at once or when enough data exists (long polling)."""
 
 from __future__ import annotations
 
@@ -21,142 +21,201 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
-from krammar.broker.fetch_sessions import FetchContext, Key
+from krammar.broker.fetch_sessions import FetchContext, FetchSessions, Key
 from krammar.broker.handlers.offsets import partition_of
-from krammar.wire.records import read_headers
+from krammar.broker.slices import Steps
+from krammar.wire.batches import read_headers
 
 if TYPE_CHECKING:
-    from krammar.broker.broker import Broker
+    from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.config import BrokerConfig
+    from krammar.broker.connections import Connections
+    from krammar.broker.log.log import PartitionLog
+    from krammar.broker.log.manager import LogManager
     from krammar.broker.session import Session
-    from krammar.broker.storage.log import PartitionLog
+    from krammar.broker.timers import Timers
 
 _TOPIC_IDS = 13
+# The maximum size of the records in a response, regardless of fetch.max.bytes: the event loop copies them
+# twice.
+MAX_FETCH = 8 << 20
+# A read of this size gets a slice of its own.
+LARGE_READ = 2 << 20
 Answers = list[tuple[Key, FetchResponseResponsePartition]]
 
 
-def fetch(
-    broker: Broker, session: Session, request: FetchRequest, version: int
-) -> FetchResponse | Awaitable[FetchResponse]:
-    by_id = version >= _TOPIC_IDS
-    try:
-        context = broker.fetch_sessions.begin(request, by_id)
-    except ApiError as error:
-        return FetchResponse(error_code=error.code)
-    answers, size, waiting = _read(broker, request, context)
-    if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
-        return _response(context, answers, by_id)
-    return _wait(broker, session, request, context, waiting, by_id)
+class FetchHandlers:
+    """Handles Fetch."""
 
+    def __init__(
+        self,
+        config: BrokerConfig,
+        timers: Timers,
+        cluster: ClusterMetadata,
+        logs: LogManager,
+        connections: Connections,
+    ) -> None:
+        self._config = config
+        self._timers = timers
+        self._cluster = cluster
+        self._logs = logs
+        self._connections = connections
+        self._sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
 
-async def _wait(
-    broker: Broker,
-    session: Session,
-    request: FetchRequest,
-    context: FetchContext,
-    waiting: list[tuple[PartitionLog, int]],
-    by_id: bool,
-) -> FetchResponse:
-    """Answer when ``min_bytes`` are there, when something else has happened to one of the logs, or when
-    the time is over."""
-    committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-    done: asyncio.Future[None] = broker.loop.create_future()
+    def fetch(
+        self, session: Session, request: FetchRequest, version: int
+    ) -> Steps[FetchResponse | Awaitable[FetchResponse]]:
+        """Fetch in a session or without one (KIP-227). Too little data makes the request wait."""
+        by_id = version >= _TOPIC_IDS
+        try:
+            context = self._sessions.begin(request, by_id)
+        except ApiError as error:
+            return FetchResponse(error_code=error.code)
+        answers, size, waiting = yield from self._read(session, request, context)
+        if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
+            return _response(context, answers, by_id)
+        self._connections.release(session)  # the records are read again later
+        return self._wait(session, request, context, waiting, by_id)
 
-    def changed() -> None:
-        if done.done():
-            return
-        size = 0
-        for log, offset in waiting:
-            if log.deleted or offset < log.log_start_offset:
-                break
-            end = log.last_stable_offset if committed else log.end_offset
-            if offset < end:
-                size += log.bytes_from(offset, end, request.min_bytes)
-                if size >= request.min_bytes:
+    async def _wait(
+        self,
+        session: Session,
+        request: FetchRequest,
+        context: FetchContext,
+        waiting: list[tuple[PartitionLog, int]],
+        by_id: bool,
+    ) -> FetchResponse:
+        """Wait for ``min_bytes``, for a deletion in one of the logs, or for ``max_wait_ms``; then read again."""
+        committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+        done: asyncio.Future[None] = self._timers.loop.create_future()
+
+        def changed() -> None:
+            if done.done():
+                return
+            size = 0
+            for log, offset in waiting:
+                if log.deleted or offset < log.log_start_offset:
                     break
-        else:
-            return
-        done.set_result(None)
-
-    def time_is_over() -> None:
-        if not done.done():
+                end = log.last_stable_offset if committed else log.end_offset
+                if offset < end:
+                    size += log.bytes_from(offset, end, request.min_bytes)
+                    if size >= request.min_bytes:
+                        break
+            else:
+                return
             done.set_result(None)
 
-    for log, _ in waiting:
-        log.watchers.add(changed)
-    changed()  # this runs a turn of the loop after the logs were read
-    session.hurry = time_is_over
-    timer = broker.call_later(request.max_wait_ms / 1000, time_is_over)
-    try:
-        await done
-    finally:
-        timer.cancel()
-        session.hurry = None
+        def end_wait() -> None:
+            if not done.done():
+                done.set_result(None)
+
         for log, _ in waiting:
-            log.watchers.discard(changed)
-    answers, _, _ = _read(broker, request, context)
-    return _response(context, answers, by_id)
-
-
-def _read(
-    broker: Broker, request: FetchRequest, context: FetchContext
-) -> tuple[Answers, int, list[tuple[PartitionLog, int]] | None]:
-    """Read once: an answer for each partition, how many bytes of records there are in them, and what to
-    wait for if these are too few; None where waiting is no use, as there is an error."""
-    answers: Answers = []
-    waiting: list[tuple[PartitionLog, int]] | None = []
-    size = 0
-    committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-    left = min(request.max_bytes, broker.config.fetch_max_bytes)
-    by_id = broker.cluster.topics_by_id
-    for key, partition in context.partitions.items():
-        wanted = cast(FetchRequestTopicPartition, partition.wanted)
-        answer = FetchResponseResponsePartition(
-            partition_index=wanted.partition,
-            high_watermark=-1,
-            aborted_transactions=None,
-            records=b"",
-        )
-        answers.append((key, answer))
+            log.watchers.add(changed)
+        changed()  # the logs may have changed since they were read
+        session.hurry = end_wait
+        timer = self._timers.call_later(request.max_wait_ms / 1000, end_wait)
         try:
-            name = key[0]
-            if isinstance(name, UUID):
-                topic = by_id.get(name)
-                if topic is None:
-                    raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
-                name = topic.name
-            log = partition_of(broker, name, wanted.partition, wanted.current_leader_epoch)
-            answer.high_watermark = log.end_offset
-            answer.last_stable_offset = log.last_stable_offset
-            answer.log_start_offset = log.log_start_offset
-            if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, answer):
+            await done
+        finally:
+            timer.cancel()
+            session.hurry = None
+            for log, _ in waiting:
+                log.watchers.discard(changed)
+        answers, _, _ = await self._connections.slices.run_from_start(
+            self._read(session, request, context)
+        )
+        return _response(context, answers, by_id)
+
+    def _read(
+        self, session: Session, request: FetchRequest, context: FetchContext
+    ) -> Steps[tuple[Answers, int, list[tuple[PartitionLog, int]] | None]]:
+        """Read all partitions once, in steps.
+
+        Returns:
+            The answer for each partition, the total size of the records, and the logs and offsets to wait for; None
+            instead of these if the response has an error and must not wait.
+        """
+        answers: Answers = []
+        waiting: list[tuple[PartitionLog, int]] | None = []
+        size = 0
+        committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+        # If many clients do not read their responses, each gets only one batch.
+        left = min(
+            request.max_bytes, self._config.fetch_max_bytes, MAX_FETCH, self._connections.room()
+        )
+        for key, partition in list(context.partitions.items()):
+            wanted = cast(FetchRequestTopicPartition, partition.wanted)
+            yield self._is_large(key, wanted, left)
+            answer = FetchResponseResponsePartition(
+                partition_index=wanted.partition,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=b"",
+            )
+            answers.append((key, answer))
+            try:
+                log = partition_of(
+                    self._cluster,
+                    self._logs,
+                    self._topic_name(key),
+                    wanted.partition,
+                    wanted.current_leader_epoch,
+                )
+                answer.high_watermark = log.end_offset
+                answer.last_stable_offset = log.last_stable_offset
+                answer.log_start_offset = log.log_start_offset
+                if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, answer):
+                    waiting = None
+                    continue
+                end = log.last_stable_offset if committed else log.end_offset
+                offset = wanted.fetch_offset
+                if offset < end or offset > log.end_offset or offset < log.log_start_offset:
+                    # The response has at least one batch, whatever its size, so that clients make
+                    # progress (KIP-74).
+                    records = log.read(
+                        offset, min(wanted.partition_max_bytes, left), end, at_least_one=size == 0
+                    )
+                    if records:
+                        answer.records = records
+                        size += len(records)
+                        self._connections.hold(session, len(records))
+                        left = max(0, left - len(records))
+            except ApiError as error:
+                answer.error_code = error.code
                 waiting = None
                 continue
-            end = log.last_stable_offset if committed else log.end_offset
-            offset = wanted.fetch_offset
-            if offset < end or offset > log.end_offset or offset < log.log_start_offset:
-                # One batch at least in all, however large, so that a client always gets on (KIP-74).
-                records = log.read(
-                    offset, min(wanted.partition_max_bytes, left), end, at_least_one=size == 0
-                )
-                if records:
-                    answer.records = records
-                    size += len(records)
-                    left = max(0, left - len(records))
-        except ApiError as error:
-            answer.error_code = error.code
-            waiting = None
-            continue
-        if committed:
-            answer.aborted_transactions = _aborted(log, offset, end, answer.records or b"")
-        if waiting is not None:
-            waiting.append((log, offset))
-    return answers, size, waiting or None
+            if committed:
+                answer.aborted_transactions = _aborted(log, offset, end, answer.records or b"")
+            if waiting is not None:
+                waiting.append((log, offset))
+        return answers, size, waiting or None
+
+    def _is_large(self, key: Key, wanted: FetchRequestTopicPartition, left: int) -> bool:
+        """Return whether reading a partition deserves a slice of its own."""
+        if min(wanted.partition_max_bytes, left) < LARGE_READ:
+            return False
+        try:
+            log = self._logs.get(self._topic_name(key), wanted.partition)
+            if log is None:
+                return False
+            return log.bytes_from(wanted.fetch_offset, log.end_offset, LARGE_READ) >= LARGE_READ
+        except ApiError:
+            return False
+
+    def _topic_name(self, key: Key) -> str:
+        name = key[0]
+        if isinstance(name, str):
+            return name
+        topic = self._cluster.topics_by_id.get(name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic.name
 
 
 def _aborted(
     log: PartitionLog, begin: int, end: int, records: bytes
 ) -> list[FetchResponseResponsePartitionAbortedTransaction]:
-    """The aborted transactions that some of the records belong to."""
+    """Return the aborted transactions that overlap the records."""
     if not records:
         return []
     aborted = log.aborted_transactions(begin, end)
@@ -175,7 +234,7 @@ def _aborted(
 def _diverges(
     log: PartitionLog, wanted: FetchRequestTopicPartition, answer: FetchResponseResponsePartition
 ) -> bool:
-    """Whether the client's log has records that ours has not (KIP-595)."""
+    """Return whether the client's log has records that this log does not have (KIP-595)."""
     epoch, end = log.epoch_end_offset(wanted.last_fetched_epoch)
     if epoch < 0 or end < 0:
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -190,12 +249,12 @@ def _diverges(
 def _response(context: FetchContext, answers: Answers, by_id: bool) -> FetchResponse:
     session = context.session
     if session is not None:
-        told = []
+        changed = []
         for key, answer in answers:
             partition = context.partitions.get(key)
             if partition is None:
                 continue
-            news = (
+            is_new = (
                 context.full
                 or bool(answer.records)
                 or answer.error_code != 0
@@ -203,15 +262,15 @@ def _response(context: FetchContext, answers: Answers, by_id: bool) -> FetchResp
                 or answer.log_start_offset != partition.log_start_offset
                 or answer.diverging_epoch.epoch >= 0
             )
-            if not news:
+            if not is_new:
                 continue
-            told.append((key, answer))
-            # An error is told again each time, as long as it lasts.
+            changed.append((key, answer))
+            # An error is reported in every response, as long as it lasts.
             partition.high_watermark = None if answer.error_code else answer.high_watermark
             partition.log_start_offset = answer.log_start_offset
             if answer.records:
                 context.partitions.move_to_end(key)
-        answers = told
+        answers = changed
     responses = []
     for name, group in groupby(answers, key=lambda pair: pair[0][0]):
         partitions = [answer for _, answer in group]

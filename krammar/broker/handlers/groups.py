@@ -1,4 +1,4 @@
-"""FindCoordinator, the classic group protocol, and the administration of groups."""
+"""Handlers for FindCoordinator, the classic group protocol, and the administration of groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
-    AclOperation,
     CoordinatorType,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -34,105 +33,211 @@ from kafka_wire import (
     SyncGroupResponse,
 )
 
+from krammar.broker.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.group import Group, State, sync_error
-from krammar.broker.groups.offset_apis import offset_commit, offset_delete, offset_fetch
 from krammar.broker.groups.protocol import Client
+from krammar.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
+from krammar.broker.slices import Steps
 
 if TYPE_CHECKING:
-    from krammar.broker.broker import Broker
+    from krammar.broker.addresses import Addresses
+    from krammar.broker.config import BrokerConfig
+    from krammar.broker.groups.coordinator import GroupCoordinator
     from krammar.broker.session import Session
-
-__all__ = [
-    "delete_groups",
-    "describe_groups",
-    "find_coordinator",
-    "heartbeat",
-    "join_group",
-    "leave_group",
-    "list_groups",
-    "offset_commit",
-    "offset_delete",
-    "offset_fetch",
-    "sync_group",
-]
-
-# What anybody may do with a group here, where nothing is forbidden.
-_OPERATIONS = sum(
-    1 << operation
-    for operation in (
-        AclOperation.READ,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    )
-)
-_NO_OPERATIONS = -(2**31)
+    from krammar.broker.topics import Topics
 
 
-def find_coordinator(
-    broker: Broker, session: Session, request: FindCoordinatorRequest, version: int
-) -> FindCoordinatorResponse:
-    keys = request.coordinator_keys if version >= 4 else [request.key]
-    error = _coordinator_error(broker, request.key_type)
-    node = (-1, "", -1) if error else (broker.config.node_id, *broker.advertised(session))
-    node_id, host, port = node
-    code = error.code if error else ErrorCode.NONE
-    # Texts are for versions before 4, which say even that there is no error; Kafka leaves them empty
-    # from there on.
-    message = ""
-    if version < 4:
-        message = (error.message or error.code.name) if error else ErrorCode.NONE.name
-    return FindCoordinatorResponse(
-        error_code=code,
-        error_message=message,
-        node_id=node_id,
-        host=host,
-        port=port,
-        coordinators=[
-            FindCoordinatorResponseCoordinator(
-                key=key,
-                node_id=node_id,
-                host=host,
-                port=port,
-                error_code=code,
-                error_message=message,
+class GroupHandlers:
+    """Handles FindCoordinator, the classic group protocol, and the administration of groups."""
+
+    def __init__(
+        self, config: BrokerConfig, addresses: Addresses, topics: Topics, groups: GroupCoordinator
+    ) -> None:
+        self._config = config
+        self._addresses = addresses
+        self._topics = topics
+        self._groups = groups
+
+    def find_coordinator(
+        self, session: Session, request: FindCoordinatorRequest, version: int
+    ) -> FindCoordinatorResponse:
+        keys = request.coordinator_keys if version >= 4 else [request.key]
+        error = self._coordinator_error(request.key_type)
+        node = (
+            (-1, "", -1)
+            if error
+            else (self._config.node_id, *self._addresses.advertised(session.listener))
+        )
+        node_id, host, port = node
+        code = error.code if error else ErrorCode.NONE
+        # Before version 4, the message is set even without an error; from there on, Kafka leaves it empty.
+        message = ""
+        if version < 4:
+            message = (error.message or error.code.name) if error else ErrorCode.NONE.name
+        return FindCoordinatorResponse(
+            error_code=code,
+            error_message=message,
+            node_id=node_id,
+            host=host,
+            port=port,
+            coordinators=[
+                FindCoordinatorResponseCoordinator(
+                    key=key,
+                    node_id=node_id,
+                    host=host,
+                    port=port,
+                    error_code=code,
+                    error_message=message,
+                )
+                for key in keys
+            ],
+        )
+
+    def _coordinator_error(self, key_type: int) -> ApiError | None:
+        """Create the coordinator's internal topic if it is missing. Return the error if that is impossible."""
+        try:
+            if key_type == CoordinatorType.GROUP:
+                self._topics.ensure_internal(OFFSETS_TOPIC)
+            elif key_type == CoordinatorType.TRANSACTION:
+                self._topics.ensure_internal(TRANSACTIONS_TOPIC)
+            else:
+                return ApiError(
+                    ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} are not supported."
+                )
+        except ApiError:
+            return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return None
+
+    def join_group(
+        self, session: Session, request: JoinGroupRequest, version: int
+    ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+        if version == 0:
+            request.rebalance_timeout_ms = request.session_timeout_ms
+        # Kafka shows addresses in Java's form, with a leading slash.
+        client = Client(session.client_id or "", f"/{session.host}", version)
+        response = self._groups.join(request, client)
+        if version >= 7:
+            return response
+        if isinstance(response, JoinGroupResponse):
+            return _without_null(response)
+        return _later_without_null(response)
+
+    def sync_group(
+        self, session: Session, request: SyncGroupRequest, version: int
+    ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+        if version >= 5 and None in (request.protocol_type, request.protocol_name):
+            return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        try:
+            return self._groups.sync(request)
+        except ApiError as error:
+            return sync_error(error.code)
+
+    def heartbeat(
+        self, session: Session, request: HeartbeatRequest, version: int
+    ) -> HeartbeatResponse:
+        try:
+            self._groups.heartbeat(request)
+        except ApiError as error:
+            return HeartbeatResponse(error_code=error.code)
+        return HeartbeatResponse()
+
+    def leave_group(
+        self, session: Session, request: LeaveGroupRequest, version: int
+    ) -> LeaveGroupResponse:
+        members = request.members
+        if version < 3:
+            members = [LeaveGroupRequestMember(member_id=request.member_id)]
+        try:
+            results = self._groups.leave(request.group_id, members)
+        except ApiError as error:
+            if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
+                return LeaveGroupResponse(error_code=error.code)
+            # The group does not exist.
+            results = [
+                LeaveGroupResponseMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    error_code=error.code,
+                )
+                for member in members
+            ]
+        if version < 3:
+            return LeaveGroupResponse(error_code=results[0].error_code)
+        return LeaveGroupResponse(members=results)
+
+    def list_groups(
+        self, session: Session, request: ListGroupsRequest, version: int
+    ) -> ListGroupsResponse:
+        states = {state.lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        try:
+            groups = self._groups.all_groups()
+        except ApiError as error:
+            return ListGroupsResponse(error_code=error.code)
+        if types and "classic" not in types:
+            groups = []
+        return ListGroupsResponse(
+            groups=[
+                ListGroupsResponseGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state.value,
+                    group_type="classic",
+                )
+                for group in groups
+                if not states or group.state.value.lower() in states
+            ]
+        )
+
+    def describe_groups(
+        self, session: Session, request: DescribeGroupsRequest, version: int
+    ) -> Steps[DescribeGroupsResponse]:
+        groups = []
+        # Duplicate names are described once.
+        for group_id in dict.fromkeys(request.groups):
+            groups.append(self._describe(group_id, version, request.include_authorized_operations))
+            yield None
+        return DescribeGroupsResponse(groups=groups)
+
+    def _describe(
+        self, group_id: str, version: int, with_operations: bool
+    ) -> DescribeGroupsResponseGroup:
+        operations = GROUP_OPERATIONS if with_operations else NOT_ASKED
+        try:
+            group = self._groups.find(group_id)
+        except ApiError as error:
+            return DescribeGroupsResponseGroup(group_id=group_id, error_code=error.code)
+        if group is not None:
+            return DescribeGroupsResponseGroup(
+                group_id=group_id,
+                group_state=group.state.value,
+                protocol_type=group.protocol_type or "",
+                protocol_data=(group.protocol or "") if group.state is State.STABLE else "",
+                members=_describe_members(group),
+                authorized_operations=operations,
             )
-            for key in keys
-        ],
-    )
-
-
-def _coordinator_error(broker: Broker, key_type: int) -> ApiError | None:
-    """None if we coordinate what is asked for; then its internal topic is there."""
-    try:
-        if key_type == CoordinatorType.GROUP:
-            broker.groups.ensure_topic()
-        elif key_type == CoordinatorType.TRANSACTION:
-            broker.transactions.ensure_topic()
+        absent = DescribeGroupsResponseGroup(group_id=group_id, group_state=State.DEAD.value)
+        if version >= 6:
+            absent.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            absent.error_message = f"Group {group_id} not found."
         else:
-            return ApiError(
-                ErrorCode.INVALID_REQUEST, f"There are no coordinators of type {key_type} here."
-            )
-    except ApiError:
-        return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return None
+            absent.authorized_operations = operations
+        return absent
 
-
-def join_group(
-    broker: Broker, session: Session, request: JoinGroupRequest, version: int
-) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
-    if version == 0:
-        request.rebalance_timeout_ms = request.session_timeout_ms
-    # Kafka shows a Java address, with a slash in front.
-    client = Client(session.client_id or "", f"/{session.host}", version)
-    response = broker.groups.join(request, client)
-    if version >= 7:
-        return response
-    if isinstance(response, JoinGroupResponse):
-        return _without_null(response)
-    return _later_without_null(response)
+    def delete_groups(
+        self, session: Session, request: DeleteGroupsRequest, version: int
+    ) -> Steps[DeleteGroupsResponse]:
+        results = []
+        for group_id in dict.fromkeys(request.groups_names):
+            result = DeleteGroupsResponseResult(group_id=group_id)
+            try:
+                self._groups.delete(group_id)
+            except ApiError as error:
+                result.error_code = error.code
+            results.append(result)
+            yield None
+        return DeleteGroupsResponse(results=results)
 
 
 async def _later_without_null(response: Awaitable[JoinGroupResponse]) -> JoinGroupResponse:
@@ -140,118 +245,10 @@ async def _later_without_null(response: Awaitable[JoinGroupResponse]) -> JoinGro
 
 
 def _without_null(response: JoinGroupResponse) -> JoinGroupResponse:
-    """Before version 7 the protocol's name cannot be null."""
+    """Replace a null protocol name, which is not allowed before version 7."""
     if response.protocol_name is None:
         response.protocol_name = ""
     return response
-
-
-def sync_group(
-    broker: Broker, session: Session, request: SyncGroupRequest, version: int
-) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
-    if version >= 5 and None in (request.protocol_type, request.protocol_name):
-        return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    try:
-        return broker.groups.sync(request)
-    except ApiError as error:
-        return sync_error(error.code)
-
-
-def heartbeat(
-    broker: Broker, session: Session, request: HeartbeatRequest, version: int
-) -> HeartbeatResponse:
-    try:
-        broker.groups.heartbeat(request)
-    except ApiError as error:
-        return HeartbeatResponse(error_code=error.code)
-    return HeartbeatResponse()
-
-
-def leave_group(
-    broker: Broker, session: Session, request: LeaveGroupRequest, version: int
-) -> LeaveGroupResponse:
-    members = request.members
-    if version < 3:
-        members = [LeaveGroupRequestMember(member_id=request.member_id)]
-    try:
-        results = broker.groups.leave(request.group_id, members)
-    except ApiError as error:
-        if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
-            return LeaveGroupResponse(error_code=error.code)
-        # There is no such group.
-        results = [
-            LeaveGroupResponseMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                error_code=error.code,
-            )
-            for member in members
-        ]
-    if version < 3:
-        return LeaveGroupResponse(error_code=results[0].error_code)
-    return LeaveGroupResponse(members=results)
-
-
-def list_groups(
-    broker: Broker, session: Session, request: ListGroupsRequest, version: int
-) -> ListGroupsResponse:
-    states = {state.lower() for state in request.states_filter}
-    types = {kind.lower() for kind in request.types_filter}
-    try:
-        groups = broker.groups.all_groups()
-    except ApiError as error:
-        return ListGroupsResponse(error_code=error.code)
-    if types and "classic" not in types:
-        groups = []
-    return ListGroupsResponse(
-        groups=[
-            ListGroupsResponseGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
-                group_type="classic",
-            )
-            for group in groups
-            if not states or group.state.value.lower() in states
-        ]
-    )
-
-
-def describe_groups(
-    broker: Broker, session: Session, request: DescribeGroupsRequest, version: int
-) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(
-        groups=[
-            _describe(broker, group_id, version, request.include_authorized_operations)
-            for group_id in request.groups
-        ]
-    )
-
-
-def _describe(
-    broker: Broker, group_id: str, version: int, with_operations: bool
-) -> DescribeGroupsResponseGroup:
-    operations = _OPERATIONS if with_operations else _NO_OPERATIONS
-    try:
-        group = broker.groups.find(group_id)
-    except ApiError as error:
-        return DescribeGroupsResponseGroup(group_id=group_id, error_code=error.code)
-    if group is not None:
-        return DescribeGroupsResponseGroup(
-            group_id=group_id,
-            group_state=group.state.value,
-            protocol_type=group.protocol_type or "",
-            protocol_data=(group.protocol or "") if group.state is State.STABLE else "",
-            members=_describe_members(group),
-            authorized_operations=operations,
-        )
-    absent = DescribeGroupsResponseGroup(group_id=group_id, group_state=State.DEAD.value)
-    if version >= 6:
-        absent.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-        absent.error_message = f"Group {group_id} not found."
-    else:
-        absent.authorized_operations = operations
-    return absent
 
 
 def _describe_members(group: Group) -> list[DescribeGroupsResponseGroupMember]:
@@ -267,17 +264,3 @@ def _describe_members(group: Group) -> list[DescribeGroupsResponseGroupMember]:
         )
         for member in group.members.values()
     ]
-
-
-def delete_groups(
-    broker: Broker, session: Session, request: DeleteGroupsRequest, version: int
-) -> DeleteGroupsResponse:
-    results = []
-    for group_id in dict.fromkeys(request.groups_names):
-        result = DeleteGroupsResponseResult(group_id=group_id)
-        try:
-            broker.groups.delete(group_id)
-        except ApiError as error:
-            result.error_code = error.code
-        results.append(result)
-    return DeleteGroupsResponse(results=results)

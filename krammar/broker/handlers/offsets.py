@@ -1,7 +1,8 @@
-"""ListOffsets and OffsetForLeaderEpoch: which offsets a partition has."""
+"""ListOffsets and OffsetForLeaderEpoch: the offsets of partitions."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
@@ -19,13 +20,15 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
+from krammar.broker.slices import Steps
 
 if TYPE_CHECKING:
-    from krammar.broker.broker import Broker
+    from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.log.log import PartitionLog
+    from krammar.broker.log.manager import LogManager
     from krammar.broker.session import Session
-    from krammar.broker.storage.log import PartitionLog
 
-# Timestamps that stand for something else, each with the version that first has it.
+# Timestamps with a special meaning, and the first version that has each.
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3  # KIP-734
@@ -43,17 +46,18 @@ _SINCE = {
 
 
 def partition_of(
-    broker: Broker, topic: str, index: int, current_leader_epoch: int = -1
+    cluster: ClusterMetadata,
+    logs: LogManager,
+    topic: str,
+    index: int,
+    current_leader_epoch: int = -1,
 ) -> PartitionLog:
-    """The log of a partition, and whether the client's idea of its leader is of today (KIP-320).
-
-    Raises ApiError.
-    """
-    log = broker.logs.get(topic, index)
+    """Return the log of a partition. Raises ApiError, also if the leader epoch is not current (KIP-320)."""
+    log = logs.get(topic, index)
     if log is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if current_leader_epoch != -1:
-        epoch = broker.cluster.topics[topic].partitions[index].leader_epoch
+        epoch = cluster.topics[topic].partitions[index].leader_epoch
         if current_leader_epoch < epoch:
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
         if current_leader_epoch > epoch:
@@ -61,83 +65,100 @@ def partition_of(
     return log
 
 
-def list_offsets(
-    broker: Broker, session: Session, request: ListOffsetsRequest, version: int
-) -> ListOffsetsResponse:
-    asked = [
-        (topic.name, part.partition_index) for topic in request.topics for part in topic.partitions
-    ]
-    twice = (
-        {key for key in asked if asked.count(key) > 1} if len(set(asked)) < len(asked) else set()
-    )
-    topics = []
-    for topic in request.topics:
-        partitions = []
-        for part in topic.partitions:
-            response = ListOffsetsResponseTopicPartition(partition_index=part.partition_index)
-            try:
-                if (topic.name, part.partition_index) in twice:
-                    raise ApiError(ErrorCode.INVALID_REQUEST)
-                _look_up(broker, topic.name, part, request.isolation_level, version, response)
-            except ApiError as error:
-                response.error_code = error.code
-            partitions.append(response)
-        topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
-    return ListOffsetsResponse(topics=topics)
+class OffsetHandlers:
+    """Handles ListOffsets and OffsetForLeaderEpoch."""
 
+    def __init__(self, cluster: ClusterMetadata, logs: LogManager) -> None:
+        self._cluster = cluster
+        self._logs = logs
 
-def _look_up(
-    broker: Broker,
-    topic: str,
-    part: ListOffsetsRequestTopicPartition,
-    isolation_level: int,
-    version: int,
-    response: ListOffsetsResponseTopicPartition,
-) -> None:
-    timestamp = part.timestamp
-    log = partition_of(broker, topic, part.partition_index, part.current_leader_epoch)
-    if timestamp < 0 and version < _SINCE.get(timestamp, 99):
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-    committed = isolation_level == IsolationLevel.READ_COMMITTED
-    end = log.last_stable_offset if committed else log.end_offset
-    found: tuple[int, int] | None
-    if timestamp == LATEST:
-        found = (-1, end)
-    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-        found = (-1, log.log_start_offset)
-    elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        found = None  # nothing is ever tiered here
-    elif timestamp == MAX_TIMESTAMP:
-        found = log.offset_of_max_timestamp()
-    else:
-        found = log.offset_for_timestamp(timestamp)
-    # A record that was looked up has to be one that the client may read.
-    looked_up = timestamp >= 0 or timestamp == MAX_TIMESTAMP
-    if found is not None and not (looked_up and found[1] >= end):
-        response.timestamp, response.offset = found
-        response.leader_epoch = max(log.latest_epoch, 0)
+    def list_offsets(
+        self, session: Session, request: ListOffsetsRequest, version: int
+    ) -> Steps[ListOffsetsResponse]:
+        asked = Counter(
+            (topic.name, part.partition_index)
+            for topic in request.topics
+            for part in topic.partitions
+        )
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for part in topic.partitions:
+                response = ListOffsetsResponseTopicPartition(partition_index=part.partition_index)
+                try:
+                    if asked[topic.name, part.partition_index] > 1:
+                        raise ApiError(ErrorCode.INVALID_REQUEST)
+                    self._look_up(topic.name, part, request.isolation_level, version, response)
+                except ApiError as error:
+                    response.error_code = error.code
+                partitions.append(response)
+                yield None
+            topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
+        return ListOffsetsResponse(topics=topics)
 
+    def _look_up(
+        self,
+        topic: str,
+        part: ListOffsetsRequestTopicPartition,
+        isolation_level: int,
+        version: int,
+        response: ListOffsetsResponseTopicPartition,
+    ) -> None:
+        timestamp = part.timestamp
+        log = partition_of(
+            self._cluster, self._logs, topic, part.partition_index, part.current_leader_epoch
+        )
+        if timestamp < 0 and version < _SINCE.get(timestamp, 99):
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+        committed = isolation_level == IsolationLevel.READ_COMMITTED
+        end = log.last_stable_offset if committed else log.end_offset
+        found: tuple[int, int] | None
+        if timestamp == LATEST:
+            found = (-1, end)
+        elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+            found = (-1, log.log_start_offset)
+        elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            found = None  # this broker has no tiered storage
+        elif timestamp == MAX_TIMESTAMP:
+            found = log.offset_of_max_timestamp()
+        else:
+            found = log.offset_for_timestamp(timestamp)
+        # A client may only learn about records that it can read.
+        looked_up = timestamp >= 0 or timestamp == MAX_TIMESTAMP
+        if found is not None and not (looked_up and found[1] >= end):
+            response.timestamp, response.offset = found
+            response.leader_epoch = max(log.latest_epoch, 0)
 
-def offset_for_leader_epoch(
-    broker: Broker, session: Session, request: OffsetForLeaderEpochRequest, version: int
-) -> OffsetForLeaderEpochResponse:
-    """Where the records of a leader's epoch end, so that a client finds out about truncation (KIP-320)."""
-    topics = []
-    for topic in request.topics:
-        partitions = []
-        for part in topic.partitions:
-            response = OffsetForLeaderEpochResponseTopicPartition(partition=part.partition)
-            try:
-                log = partition_of(broker, topic.topic, part.partition, part.current_leader_epoch)
-                epoch = broker.cluster.topics[topic.topic].partitions[part.partition].leader_epoch
-                if part.leader_epoch == epoch:
-                    # Also where it has written nothing yet.
-                    found = epoch, log.end_offset
-                else:
-                    found = log.epoch_end_offset(part.leader_epoch)
-                response.leader_epoch, response.end_offset = found
-            except ApiError as error:
-                response.error_code = error.code
-            partitions.append(response)
-        topics.append(OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=partitions))
-    return OffsetForLeaderEpochResponse(topics=topics)
+    def offset_for_leader_epoch(
+        self, session: Session, request: OffsetForLeaderEpochRequest, version: int
+    ) -> OffsetForLeaderEpochResponse:
+        """Return where the records of a leader epoch end, so that clients detect truncation (KIP-320)."""
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for part in topic.partitions:
+                response = OffsetForLeaderEpochResponseTopicPartition(partition=part.partition)
+                try:
+                    log = partition_of(
+                        self._cluster,
+                        self._logs,
+                        topic.topic,
+                        part.partition,
+                        part.current_leader_epoch,
+                    )
+                    epoch = (
+                        self._cluster.topics[topic.topic].partitions[part.partition].leader_epoch
+                    )
+                    if part.leader_epoch == epoch:
+                        # Even if nothing was written in this epoch yet.
+                        found = epoch, log.end_offset
+                    else:
+                        found = log.epoch_end_offset(part.leader_epoch)
+                    response.leader_epoch, response.end_offset = found
+                except ApiError as error:
+                    response.error_code = error.code
+                partitions.append(response)
+            topics.append(
+                OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=partitions)
+            )
+        return OffsetForLeaderEpochResponse(topics=topics)

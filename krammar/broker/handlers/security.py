@@ -1,4 +1,4 @@
-"""SaslHandshake, SaslAuthenticate, and the SCRAM credentials' APIs."""
+"""SaslHandshake, SaslAuthenticate, and the APIs for SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -30,84 +30,87 @@ from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
 
 if TYPE_CHECKING:
-    from krammar.broker.broker import Broker
+    from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.session import Session
 
 
-def sasl_handshake(
-    broker: Broker, session: Session, request: SaslHandshakeRequest, version: int
-) -> SaslHandshakeResponse:
-    if session.sasl is None:  # a listener without SASL
-        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-    response: SaslHandshakeResponse = session.sasl.handshake(request.mechanism, version)
-    return response
+class SecurityHandlers:
+    """Handles logins, and the APIs for SCRAM credentials."""
 
+    def __init__(self, cluster: ClusterMetadata) -> None:
+        self._cluster = cluster
 
-def sasl_authenticate(
-    broker: Broker, session: Session, request: SaslAuthenticateRequest, version: int
-) -> SaslAuthenticateResponse:
-    if session.sasl is None:
-        return SaslAuthenticateResponse(
-            error_code=ErrorCode.ILLEGAL_SASL_STATE,
-            error_message="SaslAuthenticate request received after successful authentication",
-        )
-    response: SaslAuthenticateResponse = session.sasl.authenticate(request.auth_bytes, version)
-    return response
+    def sasl_handshake(
+        self, session: Session, request: SaslHandshakeRequest, version: int
+    ) -> SaslHandshakeResponse:
+        if session.sasl is None:  # a listener without SASL
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        response: SaslHandshakeResponse = session.sasl.handshake(request.mechanism, version)
+        return response
 
-
-def describe_user_scram_credentials(
-    broker: Broker, session: Session, request: DescribeUserScramCredentialsRequest, version: int
-) -> DescribeUserScramCredentialsResponse:
-    credentials: dict[str, list[DescribeUserScramCredentialsResponseResultCredentialInfo]] = {}
-    for (mechanism, user), record in sorted(broker.cluster.scram.items()):
-        credentials.setdefault(user, []).append(
-            DescribeUserScramCredentialsResponseResultCredentialInfo(
-                mechanism=mechanism, iterations=record.iterations
+    def sasl_authenticate(
+        self, session: Session, request: SaslAuthenticateRequest, version: int
+    ) -> SaslAuthenticateResponse:
+        if session.sasl is None:
+            return SaslAuthenticateResponse(
+                error_code=ErrorCode.ILLEGAL_SASL_STATE,
+                error_message="SaslAuthenticate request received after successful authentication",
             )
-        )
-    asked = Counter(user.name for user in request.users or ())
-    results = []
-    for user in asked or sorted(credentials):
-        if asked[user] > 1:
-            code = ErrorCode.DUPLICATE_RESOURCE
-            text = (
-                "Cannot describe SCRAM credentials for the same user twice in a single request: "
-                + user
-            )
-        elif user not in credentials:
-            code = ErrorCode.RESOURCE_NOT_FOUND
-            text = f"Attempt to describe a user credential that does not exist: {user}"
-        else:
-            results.append(
-                DescribeUserScramCredentialsResponseResult(
-                    user=user, credential_infos=credentials[user]
+        response: SaslAuthenticateResponse = session.sasl.authenticate(request.auth_bytes, version)
+        return response
+
+    def describe_user_scram_credentials(
+        self, session: Session, request: DescribeUserScramCredentialsRequest, version: int
+    ) -> DescribeUserScramCredentialsResponse:
+        credentials: dict[str, list[DescribeUserScramCredentialsResponseResultCredentialInfo]] = {}
+        for (mechanism, user), record in sorted(self._cluster.scram.items()):
+            credentials.setdefault(user, []).append(
+                DescribeUserScramCredentialsResponseResultCredentialInfo(
+                    mechanism=mechanism, iterations=record.iterations
                 )
             )
-            continue
-        results.append(
-            DescribeUserScramCredentialsResponseResult(
-                user=user, error_code=code, error_message=text
+        asked = Counter(user.name for user in request.users or ())
+        results = []
+        for user in asked or sorted(credentials):
+            if asked[user] > 1:
+                code = ErrorCode.DUPLICATE_RESOURCE
+                text = (
+                    "Cannot describe SCRAM credentials for the same user twice in a single request: "
+                    + user
+                )
+            elif user not in credentials:
+                code = ErrorCode.RESOURCE_NOT_FOUND
+                text = f"Attempt to describe a user credential that does not exist: {user}"
+            else:
+                results.append(
+                    DescribeUserScramCredentialsResponseResult(
+                        user=user, credential_infos=credentials[user]
+                    )
+                )
+                continue
+            results.append(
+                DescribeUserScramCredentialsResponseResult(
+                    user=user, error_code=code, error_message=text
+                )
             )
-        )
-    return DescribeUserScramCredentialsResponse(results=results)
+        return DescribeUserScramCredentialsResponse(results=results)
 
-
-def alter_user_scram_credentials(
-    broker: Broker, session: Session, request: AlterUserScramCredentialsRequest, version: int
-) -> AlterUserScramCredentialsResponse:
-    changes = _Changes(broker)
-    for deletion in request.deletions:
-        changes.delete(deletion)
-    for upsertion in request.upsertions:
-        changes.upsert(upsertion)
-    return changes.write()
+    def alter_user_scram_credentials(
+        self, session: Session, request: AlterUserScramCredentialsRequest, version: int
+    ) -> AlterUserScramCredentialsResponse:
+        changes = _Changes(self._cluster)
+        for deletion in request.deletions:
+            changes.delete(deletion)
+        for upsertion in request.upsertions:
+            changes.upsert(upsertion)
+        return changes.write()
 
 
 class _Changes:
-    """What a request comes to. A user can be named once in it, whatever the mechanism."""
+    """The changes of a request. A request may list a user only once, whatever the mechanism."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._cluster = broker.cluster
+    def __init__(self, cluster: ClusterMetadata) -> None:
+        self._cluster = cluster
         self._records: dict[str, RemoveUserScramCredentialRecord | UserScramCredentialRecord] = {}
         self._errors: dict[str, ApiError] = {}
 
@@ -156,7 +159,7 @@ class _Changes:
         return scram.BY_NUMBER[mechanism]
 
     def _refuse(self, name: str, error: ApiError) -> None:
-        # The first error of a user stands.
+        # The first error of a user wins.
         self._records.pop(name, None)
         self._errors.setdefault(name, error)
 

@@ -1,4 +1,4 @@
-"""Producer identities and transactions: what their requests say, and the codes of each version."""
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn, with the error codes of each version."""
 
 from __future__ import annotations
 
@@ -19,119 +19,146 @@ from kafka_wire import (
     ErrorCode,
     InitProducerIdRequest,
     InitProducerIdResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponseTopic,
-    TxnOffsetCommitResponseTopicPartition,
 )
 
+from krammar.broker.cluster import OFFSETS_TOPIC
 from krammar.broker.errors import ApiError
-from krammar.broker.transactions.admin import (
-    describe_producers,
-    describe_transactions,
-    list_transactions,
-)
-from krammar.broker.transactions.coordinator import OFFSETS_TOPIC
 from krammar.broker.transactions.state import EPOCH_BUMP, NO_EPOCH, NO_ID, TopicPartition
 
 if TYPE_CHECKING:
-    from krammar.broker.broker import Broker
+    from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.session import Session
-
-__all__ = [
-    "add_offsets_to_txn",
-    "add_partitions_to_txn",
-    "describe_producers",
-    "describe_transactions",
-    "end_txn",
-    "init_producer_id",
-    "list_transactions",
-    "txn_offset_commit",
-]
+    from krammar.broker.topics import Topics
+    from krammar.broker.transactions.coordinator import TransactionCoordinator
 
 
 def _code(error: ApiError, fenced: bool) -> ErrorCode:
-    """``fenced`` is whether the version of the request knows PRODUCER_FENCED."""
+    """Return the error code; ``fenced`` is whether the request's version knows PRODUCER_FENCED."""
     if error.code is ErrorCode.PRODUCER_FENCED and not fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error.code
 
 
-def init_producer_id(
-    broker: Broker, session: Session, request: InitProducerIdRequest, version: int
-) -> InitProducerIdResponse:
-    try:
-        if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
-            raise ApiError(ErrorCode.INVALID_REQUEST)
-        if request.transactional_id is None:
-            producer_id, epoch = broker.transactions.next_producer_id(), 0
-        else:
-            known = (request.producer_id, request.producer_epoch)
-            producer_id, epoch = broker.transactions.init_producer_id(
-                request.transactional_id,
-                request.transaction_timeout_ms,
-                None if request.producer_id == NO_ID else known,
-            )
-    except ApiError as error:
-        return InitProducerIdResponse(
-            error_code=_code(error, version >= 4), producer_id=NO_ID, producer_epoch=NO_EPOCH
-        )
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+class TransactionHandlers:
+    """Handles InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn."""
 
+    def __init__(
+        self, cluster: ClusterMetadata, topics: Topics, transactions: TransactionCoordinator
+    ) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._transactions = transactions
 
-def add_partitions_to_txn(
-    broker: Broker, session: Session, request: AddPartitionsToTxnRequest, version: int
-) -> AddPartitionsToTxnResponse:
-    if version >= 4:
-        return AddPartitionsToTxnResponse(
-            results_by_transaction=[
-                AddPartitionsToTxnResponseResultsByTransaction(
-                    transactional_id=transaction.transactional_id,
-                    topic_results=_add_partitions(broker, transaction, version),
+    def init_producer_id(
+        self, session: Session, request: InitProducerIdRequest, version: int
+    ) -> InitProducerIdResponse:
+        try:
+            if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
+                raise ApiError(ErrorCode.INVALID_REQUEST)
+            if request.transactional_id is None:
+                producer_id, epoch = self._transactions.next_producer_id(), 0
+            else:
+                known = (request.producer_id, request.producer_epoch)
+                producer_id, epoch = self._transactions.init_producer_id(
+                    request.transactional_id,
+                    request.transaction_timeout_ms,
+                    None if request.producer_id == NO_ID else known,
                 )
-                for transaction in request.transactions
-            ]
+        except ApiError as error:
+            return InitProducerIdResponse(
+                error_code=_code(error, version >= 4), producer_id=NO_ID, producer_epoch=NO_EPOCH
+            )
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+
+    def add_partitions_to_txn(
+        self, session: Session, request: AddPartitionsToTxnRequest, version: int
+    ) -> AddPartitionsToTxnResponse:
+        if version >= 4:
+            return AddPartitionsToTxnResponse(
+                results_by_transaction=[
+                    AddPartitionsToTxnResponseResultsByTransaction(
+                        transactional_id=transaction.transactional_id,
+                        topic_results=self._add_partitions(transaction, version),
+                    )
+                    for transaction in request.transactions
+                ]
+            )
+        only = AddPartitionsToTxnRequestTransaction(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            topics=request.v3_and_below_topics,
         )
-    only = AddPartitionsToTxnRequestTransaction(
-        transactional_id=request.v3_and_below_transactional_id,
-        producer_id=request.v3_and_below_producer_id,
-        producer_epoch=request.v3_and_below_producer_epoch,
-        topics=request.v3_and_below_topics,
-    )
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=_add_partitions(broker, only, version)
-    )
+        return AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=self._add_partitions(only, version)
+        )
 
-
-def _add_partitions(
-    broker: Broker, transaction: AddPartitionsToTxnRequestTransaction, version: int
-) -> list[AddPartitionsToTxnResponseTopicResult]:
-    partitions = [
-        (topic.name, partition) for topic in transaction.topics for partition in topic.partitions
-    ]
-    unknown = {where for where in partitions if not _exists(broker, where)}
-    if unknown:
-        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-        codes.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    def _add_partitions(
+        self, transaction: AddPartitionsToTxnRequestTransaction, version: int
+    ) -> list[AddPartitionsToTxnResponseTopicResult]:
+        partitions = [
+            (topic.name, partition)
+            for topic in transaction.topics
+            for partition in topic.partitions
+        ]
+        unknown = {where for where in partitions if not self._exists(where)}
+        if unknown:
+            codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            codes.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return _results(transaction.topics, codes)
+        identity = (
+            transaction.transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+        )
+        codes = dict.fromkeys(partitions, ErrorCode.NONE)
+        try:
+            if transaction.verify_only:
+                missing = self._transactions.missing(*identity, partitions)
+                codes.update(dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
+            else:
+                # From v4 on, brokers send this request for producers that no longer send it.
+                client_version = EPOCH_BUMP if version >= 4 else 0
+                self._transactions.add_partitions(*identity, partitions, client_version)
+        except ApiError as error:
+            codes = dict.fromkeys(partitions, _code(error, version >= 2))
         return _results(transaction.topics, codes)
-    identity = (transaction.transactional_id, transaction.producer_id, transaction.producer_epoch)
-    codes = dict.fromkeys(partitions, ErrorCode.NONE)
-    try:
-        if transaction.verify_only:
-            missing = broker.transactions.missing(*identity, partitions)
-            codes.update(dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
-        else:
-            # From v4 on the request is of a broker, whose producer leaves the adding to it.
-            client_version = EPOCH_BUMP if version >= 4 else 0
-            broker.transactions.add_partitions(*identity, partitions, client_version)
-    except ApiError as error:
-        codes = dict.fromkeys(partitions, _code(error, version >= 2))
-    return _results(transaction.topics, codes)
 
+    def _exists(self, where: TopicPartition) -> bool:
+        topic = self._cluster.topics.get(where[0])
+        return topic is not None and where[1] in topic.partitions
 
-def _exists(broker: Broker, where: TopicPartition) -> bool:
-    topic = broker.cluster.topics.get(where[0])
-    return topic is not None and where[1] in topic.partitions
+    def add_offsets_to_txn(
+        self, session: Session, request: AddOffsetsToTxnRequest, version: int
+    ) -> AddOffsetsToTxnResponse:
+        partition = (
+            OFFSETS_TOPIC,
+            self._topics.coordinating_partition(OFFSETS_TOPIC, request.group_id),
+        )
+        try:
+            self._transactions.add_partitions(
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                [partition],
+                0,
+            )
+        except ApiError as error:
+            return AddOffsetsToTxnResponse(error_code=_code(error, version >= 2))
+        return AddOffsetsToTxnResponse()
+
+    def end_txn(self, session: Session, request: EndTxnRequest, version: int) -> EndTxnResponse:
+        try:
+            producer_id, epoch = self._transactions.end(
+                request.transactional_id,
+                request.producer_id,
+                request.producer_epoch,
+                request.committed,
+                EPOCH_BUMP if version >= 5 else 0,
+            )
+        except ApiError as error:
+            return EndTxnResponse(error_code=_code(error, version >= 2))
+        return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
 def _results(
@@ -149,64 +176,3 @@ def _results(
         )
         for topic in topics
     ]
-
-
-def add_offsets_to_txn(
-    broker: Broker, session: Session, request: AddOffsetsToTxnRequest, version: int
-) -> AddOffsetsToTxnResponse:
-    partition = (OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
-    try:
-        broker.transactions.add_partitions(
-            request.transactional_id, request.producer_id, request.producer_epoch, [partition], 0
-        )
-    except ApiError as error:
-        return AddOffsetsToTxnResponse(error_code=_code(error, version >= 2))
-    return AddOffsetsToTxnResponse()
-
-
-def txn_offset_commit(
-    broker: Broker, session: Session, request: TxnOffsetCommitRequest, version: int
-) -> TxnOffsetCommitResponse:
-    if not request.group_id:
-        return broker.groups.txn_offset_commit(request, version)  # which refuses it
-    try:
-        broker.transactions.check_offsets(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            request.group_id,
-            version,
-        )
-    except ApiError as error:
-        return TxnOffsetCommitResponse(
-            topics=[
-                TxnOffsetCommitResponseTopic(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partitions=[
-                        TxnOffsetCommitResponseTopicPartition(
-                            partition_index=partition.partition_index, error_code=error.code
-                        )
-                        for partition in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
-    return broker.groups.txn_offset_commit(request, version)
-
-
-def end_txn(
-    broker: Broker, session: Session, request: EndTxnRequest, version: int
-) -> EndTxnResponse:
-    try:
-        producer_id, epoch = broker.transactions.end(
-            request.transactional_id,
-            request.producer_id,
-            request.producer_epoch,
-            request.committed,
-            EPOCH_BUMP if version >= 5 else 0,
-        )
-    except ApiError as error:
-        return EndTxnResponse(error_code=_code(error, version >= 2))
-    return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)

@@ -1,4 +1,4 @@
-"""``ssl.principal.mapping.rules``: how the name in a client's certificate becomes a user's name (KIP-371).
+"""``ssl.principal.mapping.rules``: rules that turn the name in a certificate into a user name (KIP-371).
 
 ```
 RULE:^CN=([^,]*),.*$/$1/L, DEFAULT
@@ -18,19 +18,23 @@ _RULE = re.compile(
 
 
 class MappingError(ValueError):
-    """Rules that cannot be read."""
+    """The rules are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``pattern`` None for the rule that leaves a name as it is; ``case`` is L, U or empty."""
+    """One rule.
+
+    ``pattern``  None for DEFAULT, which does not change names
+    ``case``     L, U or empty
+    """
 
     pattern: re.Pattern[str] | None = None
     replacement: str = ""
     case: str = ""
 
     def apply(self, name: str) -> str | None:
-        """The name that a distinguished name becomes; None where the rule does not fit."""
+        """Convert a distinguished name. Returns None if the rule does not match."""
         if self.pattern is None:
             return name
         if self.pattern.fullmatch(name) is None:
@@ -40,7 +44,7 @@ class Rule:
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """The rules in a setting's value. Raises MappingError."""
+    """Parse the value of the setting. Raises MappingError."""
     rules = []
     at = 0
     while at < len(text):
@@ -60,7 +64,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 
 
 def _template(replacement: str, pattern: re.Pattern[str]) -> str:
-    """Java's ``$1`` as Python's ``\\g<1>``."""
+    """Convert Java's ``$1`` to Python's ``\\g<1>``."""
     parts = re.split(r"\$(\d)", replacement)
     for number in map(int, parts[1::2]):
         if number > pattern.groups:
@@ -71,5 +75,5 @@ def _template(replacement: str, pattern: re.Pattern[str]) -> str:
 
 
 def map_name(rules: tuple[Rule, ...], name: str) -> str | None:
-    """What the first rule that fits makes of a name; None where none fits."""
-    return next((made for rule in rules if (made := rule.apply(name)) is not None), None)
+    """Convert a name by the first rule that matches. Returns None if no rule matches."""
+    return next((mapped for rule in rules if (mapped := rule.apply(name)) is not None), None)

@@ -1,9 +1,11 @@
-"""The distinguished name of a certificate as Kafka's principals have it: RFC 2253, with the choices that
-Java's X500Principal makes where the RFC leaves some."""
+"""The distinguished name of a certificate in the form of Kafka's principals.
+
+The form is RFC 2253. Where the RFC allows a choice, it follows Java's X500Principal.
+"""
 
 from __future__ import annotations
 
-# The attribute types that RFC 2253, section 2.3, has a keyword for; others are shown by their number.
+# The attribute types with a keyword in RFC 2253, section 2.3. Others are shown as numbers.
 _KEYWORDS = {
     "2.5.4.3": "CN",
     "2.5.4.7": "L",
@@ -23,11 +25,11 @@ _ESCAPED = frozenset(',=+<>#;"\\')
 
 
 class CertificateError(ValueError):
-    """Bytes that are no certificate."""
+    """The bytes are not a valid certificate."""
 
 
 def _read(data: memoryview, at: int) -> tuple[int, memoryview, int]:
-    """The DER element at ``at``: its tag, its content, and where the next one begins."""
+    """Read the DER element at ``at``: its tag, its content, and the position of the next element."""
     try:
         tag, size = data[at], data[at + 1]
         at += 2
@@ -36,9 +38,9 @@ def _read(data: memoryview, at: int) -> tuple[int, memoryview, int]:
             size = int.from_bytes(data[at : at + count], "big")
             at += count
     except IndexError:
-        raise CertificateError("a certificate that ends early") from None
+        raise CertificateError("the certificate is cut off") from None
     if at + size > len(data):
-        raise CertificateError("a certificate that ends early")
+        raise CertificateError("the certificate is cut off")
     return tag, data[at : at + size], at + size
 
 
@@ -52,18 +54,20 @@ def _parts(data: memoryview) -> list[tuple[int, memoryview]]:
 
 
 def subject_of(certificate: bytes) -> str:
-    """The subject of an X.509 certificate in DER, the most specific part first, such as
-    ``CN=alice,OU=Data,O=Example,C=DE``. Raises CertificateError."""
+    """Return the subject of an X.509 certificate in DER, for example ``CN=alice,OU=Data,O=Example,C=DE``.
+
+    Raises CertificateError.
+    """
     outer = _parts(memoryview(certificate))
     if len(outer) != 1 or outer[0][0] != _SEQUENCE:
-        raise CertificateError("no certificate")
+        raise CertificateError("the bytes are not a certificate")
     signed = _parts(outer[0][1])
     fields = _parts(signed[0][1]) if signed else []
     if fields and fields[0][0] == _VERSION:
         del fields[0]
     # serialNumber, signature, issuer, validity, subject
     if len(fields) < 5:
-        raise CertificateError("no certificate")
+        raise CertificateError("the bytes are not a certificate")
     sets = [content for _, content in _parts(fields[4][1])]
     return ",".join("+".join(_attribute(part) for _, part in _parts(each)) for each in sets[::-1])
 
@@ -71,12 +75,12 @@ def subject_of(certificate: bytes) -> str:
 def _attribute(data: memoryview) -> str:
     parts = _parts(data)
     if len(parts) != 2:
-        raise CertificateError("an attribute that is not type and value")
+        raise CertificateError("an attribute does not consist of type and value")
     number = _number(bytes(parts[0][1]))
     tag, value = parts[1]
     keyword = _KEYWORDS.get(number)
     if keyword is None or tag not in _STRINGS:
-        # All of the value, tag and length too.
+        # The hex form includes tag and length.
         start = len(data) - len(value) - _head_size(len(value))
         return f"{keyword or number}=#{bytes(data[start:]).hex()}"
     return f"{keyword}={_escape(bytes(value).decode('utf-8', 'replace'))}"
@@ -87,7 +91,7 @@ def _head_size(size: int) -> int:
 
 
 def _number(data: bytes) -> str:
-    """An object identifier in dotted form."""
+    """Convert an object identifier to its dotted form."""
     numbers: list[int] = []
     value = 0
     for byte in data:
@@ -96,7 +100,7 @@ def _number(data: bytes) -> str:
             numbers.append(value)
             value = 0
     if not numbers:
-        raise CertificateError("an empty object identifier")
+        raise CertificateError("an object identifier is empty")
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]]))
 
@@ -105,7 +109,7 @@ def _escape(text: str) -> str:
     escaped = "".join(
         "\\00" if char == "\0" else f"\\{char}" if char in _ESCAPED else char for char in text
     )
-    # Spaces at either end would be lost.
+    # Unescaped spaces at both ends would be lost.
     inner = escaped.strip(" \r")
     if not inner:
         return "".join(f"\\{char}" for char in escaped)

@@ -1,4 +1,4 @@
-"""PEM: certificates and keys as text, in files and, on one line or many, in settings."""
+"""PEM: certificates and keys as text, in files and in settings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ _BLOCK = re.compile(
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """The label and text of each block, such as ``("CERTIFICATE", "-----BEGIN …")``. What is around the
-    blocks is left out, and a block that stands on one line, as settings may have it, gets its lines
-    back."""
+    """Return the label and text of each block, for example ``("CERTIFICATE", "-----BEGIN …")``.
+
+    Text around the blocks is skipped. Blocks on a single line, as in settings, are split into lines.
+    """
     found = []
     for match in _BLOCK.finditer(text):
         label, body = match["label"], match["body"]
-        # A key in the old form has headers (RFC 1421), which need their lines as they are.
+        # Keys in the old form have headers (RFC 1421), whose lines must not change.
         if ":" in body:
             lines = body.strip("\n").splitlines()
         else:
@@ -28,10 +29,10 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def certificates(text: str) -> list[str]:
-    """The certificates in it, in their order."""
+    """Return the certificates in a text, in order."""
     return [block for label, block in blocks(text) if label.endswith("CERTIFICATE")]
 
 
 def private_keys(text: str) -> list[str]:
-    """The private keys in it."""
+    """Return the private keys in a text, in order."""
     return [block for label, block in blocks(text) if label.endswith("PRIVATE KEY")]

@@ -1,29 +1,31 @@
-"""The login of one connection: SaslHandshake picks a mechanism, tokens go back and forth, and in the end
-the session has a principal (KIP-43, KIP-152, KIP-368).
+"""The login of one connection (KIP-43, KIP-152, KIP-368).
 
-After SaslHandshake v1 the tokens come in SaslAuthenticate, after v0 as bare frames.
+SaslHandshake selects a mechanism. Then client and broker exchange tokens, in SaslAuthenticate after SaslHandshake v1,
+in bare frames after v0. In the end, the session has a principal.
 """
 
 from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from kafka_wire import ErrorCode, SaslAuthenticateResponse, SaslHandshakeResponse
 
+from krammar.auth.oauth import MECHANISM as OAUTHBEARER
+from krammar.auth.oauth import OAuthError
 from krammar.auth.scram import BY_NAME, ScramError
-from krammar.broker.security import scram
+from krammar.broker.security import oauth, scram
 from krammar.broker.security.settings import PLAIN
 
 if TYPE_CHECKING:
-    from krammar.broker.broker import Broker
+    from krammar.broker.security.users import Credentials
     from krammar.broker.session import Session
 
 log = logging.getLogger("krammar.broker")
 
-# Kafka takes a new login on an open connection at most once in this time (KIP-368).
+# Kafka accepts a new login on an open connection at most once in this time (KIP-368).
 MIN_REAUTH_INTERVAL_MS = 1000
 _OTHER_IDENTITY = (
     "Authentication failed: Client requested an authorization id that is different from username"
@@ -31,8 +33,12 @@ _OTHER_IDENTITY = (
 
 
 class LoginError(Exception):
-    """A refused login. ``public`` is what the client is told, None for the text that gives nothing
-    away; the exception's own text is for the broker's log."""
+    """A login is refused.
+
+    Args:
+        reason: the text for the broker's log
+        public: the text for the client; None for a general one that reveals nothing
+    """
 
     def __init__(self, reason: str, public: str | None = None) -> None:
         super().__init__(reason)
@@ -40,17 +46,26 @@ class LoginError(Exception):
 
 
 class Exchange(Protocol):
-    """A mechanism at work. ``user`` is the name that the client gave, None before."""
+    """One login with a mechanism.
+
+    ``user``  the name from the client; None before it is known
+    """
 
     user: str | None
     done: bool
 
+    @property
+    def expires_at_ms(self) -> int | None:
+        """When the credential expires, in milliseconds since 1970; None for never."""
+
     def step(self, message: bytes) -> bytes:
-        """The answer to a message of the client. Raises LoginError."""
+        """Return the answer to a message of the client. Raises LoginError."""
 
 
 class PlainExchange:
-    """PLAIN (RFC 4616): one message with name and password."""
+    """A login with PLAIN (RFC 4616): one message with name and password."""
+
+    expires_at_ms = None
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self.user: str | None = None
@@ -58,7 +73,7 @@ class PlainExchange:
         self._passwords = passwords
 
     def step(self, message: bytes) -> bytes:
-        # What is not UTF-8 becomes a name or password that nobody has.
+        # Invalid UTF-8 results in a name or password that nobody has.
         parts = message.decode("utf-8", "replace").split("\0")
         if len(parts) != 3:
             text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
@@ -70,21 +85,23 @@ class PlainExchange:
         if not password:
             raise LoginError("no password", "Authentication failed: password not specified")
         expected = self._passwords.get(user)
-        # A comparison takes place for unknown users too, so that time does not tell them apart.
-        right = hmac.compare_digest((expected or "").encode(), password.encode())
-        if expected is None or not right:
+        # Unknown users are compared too, so that the time does not reveal whether a user exists.
+        matches = hmac.compare_digest((expected or "").encode(), password.encode())
+        if expected is None or not matches:
             raise LoginError(
                 "unknown user or wrong password",
                 "Authentication failed: Invalid username or password",
             )
         if identity and identity != user:
-            raise LoginError("the client asks for another identity", _OTHER_IDENTITY)
+            raise LoginError("the client requests another identity", _OTHER_IDENTITY)
         self.done = True
         return b""
 
 
 class ScramExchange(scram.ScramServer):
-    """SCRAM, with its errors as the authenticator wants them."""
+    """A login with SCRAM, whose errors are LoginErrors."""
+
+    expires_at_ms = None
 
     def step(self, message: bytes) -> bytes:
         try:
@@ -92,33 +109,46 @@ class ScramExchange(scram.ScramServer):
         except ScramError as error:
             raise LoginError(str(error)) from None
         except scram.IdentityError:
-            raise LoginError("the client asks for another identity", _OTHER_IDENTITY) from None
+            raise LoginError("the client requests another identity", _OTHER_IDENTITY) from None
+
+
+class OAuthExchange(oauth.OAuthExchange):
+    """OAUTHBEARER, with its errors as the authenticator wants them."""
+
+    def step(self, message: bytes) -> bytes:
+        try:
+            return super().step(message)
+        except OAuthError as error:
+            raise LoginError(str(error), f"Authentication failed: {error}") from None
 
 
 class Authenticator:
-    """What a session on a SASL listener has in ``session.sasl``.
+    """The login of a session on a SASL listener (``session.sasl``).
 
-    ``expects_raw``: the next frame is a bare token, for ``raw``. ``failed``: the login, or its renewal,
-    was refused; the connection is to be closed behind the answer, after
-    ``connection.failed.authentication.delay.ms``.
+    During re-authentication the session is not authenticated, so nothing is served in between.
 
-    While a login is renewed the session is not authenticated, so that nothing is served in between.
+    ``expects_raw``  whether the next frame is a bare token for ``raw``
+    ``failed``       whether the login was refused: the connection must be closed after the response, with a delay of
+                     ``connection.failed.authentication.delay.ms``
     """
 
-    def __init__(self, broker: Broker, session: Session) -> None:
+    def __init__(
+        self, credentials: Credentials, now_ms: Callable[[], int], session: Session
+    ) -> None:
         self.expects_raw = False
         self.failed = False
-        self._broker = broker
+        self._credentials = credentials
+        self._now_ms = now_ms
         self._session = session
-        self._settings = broker.users.sasl_settings(session.listener)
+        self._settings = credentials.sasl_settings(session.listener)
         self._exchange: Exchange | None = None
-        self._mechanism = ""  # of the exchange, or of the login that stands
+        self._mechanism = ""  # of the current exchange or the last login
         self._logged_in = False
         self._renewed_at: int | None = None
         self._other_mechanism: str | None = None
 
     def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
-        """Begin a login, or its renewal."""
+        """Begin a login or a re-authentication."""
         if self._exchange is not None or self.failed:
             return self._refuse_handshake("SaslHandshake during a login")
         if self._logged_in and not self._may_renew():
@@ -130,7 +160,7 @@ class Authenticator:
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered
             )
         if self._logged_in and mechanism != self._mechanism:
-            # The handshake itself succeeds; the message behind it is refused.
+            # The handshake itself succeeds; the next message is refused.
             self._other_mechanism = mechanism
         else:
             self._mechanism = mechanism
@@ -140,7 +170,7 @@ class Authenticator:
         return SaslHandshakeResponse(mechanisms=offered)
 
     def _may_renew(self) -> bool:
-        now = self._broker.now_ms()
+        now = self._now_ms()
         if self._renewed_at is not None and now - self._renewed_at < MIN_REAUTH_INTERVAL_MS:
             return False
         self._renewed_at = now
@@ -149,16 +179,17 @@ class Authenticator:
     def _begin(self, mechanism: str) -> Exchange:
         if mechanism == PLAIN:
             return PlainExchange(self._settings.plain_users)
+        if mechanism == OAUTHBEARER:
+            return OAuthExchange(oauth.validate_unsecured, self._now_ms)
         kind = BY_NAME[mechanism]
-        users = self._broker.users
-        return ScramExchange(kind, lambda user: users.credential(kind, user))
+        return ScramExchange(kind, lambda user: self._credentials.credential(kind, user))
 
     def _refuse_handshake(self, reason: str) -> SaslHandshakeResponse:
         self._fail(reason)
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
     def authenticate(self, message: bytes, version: int) -> SaslAuthenticateResponse:
-        """Answer a SaslAuthenticate."""
+        """Handle SaslAuthenticate."""
         if self._exchange is None and self._logged_in and not self.failed:
             return SaslAuthenticateResponse(
                 error_code=ErrorCode.ILLEGAL_SASL_STATE,
@@ -185,7 +216,7 @@ class Authenticator:
         )
 
     def raw(self, message: bytes) -> bytes | None:
-        """The answer to a bare token; None, with ``failed``, where there is none."""
+        """Return the answer to a bare token; None if the login failed."""
         if self._exchange is None or self.failed:
             self._fail("a token outside of a login")
             return None
@@ -198,32 +229,35 @@ class Authenticator:
         try:
             if self._other_mechanism is not None:
                 raise LoginError(
-                    "the login is renewed with another mechanism",
+                    "the client re-authenticates with another mechanism",
                     f"SASL mechanism '{self._other_mechanism}' requested by client is not "
                     f"supported for re-authentication of mechanism '{self._mechanism}'",
                 )
             answer = exchange.step(message)
             if not exchange.done:
                 return answer, 0
-            return answer, self._complete(f"User:{exchange.user}")
+            return answer, self._complete(f"User:{exchange.user}", exchange.expires_at_ms)
         except LoginError as error:
             name = f" as {exchange.user[:64]!r}" if exchange.user else ""
             self._fail(f"{self._activity} with {self._mechanism}{name} failed: {error}")
             raise
 
-    def _complete(self, principal: str) -> int:
-        """Let the client in; milliseconds until it has to log in again, 0 for never."""
+    def _complete(self, principal: str, expires_at_ms: int | None) -> int:
+        """Complete the login. Returns the milliseconds until the client must log in again, 0 for never."""
         session = self._session
         if self._logged_in and principal != session.principal:
             raise LoginError(
-                "the login is renewed by another user",
+                "the client re-authenticates as another user",
                 "Cannot change principals during re-authentication from "
                 f"{session.principal}: {principal}".replace("User:", "User."),
             )
         lifetime_ms = self._settings.max_reauth_ms[self._mechanism]
+        if expires_at_ms is not None:
+            left_ms = max(1, expires_at_ms - self._now_ms())
+            lifetime_ms = min(lifetime_ms, left_ms) if lifetime_ms else left_ms
         session.principal = principal
         session.authenticated = True
-        session.expires_at = self._broker.now_ms() + lifetime_ms if lifetime_ms else None
+        session.expires_at = self._now_ms() + lifetime_ms if lifetime_ms else None
         self._logged_in = True
         self._exchange = None
         self.expects_raw = False

@@ -1,7 +1,7 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512, the server's side (RFC 5802, RFC 7677).
+"""The server side of SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677).
 
-The broker knows of a password no more than the two keys that are made of it. Without channel binding,
-as in Kafka: a client that asks for it, or says that it could do it, is refused.
+The broker does not store passwords, only two keys that are derived from each. As in Kafka, channel binding is not
+supported: clients that request or offer it are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BY_NUMBER = {mechanism.number: mechanism for mechanism in BY_NAME.values()}
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What is kept of a user's password; the keys are those of RFC 5802, section 3."""
+    """The stored credential of a user. RFC 5802, section 3, defines the keys."""
 
     salt: bytes
     iterations: int
@@ -41,11 +41,11 @@ class Credential:
 
 
 class IdentityError(Exception):
-    """The client wants to act as another than the user whose password it has."""
+    """The client requests the identity of another user."""
 
 
 def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:
-    """The credential to keep for a salted password."""
+    """Derive the credential from a salted password."""
     return Credential(
         salt=salt,
         iterations=iterations,
@@ -57,15 +57,17 @@ def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: 
 def new_credential(
     mechanism: Mechanism, password: str, iterations: int = MIN_ITERATIONS
 ) -> Credential:
-    """The credential to keep for a password, with a fresh salt."""
+    """Derive the credential from a password, with a new salt."""
     salt = secrets.token_bytes(_SALT_SIZE)
     salted = mechanism.salted_password(password, salt, iterations)
     return credential_of(mechanism, salted, salt, iterations)
 
 
 def decoy(mechanism: Mechanism, secret: bytes, user: str, iterations: int) -> Credential:
-    """What stands in for the credential of a user who does not exist: the same salt at each attempt, so
-    that names cannot be tried out, and keys that no password has."""
+    """Return a credential for a user that does not exist.
+
+    Its salt is the same in each attempt, so clients cannot find out which users exist. No password has its keys.
+    """
 
     def fill(label: bytes) -> bytes:
         return mechanism.sign(secret, label + user.encode("utf-8", "surrogatepass"))
@@ -97,11 +99,10 @@ def _unescape(name: str) -> str:
 
 
 class ScramServer:
-    """One login. The texts of errors are for the broker's log, not for the client. ``find`` gives a user's credential and whether that user exists; for one who does not
-    it gives a decoy.
+    """One login.
 
-    ``step`` takes the client's first and then its final message; ``user`` is set, and ``done`` true,
-    once the proof was right.
+    ``user``  the name in the client's first message
+    ``done``  whether the client's final message proved the password
     """
 
     def __init__(
@@ -111,6 +112,13 @@ class ScramServer:
         *,
         nonce: str | None = None,
     ) -> None:
+        """Prepare a login.
+
+        Args:
+            mechanism: the mechanism
+            find: returns a user's credential and True, or a decoy and False for an unknown user
+            nonce: the server's part of the nonce; random by default
+        """
         self.mechanism = mechanism
         self.user: str | None = None
         self.done = False
@@ -121,9 +129,13 @@ class ScramServer:
         self._gs2 = self._nonce = self._so_far = ""
 
     def step(self, message: bytes) -> bytes:
-        """The server's answer. Raises ScramError, and IdentityError."""
+        """Return the answer to the client's first or final message.
+
+        Raises:
+            ScramError, IdentityError: the login is refused. The messages are for the broker's log.
+        """
         if self.done:
-            raise ScramError("a message after the end of the login")
+            raise ScramError("the client sent a message after the end of the login")
         if self._credential is None:
             return self._first(to_text(message))
         return self._final(to_text(message), self._credential)
@@ -132,9 +144,9 @@ class ScramServer:
         match = _FIRST.fullmatch(message)
         if match is None:
             if message.startswith(("y,", "p=")):
-                raise ScramError("the client asks for channel binding")
+                raise ScramError("the client requests channel binding")
             raise ScramError("the client's first message is malformed")
-        # A delegation token (KIP-48) logs in by an attribute of its own; there are no tokens here.
+        # Clients with a delegation token (KIP-48) send this attribute; this broker has no tokens.
         if any(part.lower() == "tokenauth=true" for part in match["extensions"].split(",")):
             raise ScramError("the client logs in with a delegation token")
         user = _unescape(match["user"])
@@ -170,5 +182,5 @@ class ScramServer:
             return False
         client_key = xor(proof, signature)
         stored_key = self.mechanism.stored_key(client_key)
-        # Both are looked at in any case: the time taken tells nothing.
+        # Both conditions are always evaluated, so the time reveals nothing.
         return hmac.compare_digest(stored_key, credential.stored_key) & self._known

@@ -1,27 +1,30 @@
-"""How a listener's security is set up: values by Kafka's names, with a listener's own before all
-listeners'."""
+"""The security settings of a listener. Settings for one listener take precedence over general ones."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 
 from krammar.auth import jaas
+from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.scram import BY_NAME
 from krammar.broker.config import BrokerConfig, ConfigError, Listener
+from krammar.broker.config.definitions import split_list
 
 PLAIN = "PLAIN"
-SUPPORTED = (PLAIN, *BY_NAME)
+SUPPORTED = (PLAIN, *BY_NAME, OAUTHBEARER)
+log = logging.getLogger("krammar.broker")
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _JAAS = "sasl.jaas.config"
 
 
 def own_name(listener: Listener, name: str) -> str:
-    """The name of a setting for this listener alone."""
+    """Return the name of a setting that applies to one listener."""
     return f"listener.name.{listener.name.lower()}.{name}"
 
 
 def setting(config: BrokerConfig, listener: Listener, name: str) -> str | None:
-    """A setting of a listener; None where it is not set. Space around it does not count."""
+    """Return a setting of a listener without surrounding white space; None if it is not set."""
     for full in (own_name(listener, name), name):
         value = config.get(full)
         if value is not None and value.strip():
@@ -30,15 +33,18 @@ def setting(config: BrokerConfig, listener: Listener, name: str) -> str | None:
 
 
 def listed(value: str | None) -> list[str]:
-    """The parts of a value that is a list."""
-    return [part.strip() for part in (value or "").split(",") if part.strip()]
+    """Split a list and drop empty parts."""
+    return [part for part in split_list(value or "") if part]
 
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """``mechanisms`` in the order of the setting; ``plain_users`` maps names to passwords;
-    ``max_reauth_ms`` by mechanism: milliseconds after which a login has to be renewed, 0 for never
-    (KIP-368)."""
+    """The settings of a SASL listener.
+
+    ``mechanisms``     in the order of the setting
+    ``plain_users``    passwords by user name
+    ``max_reauth_ms``  by mechanism, the milliseconds after which clients must log in again; 0 for never (KIP-368)
+    """
 
     mechanisms: tuple[str, ...]
     plain_users: dict[str, str] = field(repr=False)
@@ -46,22 +52,27 @@ class SaslSettings:
 
 
 def sasl_settings(config: BrokerConfig, listener: Listener) -> SaslSettings:
-    """Read and check the settings of a SASL listener. Raises ConfigError.
+    """Read and check the settings of a SASL listener.
 
-    By default all mechanisms are there, but PLAIN only where its users are.
+    By default PLAIN is enabled if it has users, SCRAM always, and OAUTHBEARER never. Raises ConfigError.
     """
     name = "sasl.enabled.mechanisms"
     own = own_name(listener, name)
     jaas_name = _plain_jaas(config, listener)
     if config.get(own) is None and config.get(name) is None:
-        mechanisms = tuple(each for each in SUPPORTED if each != PLAIN or jaas_name is not None)
+        mechanisms = (*((PLAIN,) if jaas_name is not None else ()), *BY_NAME)
     else:
         mechanisms = tuple(dict.fromkeys(listed(setting(config, listener, name))))
         if not mechanisms:
-            raise ConfigError(name, None, f"has to name some of {', '.join(SUPPORTED)}")
+            raise ConfigError(name, None, f"needs at least one of {', '.join(SUPPORTED)}")
     for mechanism in mechanisms:
         if mechanism not in SUPPORTED:
-            raise ConfigError(name, mechanism, f"only {', '.join(SUPPORTED)} can be used")
+            raise ConfigError(name, mechanism, f"is not one of {', '.join(SUPPORTED)}")
+    if OAUTHBEARER in mechanisms:
+        log.warning(
+            "listener %s accepts unsecured tokens, which anyone can create: use it for tests only",
+            listener.name,
+        )
     return SaslSettings(
         mechanisms=mechanisms,
         plain_users=_plain_users(config, listener, jaas_name) if PLAIN in mechanisms else {},
@@ -82,7 +93,7 @@ def _max_reauth_ms(config: BrokerConfig, listener: Listener, mechanism: str) -> 
 
 
 def _plain_jaas(config: BrokerConfig, listener: Listener) -> str | None:
-    """The name of the setting that has PLAIN's users."""
+    """Return the name of the setting with the users of PLAIN."""
     names = (own_name(listener, f"plain.{_JAAS}"), own_name(listener, _JAAS), _JAAS)
     return next((name for name in names if (config.get(name) or "").strip()), None)
 
@@ -92,13 +103,13 @@ def _plain_users(config: BrokerConfig, listener: Listener, name: str | None) -> 
         raise ConfigError(
             own_name(listener, f"plain.{_JAAS}"),
             None,
-            f'PLAIN needs its users: {_PLAIN_MODULE} required user_NAME="PASSWORD";',
+            f'PLAIN needs users: {_PLAIN_MODULE} required user_NAME="PASSWORD";',
         )
-    # The value holds passwords, so that no error shows it.
+    # Errors do not show the value, because it contains passwords.
     try:
         module = jaas.parse(config.get(name) or "")
     except jaas.JaasError as error:
         raise ConfigError(name, None, str(error)) from None
     if module.name != _PLAIN_MODULE:
-        raise ConfigError(name, None, f"PLAIN takes {_PLAIN_MODULE}, not {module.name}")
+        raise ConfigError(name, None, f"PLAIN needs {_PLAIN_MODULE}, not {module.name}")
     return module.users

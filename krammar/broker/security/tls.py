@@ -1,8 +1,7 @@
-"""TLS of a listener, from Kafka's ``ssl.*`` settings, each of which a listener can have for itself as
-``listener.name.<name>.ssl.*``.
+"""TLS for listeners, configured by Kafka's ``ssl.*`` settings.
 
-Certificates and keys come as PEM (KIP-651), in files or in the settings. Java's key stores are not
-read: the error says how to turn them into PEM.
+``listener.name.<name>.ssl.*`` applies to one listener. Certificates and keys are PEM (KIP-651), in files or in the
+settings. Java's key stores are not supported; the error explains how to convert them to PEM.
 """
 
 from __future__ import annotations
@@ -39,18 +38,35 @@ _TLS13_SUITES = frozenset(
 )
 
 
+# How often a client may send after a failed handshake before the connection is closed.
+_CALLS_AFTER_FAILURE = 16
+
+
 class Context(ssl.SSLContext):
-    """A listener's context; ``listener`` is its name, ``rules`` say which principal a client's
-    certificate stands for."""
+    """The TLS context of a listener.
+
+    ``listener``  the listener's name
+    ``rules``     the mapping from certificates to user names
+    """
 
     listener = ""
     rules: tuple[Rule, ...] = (Rule(),)
 
 
 class _Logged(ssl.SSLObject):
-    """Tells of handshakes that fail: asyncio closes the connection without a word."""
+    """Logs failed handshakes, and sends OpenSSL's alert to the client, which asyncio would drop."""
+
+    _failure: ssl.SSLError | None = None
+    _calls_left = 0
 
     def do_handshake(self) -> None:
+        if self._failure is not None:
+            # The client may have sent more before it reads the alert. Closing a connection with unread
+            # bytes resets it and loses the alert, so the bytes are read, but not forever.
+            self._calls_left -= 1
+            if self._calls_left <= 0:
+                raise self._failure
+            raise ssl.SSLWantReadError
         try:
             super().do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -60,18 +76,22 @@ class _Logged(ssl.SSLObject):
             log.warning(
                 "listener %s: TLS handshake failed: %s; connection closed",
                 self.context.listener,
-                _reason(error),
+                _handshake_failure(error),
             )
-            raise
+            self._failure, self._calls_left = error, _CALLS_AFTER_FAILURE
+            # asyncio sends pending bytes before it waits for the client to close.
+            raise ssl.SSLWantReadError from None
 
 
 def server_context(config: BrokerConfig, listener: Listener) -> Context:
-    """The context of a listener with protocol SSL or SASL_SSL. Raises ConfigError."""
+    """Build the context of a listener with protocol SSL or SASL_SSL. Raises ConfigError."""
     context = Context(ssl.PROTOCOL_TLS_SERVER)
     context.listener = listener.name
     context.sslobject_class = _Logged
-    # As Java's: a client cannot make the server renegotiate for ever.
+    # As in Java, a client cannot make the server renegotiate forever.
     context.options |= ssl.OP_NO_RENEGOTIATION
+    # As in Java, certificates of clients may lack extensions that strict verification requires.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     _set_versions(context, config, listener)
     _set_ciphers(context, config, listener)
     _load_key(context, config, listener)
@@ -90,10 +110,10 @@ def server_context(config: BrokerConfig, listener: Listener) -> Context:
 
 
 def principal_of(transport: asyncio.BaseTransport) -> str:
-    """The principal of a TLS connection: ``User:`` and the subject of the client's certificate, or what
-    the listener's rules make of it; ``User:ANONYMOUS`` where the client has shown none.
+    """Return the principal of a TLS connection.
 
-    A connection with a name that no rule fits is closed, as Kafka does.
+    It is ``User:`` with the name that the listener's rules derive from the client's certificate, or
+    ``User:ANONYMOUS`` without a certificate. As in Kafka, the connection is closed if no rule matches.
     """
     connection = transport.get_extra_info("ssl_object")
     certificate = None if connection is None else connection.getpeercert(binary_form=True)
@@ -103,20 +123,22 @@ def principal_of(transport: asyncio.BaseTransport) -> str:
     try:
         subject = subject_of(certificate)
     except CertificateError as error:
-        log.warning("%s: certificate cannot be read: %s; connection closed", peer, error)
+        log.warning("%s: the certificate is invalid: %s; connection closed", peer, error)
     else:
         context = transport.get_extra_info("sslcontext")
         name = map_name(context.rules, subject)
         if name is not None:
             return f"User:{name}"
-        log.warning("%s: no mapping rule fits %s; connection closed", peer, subject)
+        log.warning("%s: no mapping rule matches %s; connection closed", peer, subject)
     transport.close()
     return ANONYMOUS
 
 
 def _client_auth(config: BrokerConfig, listener: Listener) -> tuple[str, str]:
-    """The setting's name and value. With SASL_SSL, whose clients have a password to show, only the
-    listener's own setting counts (KIP-684)."""
+    """Return the name and value of the setting.
+
+    With SASL_SSL, whose clients authenticate by SASL, only the listener's own setting applies (KIP-684).
+    """
     name = "ssl.client.auth"
     if listener.protocol == "SASL_SSL":
         name = own_name(listener, name)
@@ -140,7 +162,7 @@ def _set_ciphers(context: ssl.SSLContext, config: BrokerConfig, listener: Listen
     if not suites:
         return
     older = [_openssl_name(suite) for suite in suites if suite not in _TLS13_SUITES]
-    # OpenSSL's call for them knows TLS 1.2 alone; suites of TLS 1.3 go with that version, all or none.
+    # set_ciphers() only handles TLS 1.2. The suites of TLS 1.3 are enabled together with that version.
     try:
         if len(older) == len(suites):
             context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -153,12 +175,12 @@ def _set_ciphers(context: ssl.SSLContext, config: BrokerConfig, listener: Listen
     except ssl.SSLError:
         missing = older
     if missing or context.minimum_version > context.maximum_version:
-        reason = "is not a suite that OpenSSL has for the enabled protocols"
+        reason = "is not supported by OpenSSL for the enabled protocols"
         raise ConfigError(name, ",".join(missing or suites), reason)
 
 
 def _openssl_name(suite: str) -> str:
-    """What OpenSSL calls a suite of TLS 1.2 that has Java's (IANA's) name."""
+    """Convert Java's (IANA's) name of a TLS 1.2 suite to OpenSSL's name."""
     if not suite.startswith("TLS_"):
         return suite
     exchange, _, rest = suite.removeprefix("TLS_").partition("_WITH_")
@@ -177,7 +199,7 @@ def _load_key(context: ssl.SSLContext, config: BrokerConfig, listener: Listener)
     if location is not None:
         if chain is not None or key is not None:
             raise ConfigError(
-                location_name, location, f"goes with neither {chain_name} nor {key_name}"
+                location_name, location, f"cannot be combined with {chain_name} or {key_name}"
             )
         name, text = location_name, _read_store(config, listener, "keystore", location)
     elif chain is not None and key is not None:
@@ -185,7 +207,7 @@ def _load_key(context: ssl.SSLContext, config: BrokerConfig, listener: Listener)
         name, text = chain_name, f"{key}\n{chain}"
     elif chain is not None or key is not None:
         missing = key_name if key is None else chain_name
-        raise ConfigError(missing, None, f"is missing: {chain_name} and {key_name} go together")
+        raise ConfigError(missing, None, f"is missing: set both {chain_name} and {key_name}")
     else:
         raise ConfigError(
             own_name(listener, location_name),
@@ -210,12 +232,12 @@ def _load_pair(
     shown: str | None,
 ) -> None:
     password = setting(config, listener, "ssl.key.password")
-    # Python takes certificates from files alone; this one is the owner's to read, and gone at once.
+    # Python reads certificates only from files. Only the owner can read this file, and it is deleted at once.
     with tempfile.NamedTemporaryFile("w", prefix="krammar-", suffix=".pem") as file:
         file.write(text)
         file.flush()
         try:
-            # Without a password OpenSSL would ask for one on the terminal.
+            # Without a password, OpenSSL would prompt on the terminal.
             context.load_cert_chain(file.name, password=password or "")
         except (ssl.SSLError, ValueError) as error:
             encrypted = "ENCRYPTED" in text
@@ -234,12 +256,12 @@ def _load_trust(context: ssl.SSLContext, config: BrokerConfig, listener: Listene
     location = setting(config, listener, location_name)
     text = setting(config, listener, inline_name)
     if location is None and text is None:
-        # As Java: the authorities that the system trusts.
+        # As in Java, the default is the authorities that the system trusts.
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return
     if location is not None:
         if text is not None:
-            raise ConfigError(location_name, location, f"does not go with {inline_name}")
+            raise ConfigError(location_name, location, f"cannot be combined with {inline_name}")
         name, text = location_name, _read_store(config, listener, "truststore", location)
     else:
         assert text is not None
@@ -288,9 +310,21 @@ def _insist_on_pem(
     raise ConfigError(
         name,
         kind,
-        f"only PEM is read. Convert {location} with `{steps}`, then set "
+        f"is not supported, only PEM is. Convert {location} with `{steps}`, then set "
         f"ssl.{store}.location={store}.pem and {name}=PEM",
     )
+
+
+def _handshake_failure(error: ssl.SSLError) -> str:
+    """Describe a failed handshake, with the relevant setting if it is about the client's certificate."""
+    if error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "the client sent no certificate, but ssl.client.auth=required"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"the client's certificate is not trusted: {error.verify_message} "
+            "(ssl.truststore.location contains the trusted authorities)"
+        )
+    return _reason(error)
 
 
 def _reason(error: Exception) -> str:

@@ -1,12 +1,11 @@
-"""The users of a broker: who can log in, and with what.
+"""The users of a broker and their credentials.
 
-SCRAM's are in the metadata log, where AlterUserScramCredentials and ``krammar broker-user`` write them;
-PLAIN's are in the settings.
+The users of SCRAM are in the metadata log; AlterUserScramCredentials and ``krammar broker-user`` write them. The users
+of PLAIN are in the settings.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
@@ -22,9 +21,8 @@ from krammar.broker.security import scram
 if TYPE_CHECKING:
     from kafka_wire import UserScramCredentialRecord
 
-    from krammar.broker.broker import Broker
     from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import Listener
+    from krammar.broker.config import BrokerConfig, Listener
     from krammar.broker.security.settings import SaslSettings
 
 
@@ -32,31 +30,31 @@ log = logging.getLogger("krammar.broker")
 
 
 class Credentials:
-    """What logins are checked against; ``broker.users``. Making it reads the settings of the SASL
-    listeners and raises ConfigError for those that cannot be used."""
+    """The users and settings for logins."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        # For the salts of users who do not exist.
+    def __init__(self, config: BrokerConfig, cluster: ClusterMetadata) -> None:
+        """Read the settings of all SASL listeners. Raises ConfigError."""
+        self._cluster = cluster
+        # For the salts of unknown users.
         self._secret = secrets.token_bytes(32)
         self._sasl: dict[str, SaslSettings] = {}
-        for listener in broker.config.listeners:
+        for listener in config.listeners:
             if listener.protocol.startswith("SASL"):
                 from krammar.broker.security.settings import sasl_settings
 
-                self._sasl[listener.name] = sasl_settings(broker.config, listener)
+                self._sasl[listener.name] = sasl_settings(config, listener)
 
     def sasl_settings(self, listener: Listener) -> SaslSettings:
-        """The settings of a SASL listener."""
+        """Return the settings of a SASL listener."""
         return self._sasl[listener.name]
 
     def credential(self, mechanism: Mechanism, user: str) -> tuple[scram.Credential, bool]:
-        """A user's SCRAM credential and True, or a decoy and False for a user who has none."""
-        known = self._broker.cluster.scram
+        """Return a user's SCRAM credential and True, or a decoy and False if the user has none."""
+        known = self._cluster.scram
         record = known.get((mechanism.number, user))
         if record is not None:
             return credential_of(record), True
-        # As many rounds as the others have: a number of its own would give the decoy away.
+        # A number of iterations that no user has would reveal the decoy.
         iterations = min(
             (each.iterations for (number, _), each in known.items() if number == mechanism.number),
             default=MIN_ITERATIONS,
@@ -65,7 +63,7 @@ class Credentials:
 
 
 def credential_of(record: UserScramCredentialRecord) -> scram.Credential:
-    """The credential in a record of the metadata log."""
+    """Convert a record of the metadata log to a credential."""
     return scram.Credential(
         salt=record.salt,
         iterations=record.iterations,
@@ -77,7 +75,7 @@ def credential_of(record: UserScramCredentialRecord) -> scram.Credential:
 def record_of(
     name: str, mechanism: Mechanism, credential: scram.Credential
 ) -> UserScramCredentialRecord:
-    """The record of the metadata log for a credential."""
+    """Convert a credential to a record of the metadata log."""
     from kafka_wire import UserScramCredentialRecord
 
     return UserScramCredentialRecord(
@@ -90,15 +88,15 @@ def record_of(
     )
 
 
-# What the command line does to the folder of a broker that does not run.
+# Changes to the folder of a broker that is not running, for the command line.
 
 
 class UserError(ValueError):
-    """A user that cannot be made or removed as asked."""
+    """A user cannot be added or removed."""
 
 
 class User(NamedTuple):
-    """A SCRAM credential on file, without what is secret about it."""
+    """A stored SCRAM credential without its secrets."""
 
     name: str
     mechanism: str
@@ -112,9 +110,14 @@ def add_user(
     mechanism: str = SHA_512.name,
     iterations: int = MIN_ITERATIONS,
 ) -> bool:
-    """Give a user a password, in the place of an old one; whether there was an old one.
+    """Add a user, or replace the user's password.
 
-    Raises UserError, and BrokerError where a broker holds the folder.
+    Returns:
+        Whether an old password was replaced.
+
+    Raises:
+        UserError: an argument is invalid.
+        BrokerError: a broker is using the folder.
     """
     kind = _mechanism(mechanism)
     if not name:
@@ -123,7 +126,8 @@ def add_user(
         raise UserError("a user needs a password")
     if not MIN_ITERATIONS <= iterations <= scram.MAX_ITERATIONS:
         raise UserError(
-            f"{iterations} iterations: Kafka takes {MIN_ITERATIONS} to {scram.MAX_ITERATIONS}"
+            f"{iterations} iterations are not possible: Kafka accepts {MIN_ITERATIONS} to "
+            f"{scram.MAX_ITERATIONS}"
         )
     with _metadata(data_dir) as cluster:
         replaced = (kind.number, name) in cluster.scram
@@ -132,9 +136,14 @@ def add_user(
 
 
 def remove_user(data_dir: Path, name: str, mechanism: str | None = None) -> list[str]:
-    """Remove a user's credential, or all of them; the mechanisms that were removed.
+    """Remove a user's credential for a mechanism, or all of the user's credentials.
 
-    Raises UserError where there is none, and BrokerError where a broker holds the folder.
+    Returns:
+        The mechanisms of the removed credentials.
+
+    Raises:
+        UserError: the user or the folder does not exist.
+        BrokerError: a broker is using the folder.
     """
     from kafka_wire import RemoveUserScramCredentialRecord
 
@@ -144,7 +153,7 @@ def remove_user(data_dir: Path, name: str, mechanism: str | None = None) -> list
         found = [kind for kind in kinds if (kind.number, name) in cluster.scram]
         if not found:
             suffix = "" if mechanism is None else f" with {mechanism}"
-            raise UserError(f"there is no user {name!r}{suffix}")
+            raise UserError(f"no user {name!r}{suffix} exists")
         cluster.append(
             [RemoveUserScramCredentialRecord(name=name, mechanism=kind.number) for kind in found]
         )
@@ -152,8 +161,12 @@ def remove_user(data_dir: Path, name: str, mechanism: str | None = None) -> list
 
 
 def list_users(data_dir: Path) -> list[User]:
-    """The users on file, by name. Raises UserError where there is no folder, and BrokerError where a
-    broker holds it."""
+    """Return all stored users, sorted by name.
+
+    Raises:
+        UserError: the folder does not exist.
+        BrokerError: a broker is using the folder.
+    """
     _insist_on_folder(data_dir)
     with _metadata(data_dir) as cluster:
         return sorted(
@@ -173,35 +186,37 @@ def _mechanism(name: str) -> Mechanism:
         return BY_NAME[name]
     except KeyError:
         raise UserError(
-            f"{name!r} is not a SCRAM mechanism; there are {', '.join(BY_NAME)}"
+            f"{name!r} is not a SCRAM mechanism; choose one of {', '.join(BY_NAME)}"
         ) from None
 
 
 @contextmanager
 def _metadata(data_dir: Path) -> Iterator[ClusterMetadata]:
-    """The metadata of a folder that no broker holds; made where it is missing, so that users can be
-    there before the broker's first start."""
+    """Open the metadata of a folder that no broker is using.
+
+    Creates the folder if it is missing, so that users can be added before the broker's first start.
+    """
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig
+    from krammar.broker.log.environment import system_ms
+    from krammar.broker.log.files import lock
     from krammar.broker.meta_properties import read_meta_properties
 
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
-        lock = os.open(data_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = lock(data_dir)
+    except BlockingIOError:
+        raise BrokerError(
+            f"a broker has {data_dir} open: stop it, or change users with a client "
+            "(AlterUserScramCredentials)"
+        ) from None
     except OSError as error:
         raise BrokerError(f"{data_dir}: {error.strerror}") from None
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BrokerError(
-                f"a broker has {data_dir} open: stop it, or use a client's "
-                "AlterUserScramCredentials while it runs"
-            ) from None
         known = read_meta_properties(data_dir)
         node_id = 1 if known is None or known.node_id is None else known.node_id
         config = BrokerConfig.defaults(**{"log.dirs": str(data_dir), "node.id": str(node_id)})
-        cluster = ClusterMetadata.open(data_dir, config, now_ms=_now_ms, warn=log.warning)
+        cluster = ClusterMetadata.open(data_dir, config, now_ms=system_ms, warn=log.warning)
         try:
             yield cluster
         except ApiError as error:
@@ -209,10 +224,4 @@ def _metadata(data_dir: Path) -> Iterator[ClusterMetadata]:
         finally:
             cluster.close()
     finally:
-        os.close(lock)
-
-
-def _now_ms() -> int:
-    import time
-
-    return time.time_ns() // 1_000_000
+        os.close(fd)

@@ -1,39 +1,38 @@
-"""The transaction coordinator: identities of producers, their transactions, and how these end.
+"""The transaction coordinator: producer ids, transactions, and markers.
 
-A transaction's end is decided when its prepared state is in the log. Then each of its partitions gets
-a marker, and last the complete state is written. All partitions are in this broker, so that this is
-done before EndTxn is answered; what the disk refused is tried again by a timer, and the producer is
-told CONCURRENT_TRANSACTIONS as long.
+The outcome of a transaction is decided when its prepared state is in the log. Then each of its partitions gets a
+marker, and finally the complete state is written. All partitions are on this broker, so this happens before EndTxn is
+answered. A failed write is retried by a timer; until then, the producer gets CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
 
 import logging
-from asyncio import TimerHandle
 from collections.abc import Collection, ItemsView
-from typing import TYPE_CHECKING
 
 from kafka_wire import ErrorCode
 
+from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata
+from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
+from krammar.broker.groups.coordinator import GroupCoordinator
+from krammar.broker.log.manager import LogManager
+from krammar.broker.timers import Timer, Timers
+from krammar.broker.topics import Topics
 from krammar.broker.transactions.ids import ProducerIds
 from krammar.broker.transactions.state import EPOCH_BUMP, TopicPartition, Transaction
 from krammar.broker.transactions.store import StateStore
 
-if TYPE_CHECKING:
-    from krammar.broker.broker import Broker
-
 log = logging.getLogger("krammar.broker.transactions")
 
-OFFSETS_TOPIC = "__consumer_offsets"
-# Seconds until markers are written again that could not be written.
+# Seconds until a failed write of markers is retried.
 RETRY = 0.5
 
-# Versions of requests from which the broker adds the partition that is written to (KIP-890), and
-# from which a client understands TRANSACTION_ABORTABLE.
+# The versions of requests from which the broker adds partitions to the transaction (KIP-890), and from which
+# clients know TRANSACTION_ABORTABLE.
 PRODUCE_ADDS, PRODUCE_ABORTABLE = 12, 11
 OFFSETS_ADD, OFFSETS_ABORTABLE = 5, 4
-# What a producer that does not know CONCURRENT_TRANSACTIONS in answers to Produce tries again for.
+# Reported as NOT_ENOUGH_REPLICAS, which producers of all versions retry.
 _RETRIABLE = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -44,41 +43,47 @@ _RETRIABLE = frozenset(
 
 
 class TransactionCoordinator:
-    """One for each broker; ``start`` is called when the broker serves."""
+    """The transactions of a broker. Call ``start`` when the broker is ready."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.store = StateStore(broker)
-        self._ids = ProducerIds(broker.cluster.allocate_producer_ids)
+    def __init__(
+        self,
+        config: BrokerConfig,
+        timers: Timers,
+        cluster: ClusterMetadata,
+        logs: LogManager,
+        topics: Topics,
+        groups: GroupCoordinator,
+    ) -> None:
+        self._config = config
+        self._timers = timers
+        self._cluster = cluster
+        self._logs = logs
+        self._topics = topics
+        self._groups = groups
+        self.store = StateStore(cluster, logs, topics)
+        self._ids = ProducerIds(cluster.allocate_producer_ids)
         self._loaded = False
         # Transactional ids with an open transaction.
         self._open: set[str] = set()
-        # For prepared transactions the partitions that have no marker yet.
+        # The partitions of prepared transactions without a marker.
         self._markers: dict[str, set[TopicPartition]] = {}
-        self._alarm: TimerHandle | None = None
+        self._alarm: Timer | None = None
         self._alarm_ms = 0
-        self._retry: TimerHandle | None = None
-        self._expiry: TimerHandle | None = None
+        self._retry: Timer | None = None
+        self._expiry: Timer | None = None
 
-    # Life.
+    # Start and end.
 
     def start(self) -> None:
-        """Take up what the last run left: prepared transactions are completed, open ones time out."""
-        self._broker.call_later(0, self._load)
+        """Load the states: complete prepared transactions, and start the timeouts of open ones."""
+        self._timers.call_later(0, self._load)
         self._expire_later()
 
     def close(self) -> None:
+        """Cancel all timers."""
         for timer in (self._alarm, self._retry, self._expiry):
             if timer is not None:
                 timer.cancel()
-
-    def ensure_topic(self) -> None:
-        """Create `__transaction_state` unless it is there. Raises ApiError."""
-        self.store.ensure_topic()
-
-    def partition_for(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that has the state of an id."""
-        return self.store.partition_for(transactional_id)
 
     def _load(self) -> None:
         if self._loaded:
@@ -110,29 +115,34 @@ class TransactionCoordinator:
 
     @property
     def _level(self) -> int:
-        return self._broker.cluster.features.get("transaction.version", 0)
+        return self._cluster.features.get("transaction.version", 0)
 
-    # What producers ask.
+    # Requests of producers.
 
     def next_producer_id(self) -> int:
-        """An id that no other producer has. Raises ApiError if none can be allotted."""
+        """Return a new producer id. Raises ApiError if none can be reserved."""
         return self._ids.take()
 
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None
     ) -> tuple[int, int]:
-        """The producer id and epoch to use; who used the transactional id before is fenced.
+        """Return the producer id and epoch for a transactional id, and fence its previous producer.
 
-        ``expected`` is the id and epoch that the producer had, if it goes on after an error
-        (KIP-360). An open transaction is aborted, and CONCURRENT_TRANSACTIONS makes the producer ask
-        again. Raises ApiError.
+        Args:
+            transactional_id: the id
+            timeout_ms: the transaction timeout
+            expected: the producer id and epoch of a producer that continues after an error (KIP-360)
+
+        Raises:
+            ApiError: CONCURRENT_TRANSACTIONS after an open transaction was aborted, so that the producer retries;
+                other codes for invalid requests.
         """
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        if not 0 < timeout_ms <= self._broker.config.transaction_max_timeout_ms:
+        if not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         transaction = self._get(transactional_id)
-        now = self._broker.now_ms()
+        now = self._timers.now_ms()
         if transaction is None:
             transaction = Transaction(self._ids.take(), timeout_ms, now)
         elif transaction.is_open:
@@ -151,10 +161,10 @@ class TransactionCoordinator:
         partitions: Collection[TopicPartition],
         client_version: int,
     ) -> None:
-        """Make partitions part of the transaction, which begins if none is open. Raises ApiError."""
+        """Add partitions to the transaction; begin one if none is open. Raises ApiError."""
         transaction = self._known(transactional_id)
         changed = transaction.with_partitions(
-            producer_id, epoch, partitions, client_version, self._broker.now_ms()
+            producer_id, epoch, partitions, client_version, self._timers.now_ms()
         )
         if changed is transaction:
             return
@@ -170,7 +180,7 @@ class TransactionCoordinator:
         epoch: int,
         partitions: Collection[TopicPartition],
     ) -> set[TopicPartition]:
-        """Those of ``partitions`` that are not part of the transaction. Raises ApiError."""
+        """Return the partitions that are not part of the transaction. Raises ApiError."""
         return self._known(transactional_id).missing(producer_id, epoch, partitions)
 
     def end(
@@ -181,21 +191,21 @@ class TransactionCoordinator:
         commit: bool,
         client_version: int,
     ) -> tuple[int, int]:
-        """Commit or abort. Returns the producer id and epoch to go on with. Raises ApiError."""
+        """Commit or abort. Returns the producer id and epoch for the next transaction. Raises ApiError."""
         transaction = self._known(transactional_id)
         changed = transaction.ended(
             producer_id,
             epoch,
             commit,
             client_version,
-            self._broker.now_ms(),
+            self._timers.now_ms(),
             self._ids.take,
         )
         if changed is not transaction:
             changed = self._prepare(transactional_id, changed)
         return changed.producer_id, changed.epoch
 
-    # What is written in transactions.
+    # Checks of transactional writes.
 
     def check(
         self,
@@ -206,8 +216,10 @@ class TransactionCoordinator:
         partition: int,
         version: int,
     ) -> None:
-        """Whether a batch of Produce ``version`` may be appended: its partition has to be in the open
-        transaction, or is added to it. Raises ApiError."""
+        """Raise ApiError if a batch must not be appended.
+
+        Its partition must be part of the open transaction. From ``version`` 12 of Produce on, it is added.
+        """
         transaction = self.store.get(transactional_id) if transactional_id else None
         if (
             transaction is not None
@@ -220,10 +232,10 @@ class TransactionCoordinator:
         if transactional_id is None:
             raise ApiError(
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "a batch is of a transaction, and the request has no transactional id",
+                "the batch is transactional, but the request has no transactional id",
             )
         adds = version >= PRODUCE_ADDS
-        if not adds and not self._broker.config.transaction_partition_verification_enable:
+        if not adds and not self._config.transaction_partition_verification_enable:
             return
         try:
             self._admit(
@@ -240,17 +252,19 @@ class TransactionCoordinator:
             ):
                 raise ApiError(
                     ErrorCode.NOT_ENOUGH_REPLICAS,
-                    "it could not be verified that the partition is part of the transaction: "
-                    f"{error}",
+                    f"cannot verify that the partition is part of the transaction: {error}",
                 ) from error
             raise
 
     def check_offsets(
         self, transactional_id: str, producer_id: int, epoch: int, group_id: str, version: int
     ) -> None:
-        """The same for the offsets of a group, by TxnOffsetCommit ``version``. Raises ApiError."""
-        partition = self._broker.groups.partition_for(group_id)
-        offsets = self._broker.logs.get(OFFSETS_TOPIC, partition)
+        """Raise ApiError if a transaction must not commit offsets of a group.
+
+        From ``version`` 5 of TxnOffsetCommit on, the group's partition is added to the transaction.
+        """
+        partition = self._topics.coordinating_partition(OFFSETS_TOPIC, group_id)
+        offsets = self._logs.get(OFFSETS_TOPIC, partition)
         if offsets is not None and offsets.producer_states.in_transaction(producer_id, epoch):
             return
         self._admit(
@@ -278,7 +292,7 @@ class TransactionCoordinator:
             missing = self.missing(transactional_id, producer_id, epoch, [partition])
         except ApiError as error:
             if error.code is ErrorCode.PRODUCER_FENCED:
-                # Answers to Produce do not have that code.
+                # Responses to Produce do not use that code.
                 raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH) from error
             raise
         if missing:
@@ -287,41 +301,47 @@ class TransactionCoordinator:
                 "the partition was not added to the transaction",
             )
 
-    # What tools ask.
+    # Administration.
 
     def describe(self, transactional_id: str) -> Transaction:
-        """Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND)."""
+        """Return the state of a transactional id. Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND)."""
         transaction = self._get(transactional_id)
         if transaction is None:
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return transaction
 
     def waiting(self, transactional_id: str, transaction: Transaction) -> frozenset[TopicPartition]:
-        """The partitions of a transaction; of a prepared one, those that have no marker yet."""
+        """Return the partitions of a transaction; if it is prepared, only those without a marker."""
         left = self._markers.get(transactional_id)
         return transaction.partitions if left is None else frozenset(left)
 
     def items(self) -> ItemsView[str, Transaction]:
-        """All transactional ids with their states."""
+        """Return all transactional ids with their states."""
         if not self._loaded:
             self._load()
         return self.store.items()
 
-    # How transactions end.
+    # The end of transactions.
 
     def _fence(self, transactional_id: str, transaction: Transaction) -> None:
-        fenced = transaction.fenced(self._level, self._broker.now_ms(), self._ids.take)
+        fenced = transaction.fenced(self._level, self._timers.now_ms(), self._ids.take)
         self._prepare(transactional_id, fenced)
 
     def _prepare(self, transactional_id: str, prepared: Transaction) -> Transaction:
-        """Write down how a transaction ends, and do it. Returns what the state is, or will be, when
-        all is done. Raises ApiError if the transaction remains open."""
+        """Write the outcome of a transaction, then complete it.
+
+        Returns:
+            The complete state, even if its write must be retried.
+
+        Raises:
+            ApiError: the outcome cannot be written; the transaction remains open.
+        """
         self.store.put(transactional_id, prepared)
         self._open.discard(transactional_id)
         return self._complete(transactional_id, prepared)
 
     def _complete(self, transactional_id: str, prepared: Transaction) -> Transaction:
-        completed = prepared.completed(self._broker.now_ms())
+        completed = prepared.completed(self._timers.now_ms())
         left = self._markers.setdefault(transactional_id, set(prepared.partitions))
         try:
             epoch = self.store.leader_epoch(transactional_id)
@@ -331,8 +351,8 @@ class TransactionCoordinator:
             self.store.put(transactional_id, completed)
         except ApiError as error:
             if self._retry is None:
-                log.error("transaction of %r: %s; it is tried again", transactional_id, error)
-                self._retry = self._broker.call_later(RETRY, self._complete_all)
+                log.error("transaction of %r: %s; it will be retried", transactional_id, error)
+                self._retry = self._timers.call_later(RETRY, self._complete_all)
         else:
             del self._markers[transactional_id]
         return completed
@@ -345,11 +365,11 @@ class TransactionCoordinator:
                 self._complete(transactional_id, prepared)
 
     def _mark(self, where: TopicPartition, prepared: Transaction, coordinator_epoch: int) -> None:
-        """Write a marker. Raises ApiError if that may succeed later."""
+        """Write a marker. Raises ApiError if a retry may succeed."""
         topic, partition = where
-        partition_log = self._broker.logs.get(topic, partition)
+        partition_log = self._logs.get(topic, partition)
         if partition_log is None:
-            return  # the topic was deleted meanwhile
+            return  # the topic was deleted in the meantime
         try:
             partition_log.append_marker(
                 prepared.producer_id,
@@ -360,28 +380,27 @@ class TransactionCoordinator:
         except ApiError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
                 raise
-            log.warning("%s-%d takes no marker: %s", topic, partition, error)
+            log.warning("%s-%d: no marker is written: %s", topic, partition, error)
             return
         if topic == OFFSETS_TOPIC:
-            self._broker.groups.transaction_ended(
-                partition, prepared.producer_id, prepared.is_commit
-            )
+            self._groups.transaction_ended(partition, prepared.producer_id, prepared.is_commit)
 
-    # Time.
+    # Timeouts and expiry.
 
     def _alarm_at(self, deadline_ms: int) -> None:
-        """Look for transactions that have timed out at that time, or before."""
+        """Schedule the next check for transactions that have timed out, at that time or earlier."""
         if self._alarm is not None:
             if self._alarm_ms <= deadline_ms:
                 return
             self._alarm.cancel()
         self._alarm_ms = deadline_ms
-        seconds = max(0, deadline_ms - self._broker.now_ms()) / 1000
-        self._alarm = self._broker.call_later(seconds, self.abort_timed_out)
+        seconds = max(0, deadline_ms - self._timers.now_ms()) / 1000
+        self._alarm = self._timers.call_later(seconds, self.abort_timed_out)
 
     def abort_timed_out(self) -> None:
+        """Abort transactions that have timed out, and schedule the next check."""
         self._alarm = None
-        now = self._broker.now_ms()
+        now = self._timers.now_ms()
         following: int | None = None
         for transactional_id in list(self._open):
             transaction = self._known(transactional_id)
@@ -391,24 +410,28 @@ class TransactionCoordinator:
                     self._fence(transactional_id, transaction)
                     continue
                 except ApiError as error:
-                    log.error("abort of %r, timed out: %s", transactional_id, error)
+                    log.error(
+                        "the timed-out transaction of %r is not aborted: %s",
+                        transactional_id,
+                        error,
+                    )
                     deadline = now + int(RETRY * 1000)
             following = deadline if following is None else min(following, deadline)
         if following is not None:
             self._alarm_at(following)
 
     def _expire_later(self) -> None:
-        config = self._broker.config
+        config = self._config
         seconds = config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
-        self._expiry = self._broker.call_later(seconds, self._expire)
+        self._expiry = self._timers.call_later(seconds, self._expire)
 
     def _expire(self) -> None:
         self.expire()
         self._expire_later()
 
     def expire(self) -> None:
-        """Forget transactional ids that were not used for long."""
-        before = self._broker.now_ms() - self._broker.config.transactional_id_expiration_ms
+        """Delete expired transactional ids."""
+        before = self._timers.now_ms() - self._config.transactional_id_expiration_ms
         try:
             self.store.forget(
                 [
@@ -420,4 +443,4 @@ class TransactionCoordinator:
                 ]
             )
         except ApiError as error:
-            log.error("transactional ids that are out of use could not be removed: %s", error)
+            log.error("expired transactional ids could not be deleted: %s", error)

@@ -1,4 +1,4 @@
-"""Producer ids, which no two producers of a cluster may share."""
+"""Producer ids, which are unique in a cluster."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ BLOCK = 1000
 
 
 class ProducerIds:
-    """Ids from blocks that the metadata log has allotted to this broker. What is left of a block when
-    the broker stops is lost."""
+    """Ids from blocks that the metadata log has reserved for this broker.
+
+    The rest of a block is lost when the broker stops.
+    """
 
     def __init__(self, allocate: Callable[[int], int]) -> None:
-        """``allocate`` allots that many ids for good and gives the first one."""
+        """Start without a block. ``allocate`` reserves that many ids permanently and returns the first one."""
         self._allocate = allocate
         self._next = 0
         self._end = 0
 
     def take(self) -> int:
-        """A new id. Raises ApiError(COORDINATOR_LOAD_IN_PROGRESS), which clients try again for, if no
-        block can be allotted now."""
+        """Return a new id.
+
+        Raises:
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if no block can be reserved.
+        """
         if self._next == self._end:
             try:
                 self._next = self._allocate(BLOCK)

@@ -1,6 +1,8 @@
-"""The records of `__transaction_state`: one for each change of a transactional id's state."""
+"""Converts states of transactional ids to and from records of `__transaction_state`."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from kafka_wire import (
     TransactionLogKey,
@@ -9,12 +11,14 @@ from kafka_wire import (
     TransactionState,
 )
 
+from krammar.broker.cluster import TRANSACTIONS_TOPIC
 from krammar.broker.transactions.state import TopicPartition, Transaction
-from krammar.wire.records import Record
+from krammar.logfiles.internal_topics import decode_record
+from krammar.wire.batches import Record
 
 
 def grouped(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers by topic, both sorted."""
+    """Group partitions by topic, both sorted."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)
@@ -22,7 +26,13 @@ def grouped(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
 
 
 def state_record(transactional_id: str, transaction: Transaction, version: int) -> Record:
-    """``version`` of the value: 1 can carry what `transaction.version` 1 and up need, 0 cannot."""
+    """Build the record of a state.
+
+    Args:
+        transactional_id: the key
+        transaction: the state
+        version: 1 from `transaction.version` 1 on, else 0, which lacks some fields
+    """
     topics = None
     if transaction.state is not TransactionState.EMPTY:
         topics = [
@@ -55,14 +65,22 @@ def _key(transactional_id: str) -> bytes:
 
 
 def read_record(record: Record) -> tuple[str, Transaction | None] | None:
-    """The transactional id and its state, None for a tombstone. None for a record of a kind that is
-    not known. Raises DecodeError, ValueError."""
-    if record.key is None or record.key[:2] != b"\0\0":
+    """Convert a record.
+
+    Returns:
+        The transactional id and its state, or None for a tombstone. None for records of unknown kinds.
+
+    Raises:
+        DecodeError, ValueError: the record is corrupt.
+    """
+    decoded = decode_record(TRANSACTIONS_TOPIC, record.key, record.value)
+    if decoded is None:
         return None
-    transactional_id = TransactionLogKey.decode(record.key).transactional_id
-    if record.value is None:
+    key: Any = decoded.key
+    transactional_id: str = key.transactional_id
+    value: Any = decoded.value
+    if value is None:
         return transactional_id, None
-    value = TransactionLogValue.decode(record.value)
     partitions = {
         (topic.topic, partition)
         for topic in value.transaction_partitions or ()

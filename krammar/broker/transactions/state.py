@@ -1,9 +1,8 @@
-"""What the coordinator knows of a transactional id, and how each request changes it.
+"""The state of a transactional id, and how each request changes it.
 
-No input or output here: every method gives the state that follows, which counts once it is in the
-log. As in Kafka's coordinator, except that two of its states never come up. `PrepareEpochFence`
-stands there between deciding to fence a producer and writing that down, and `Dead` between expiry and
-tombstone; here both happen in one go.
+The code does no I/O: every method returns the next state, which takes effect when it is in the log. The states are
+those of Kafka's coordinator, except two that never occur: `PrepareEpochFence` (between the decision to fence a producer
+and its write) and `Dead` (between expiry and tombstone). Here both happen in one step.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 NO_ID = -1
 NO_EPOCH = -1
 MAX_EPOCH = 32767
-# The last one that a producer gets: one is left to fence it with.
+# The last epoch that a producer gets: one more is needed to fence it.
 LAST_EPOCH = MAX_EPOCH - 1
 # The level of the feature `transaction.version` from which each transaction has its own epoch.
 EPOCH_BUMP = 2
@@ -30,7 +29,7 @@ _ENDED = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )
 _PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
-# From where each state can be reached.
+# The states from which each state can be reached.
 _BEFORE: dict[TransactionState, frozenset[TransactionState]] = {
     TransactionState.EMPTY: _ENDED,
     TransactionState.ONGOING: _ENDED | {TransactionState.ONGOING},
@@ -45,15 +44,16 @@ _BEFORE: dict[TransactionState, frozenset[TransactionState]] = {
 class Transaction:
     """The state of one transactional id.
 
-    ``producer_id``, ``epoch``  of the producer that may write; an epoch of -1 was not given out yet
-    ``previous_id``             the producer id of the state before this one, or -1
-    ``next_id``                 the id to go on with when this transaction is complete, or -1
-    ``last_epoch``              the epoch before, where its holder may repeat a request; else -1
-    ``timeout_ms``              from ``start_ms`` until an open transaction is aborted
-    ``partitions``              what needs a marker
-    ``start_ms``                milliseconds since 1970; -1 if no transaction was begun
-    ``updated_ms``              milliseconds since 1970
-    ``client_version``          the `transaction.version` that the last request went by: 0 or 2
+    ``producer_id``     of the producer that may write
+    ``epoch``           of that producer; -1 before the first InitProducerId
+    ``previous_id``     the producer id of the previous state, or -1
+    ``next_id``         the producer id after this transaction, or -1
+    ``last_epoch``      the previous epoch if its holder may repeat a request, else -1
+    ``timeout_ms``      an open transaction is aborted this long after ``start_ms``
+    ``partitions``      the partitions that need a marker
+    ``start_ms``        milliseconds since 1970; -1 if no transaction has begun
+    ``updated_ms``      milliseconds since 1970
+    ``client_version``  the `transaction.version` of the last request: 0 or 2
     """
 
     producer_id: int
@@ -74,7 +74,7 @@ class Transaction:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the outcome is decided and markers are still to be written."""
+        """Whether the outcome is decided and markers are missing."""
         return self.state in _PREPARED
 
     @property
@@ -83,7 +83,7 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the producer id has no epoch left to give out."""
+        """Whether the producer id has no epoch left for producers."""
         return self.epoch >= LAST_EPOCH
 
     @property
@@ -98,11 +98,16 @@ class Transaction:
         now_ms: int,
         new_id: Callable[[], int],
     ) -> Transaction:
-        """The state after InitProducerId; one that still is open has to be fenced instead.
+        """Return the state after InitProducerId. An open transaction must be fenced instead.
 
-        ``expected`` is the id and epoch that the producer has and wants to go on with (KIP-360).
-        ``new_id`` is called if the epochs are used up. Raises ApiError: CONCURRENT_TRANSACTIONS if
-        markers are still to be written, PRODUCER_FENCED if there is a newer producer.
+        Args:
+            expected: the producer id and epoch of a producer that continues after an error (KIP-360)
+            timeout_ms: the transaction timeout
+            now_ms: milliseconds since 1970
+            new_id: returns a new producer id, in case no epoch is left
+
+        Raises:
+            ApiError: CONCURRENT_TRANSACTIONS if markers are missing, PRODUCER_FENCED if a newer producer exists.
         """
         if self.is_prepared:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -126,7 +131,7 @@ class Transaction:
         elif self.epoch in (NO_EPOCH, expected[1]):
             epoch, last_epoch = self.epoch + 1, self.epoch
         elif expected[1] == self.last_epoch:
-            # The producer did not get the answer to this very request.
+            # The producer repeats the request: it did not get the response.
             epoch, last_epoch = self.epoch, self.last_epoch
         else:
             raise ApiError(ErrorCode.PRODUCER_FENCED)
@@ -140,8 +145,10 @@ class Transaction:
             raise ApiError(ErrorCode.PRODUCER_FENCED)
 
     def fenced(self, level: int, now_ms: int, new_id: Callable[[], int]) -> Transaction:
-        """An open transaction that is aborted over its producer's head; ``level`` is the broker's
-        `transaction.version`."""
+        """Return the state of an open transaction that the coordinator aborts.
+
+        ``level`` is the broker's `transaction.version`.
+        """
         if level >= EPOCH_BUMP:
             return self._prepared(False, level, now_ms, new_id)
         return self._to(
@@ -156,9 +163,11 @@ class Transaction:
     def missing(
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
     ) -> set[TopicPartition]:
-        """Those of ``partitions`` that are not part of the transaction. Raises ApiError:
-        INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, and CONCURRENT_TRANSACTIONS if markers are still
-        to be written."""
+        """Return the partitions that are not part of the transaction.
+
+        Raises:
+            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, or CONCURRENT_TRANSACTIONS if markers are missing.
+        """
         self._check_producer(producer_id, epoch)
         if self.is_prepared:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -178,9 +187,11 @@ class Transaction:
         client_version: int,
         now_ms: int,
     ) -> Transaction:
-        """The state with ``partitions`` in the transaction, which begins if none is open. Itself if
-        nothing changes. Raises ApiError as ``missing``."""
-        # The producer may have the id already that comes with the complete state.
+        """Return the state with more partitions; a transaction begins if none is open.
+
+        Returns ``self`` if nothing changes. Raises ApiError like ``missing``.
+        """
+        # The producer may already have the id of the complete state.
         if self.is_prepared:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         self._check_producer(producer_id, epoch)
@@ -203,10 +214,11 @@ class Transaction:
         now_ms: int,
         new_id: Callable[[], int],
     ) -> Transaction:
-        """The state after EndTxn: prepared, or itself if the request was repeated and all is done.
+        """Return the state after EndTxn: prepared, or ``self`` for a repeated request.
 
-        Raises ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, and
-        CONCURRENT_TRANSACTIONS if markers are still to be written.
+        Raises:
+            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, or CONCURRENT_TRANSACTIONS if
+                markers are missing.
         """
         if client_version < EPOCH_BUMP:
             return self._ended_with_same_epoch(producer_id, epoch, commit, now_ms, new_id)
@@ -215,7 +227,7 @@ class Transaction:
         if producer_id != self.producer_id and not after_new_id:
             raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         complete = self.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-        # A transaction is ended with its own epoch; the one before belongs to a repeated request.
+        # A request to end a transaction has its epoch; a repeated request has the previous one.
         if self.is_prepared:
             valid = epoch == self.epoch - 1
         else:
@@ -249,7 +261,7 @@ class Transaction:
         return self._outcome(commit)
 
     def _outcome(self, commit: bool) -> Transaction:
-        """What a repeated EndTxn finds."""
+        """Return the result of a repeated EndTxn."""
         if commit != self.is_commit:
             self._refuse(commit)
         return self
@@ -277,7 +289,7 @@ class Transaction:
         )
 
     def completed(self, now_ms: int) -> Transaction:
-        """The state when all markers are written; its id and epoch are those to go on with."""
+        """Return the state after all markers, with the producer id and epoch for the next transaction."""
         changes: dict[str, Any] = {}
         if self.client_version >= EPOCH_BUMP and self.next_id != NO_ID:
             changes = {"producer_id": self.next_id, "epoch": 0}

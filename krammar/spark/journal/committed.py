@@ -1,9 +1,9 @@
-"""Which messages of a journal are committed, told to several tasks that read a part of it each.
+"""Decides which messages are committed when several tasks each read a part of a journal.
 
-An acknowledgement may be far behind its messages. So the driver first goes through the journal, and keeps
-of it only what sequencing needs: for each transaction that was acknowledged the offsets at which it begins and
-ends, and the clocks between which its messages are. Then a task can tell of each message in its part
-whether it would come out of a sequencer that reads all of the journal, see ``krammar.journal.Sequencer``.
+An acknowledgement may follow long after its messages. So the driver first scans the journal, and stores what
+sequencing needs: the offsets at which each acknowledged transaction begins and ends, and the clocks between which its
+messages are. With that, a task decides for each message of its part whether a sequencer that reads the
+whole journal would return it; see ``krammar.journal.Sequencer``.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from krammar.journal import Flags, get_clock
+from krammar.journal.uuids import NODE_MASK, VERSION_1, VERSION_MASK
 
-_FIXED = 1 << 76 | 1 << 63
-_FIXED_MASK = 0xF << 76 | 0b11 << 62
-_NODE = (1 << 48) - 1
 _CONTINUE, _ACK = Flags.CONTINUE_TXN.value, Flags.ACK_TXN.value
 
 
 class Span(NamedTuple):
-    """A transaction: messages of a producer at offsets from ``begin`` to before ``end``, with clocks above
-    ``floor`` and below ``ack``."""
+    """A transaction: the messages of one producer with ``begin <= offset < end`` and
+    ``floor < clock < ack``."""
 
     begin: int
     end: int
@@ -32,13 +30,13 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Part:
-    """A part of a journal, and what is to be known of what is before and behind it.
+    """A part of a journal, and what its task must know about the rest.
 
-    ``spans``  by producer the transactions that have something in it
-    ``seen``   by producer the largest clock, before it, of a transaction that is open where it begins
-    ``acked``  by producer the last acknowledgement before it, of producers of messages outside of
-               transactions in it
-    ``free``   whether there are messages in it that are in no transaction
+    ``spans``  by producer: the transactions that overlap the part
+    ``seen``   by producer: the largest clock before the part, if a transaction is open where the part begins
+    ``acked``  by producer: the last acknowledged clock before the part, for producers that have messages
+               outside of transactions in the part
+    ``free``   whether the part has messages outside of transactions
     """
 
     begin: int
@@ -50,7 +48,7 @@ class Part:
 
 
 class _Producer:
-    """See the sequencer's."""
+    """A producer's state; see ``krammar.journal.sequencer``."""
 
     __slots__ = ("begin", "last_ack", "latest")
 
@@ -60,7 +58,7 @@ class _Producer:
 
 
 class Scan:
-    """Goes through the messages of a journal; ``parts`` are complete after ``finish``."""
+    """Collects the transactions of a journal, message by message; ``finish`` returns the parts."""
 
     def __init__(self, begin: int) -> None:
         self.parts = [Part(begin, begin)]
@@ -69,7 +67,7 @@ class Scan:
         self._acked: dict[int, int] = {}
 
     def cut(self, offset: int) -> None:
-        """Begin a new part."""
+        """Begin a new part at an offset."""
         self.parts[-1].end = offset
         part = Part(offset, offset)
         part.seen = {node: p.latest for node, p in self._producers.items() if p.begin >= 0}
@@ -77,15 +75,15 @@ class Scan:
         self._acked = {}
 
     def add(self, offset: int, uuid: UUID) -> None:
-        """The next message."""
+        """Add the next message."""
         number = uuid.int
         flags = number >> 48 & 0x3FF
         part = self.parts[-1]
-        if number & _FIXED_MASK != _FIXED or flags > _ACK:
+        if number & VERSION_MASK != VERSION_1 or flags > _ACK:
             part.free = True
             return
         clock = get_clock(uuid)
-        node = number & _NODE
+        node = number & NODE_MASK
         p = self._producers.get(node)
         if p is None:
             p = self._producers[node] = _Producer()
@@ -101,17 +99,17 @@ class Scan:
                 self._spans.append((node, Span(p.begin, offset, p.last_ack, clock)))
             p.last_ack = p.latest = clock
             p.begin = -1
+            if not clock:  # the producer has ended
+                del self._producers[node]
             return
         part.free = True
         part.acked[node] = before
         if clock > p.last_ack:
-            p.last_ack = clock
-            if p.latest <= clock:
-                p.latest = clock
-                p.begin = -1
+            p.last_ack = p.latest = clock
+            p.begin = -1
 
     def finish(self, end: int) -> list[Part]:
-        """The parts in which something is committed."""
+        """Return the parts that have committed messages; ``end`` is the journal's end."""
         self.parts[-1].end = end
         spans = sorted(self._spans, key=lambda each: each[1].begin)
         for part in self.parts:
@@ -129,7 +127,7 @@ class Scan:
 
 
 class Filter:
-    """Tells of the messages of a part, in order, which are committed."""
+    """Decides which messages of a part are committed. Messages are passed in the journal's order."""
 
     def __init__(self, part: Part) -> None:
         self._spans = {node: iter(spans) for node, spans in part.spans.items()}
@@ -138,11 +136,12 @@ class Filter:
         self._acked = dict(part.acked)
 
     def passes(self, offset: int, uuid: UUID) -> bool:
+        """Return whether the next message is committed."""
         number = uuid.int
         flags = number >> 48 & 0x3FF
-        if number & _FIXED_MASK != _FIXED or flags > _ACK:
+        if number & VERSION_MASK != VERSION_1 or flags > _ACK:
             return True
-        node = number & _NODE
+        node = number & NODE_MASK
         clock = get_clock(uuid)
         if flags == _CONTINUE:
             span = self._open.get(node)

@@ -1,22 +1,31 @@
-"""``delivery=journal``: what is written is seen once by readers of committed messages, whatever crashes.
+"""``delivery=journal``: readers of committed messages see each row once, even after crashes.
 
-Each attempt of a task publishes uncommitted messages as a producer of its own, and gives the driver the
-acknowledgements that would commit them. The driver stores those of all tasks in one file (the write is
-committed now), and then appends them. What follows for crashes:
+Each attempt of a task publishes uncommitted messages with a producer of its own, and sends the driver the
+acknowledgements that would commit them. The driver stores the acknowledgements of all tasks in one file, which
+commits the write, and then appends them to the journals. This is how crashes are handled:
 
-- A task that fails, or is run twice: Spark hands the driver one attempt's acknowledgements. What other
-  attempts have published is never acknowledged. That each has its own producer is needed: an
-  acknowledgement commits all of its producer's messages before it.
-- A driver that is gone before the file is there: nobody has the acknowledgements any more, and the batch
-  is run again, by other producers.
-- A driver that is gone later, before Spark knows that the batch is committed: what is in the file is appended by
-  the next one, before it writes anything. Spark runs the batch again; the driver finds the file of that
-  batch, appends what is in it, and forgets what the second run has published. Where tasks can see that
-  their batch is committed they publish nothing in the first place.
-- Acknowledgements that are appended again change nothing: their producers have no other transactions.
+- A task fails, or runs twice: Spark sends the driver the acknowledgements of one attempt. The messages of other
+  attempts are never acknowledged. Each attempt needs its own producer, because an acknowledgement commits all
+  earlier messages of its producer.
+- The driver crashes before the file exists: the acknowledgements are lost, and Spark runs the batch again with
+  other producers.
+- The driver crashes later, before Spark knows that the batch is committed: the next driver appends the
+  acknowledgements from the file before it writes anything. Spark runs the batch again. The driver finds the
+  batch's file, and discards what the second run has published. Tasks that can see that their batch is committed
+  publish nothing.
+- Acknowledgements are appended again: they have no effect, because their producers have no other transactions.
+- A driver stalls while another one continues: it cannot commit a micro-batch that the other one has passed (see
+  ``IntentStore``), and rolls back nothing that may be committed.
 
-A micro-batch is known by the query's id and its number, which tasks are told by Spark; a batch write by the
-option ``writeId``, or else it is another one each time that it is run.
+The file also stores the totals of the write's rows. If Spark plans a micro-batch again under the same number, it has the
+same rows, unless its checkpoint was restored or damaged. Other rows are an error: skipping them would lose them, and
+writing them might duplicate others.
+
+When all acknowledgements are in their journals, further ones end the producers, so that readers need not
+remember each attempt.
+
+A micro-batch is identified by the query's id and its number, which Spark passes to tasks. A batch write is identified by
+the option ``writeId``; without it, each run is another write.
 """
 
 from __future__ import annotations
@@ -28,7 +37,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pyspark import TaskContext
@@ -38,19 +48,21 @@ from krammar.journal import (
     Clock,
     Flags,
     Framing,
+    JournalError,
     Publisher,
     append_intents,
     build_uuid,
     get_producer_id,
 )
-from krammar.spark.errors import OptionError
-from krammar.spark.journal.intents import IntentStore, Stored, Write
+from krammar.journal.framing import FIXED
+from krammar.spark.errors import OptionError, SparkSourceError
+from krammar.spark.journal.intents import IntentStore, RowTotals, Stored, Write, hash_of
 from krammar.spark.journal.places import AnyJournals, Place
 from krammar.spark.journal.rows_out import Make, messages_of
 from krammar.spark.kafka.rows_out import Group, RowError, groups
-from krammar.spark.kafka.sink import Messages, Written
 from krammar.spark.options import Options, Use
 from krammar.spark.paths import local_path
+from krammar.spark.writing.delivery import Messages, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,58 +70,97 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# What Spark tells the tasks of a micro-batch; also those of a batch write in foreachBatch.
+# Properties that Spark sets in tasks of a micro-batch, and in tasks of a batch write in foreachBatch.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
 FOLDER = "krammar-intents"
 
-# Rows without a key and partition stay with a journal for so many of them.
+# This many consecutive rows without key and partition go to the same journal.
 _RUN = 1000
 
-# What names of writers begin with.
+# The prefixes of writers' names.
 _QUERY, _ID, _UNNAMED = "query-", "id-", "unnamed-"
 
 
 @dataclass
 class Published(Written):
-    """What a task has published for ``writer``, and the ``intents`` that acknowledge it.
+    """What a task has published.
 
-    ``clock`` is before those of its messages: an acknowledgement that has it rolls them back.
+    ``writer``   the name of the write; see ``Write``
+    ``intents``  the acknowledgements that commit the messages
+    ``ends``     the acknowledgements that let readers forget the producer
+    ``clock``    less than the clocks of the messages: an acknowledgement with it rolls them back
+    ``rows``     the number of all rows of the task, published or not
+    ``sum``      the sum of their hashes; see ``RowTotals``
     """
 
     writer: str = ""
     intents: list[AckIntent] = field(default_factory=list)
+    ends: list[AckIntent] = field(default_factory=list)
     clock: int = 0
+    rows: int = 0
+    sum: int = 0
+
+
+class _Counter:
+    """Counts the rows of a task, and adds up their hashes."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.sum = 0
+        self._hashes: dict[str, Any] = {}
+
+    def add(self, topic: str, message: Any) -> None:
+        """Add the next row; its message has no UUID yet."""
+        if topic not in self._hashes:
+            self._hashes[topic] = blake2b(topic.encode() + b"\0", digest_size=16)
+        hashed = self._hashes[topic].copy()  # twice as fast as a new hash
+        hashed.update(FIXED.marshal(message))
+        self.sum += int.from_bytes(hashed.digest(), "big")
+        self.rows += 1
 
 
 class JournalDelivery:
-    """Made by the driver for each micro-batch, once for its tasks and once for its commit, and for each
-    batch write."""
+    """Publishes the rows of one write in tasks, and commits them on the driver.
+
+    The driver creates one for each batch write, and two for each micro-batch: for its tasks and for its commit.
+    """
 
     def __init__(self, options: Options, schema: StructType, use: Use) -> None:
-        """Raises OptionError and SchemaError."""
+        """Check options and columns.
+
+        Raises:
+            OptionError: an option is missing or does not fit.
+            SchemaError: a column is missing or has another type.
+        """
         self.messages = messages_of(options, schema)
         self.place = Place.of(options)
         settings = self.place.settings
         if settings is not None and not settings.enable_idempotence:
-            # Records may be written twice or overtake each other then, or be lost after they were
-            # acknowledged.
+            # Otherwise records could be duplicated, reordered, or lost after their acknowledgement.
             raise OptionError(
                 "delivery", "journal needs kafka.enable.idempotence=true and kafka.acks=all"
             )
         self.is_stream = use is Use.WRITE_STREAM
         self.at_least: int = options["journalsPerTopic"]
+        self.compares = options["repeatedBatch"] == "compare"
+        self.gives_up = not options["failOnDataLoss"]
         self.store = IntentStore(_folder(options, self.is_stream))
-        # Of a batch write. A stream has its query's id, which only the tasks are told.
+        # The name of a batch write. A stream is named by its query's id, which only tasks know.
         self.writer = _UNNAMED + str(uuid4())
         if options.given("writeId"):
             self.writer = _ID + options["writeId"]
         self.committed: Mapping[str, int] = {}
 
     def recover(self) -> None:
-        """On the driver, before anything is written: append what was stored and perhaps not appended.
-        Raises SparkSourceError."""
+        """Append stored acknowledgements that an earlier driver may not have appended.
+
+        The driver calls this before anything is written.
+
+        Raises:
+            SparkSourceError: the journals cannot be written, or the stored files are damaged.
+        """
         with self.place.errors(f"acknowledging what is in {self.store.folder}"):
             for stored in list(self.store.all()):
                 self._append(stored)
@@ -118,32 +169,50 @@ class JournalDelivery:
     # In a task.
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Published:
-        """Raises RowError and SparkSourceError."""
+        """Publish the rows of a task, uncommitted; if the write is committed already, only count them.
+
+        Raises:
+            RowError: a row is not a message.
+            SparkSourceError: the journals cannot be written.
+        """
         write = self._write()
         published = Published(writer=write.writer)
+        counter = _Counter()
         if write.batch <= self.committed.get(write.writer, -2):
-            for _ in batches:
-                pass
+            for batch in batches:
+                if self.compares:
+                    self._count(batch, counter)
+            published.rows, published.sum = counter.rows, counter.sum
             return published
         clock = Clock()
         published.clock = clock.value
         with self.place.errors("writing"), self.place.open() as journals:
             publisher = Publisher(journals, clock)
-            rows = _Rows(self, journals, publisher)
+            rows = _RowPublisher(self, journals, publisher, counter)
             try:
                 for batch in batches:
                     clock.update()
                     rows.publish(batch, published)
                 published.intents = publisher.build_ack_intents()
+                published.rows, published.sum = counter.rows, counter.sum
+                published.ends = publisher.build_end_intents()
             except BaseException:
-                # So that readers need not keep it in mind; they would not see it anyway.
+                # Readers would not see the messages, but can forget them once they are rolled back.
                 with suppress(Exception):
                     append_intents(journals, publisher.build_rollback_intents())
+                    append_intents(journals, publisher.build_end_intents())
                 raise
         return published
 
+    def _count(self, batch: pa.RecordBatch, counter: _Counter) -> None:
+        batch, make = self.messages.prepare(batch)
+        for group in groups(batch, self.messages.columns, lambda _: 1):
+            for row in range(len(group.values)):
+                counter.add(group.topic, make(group, row))
+
     def _write(self) -> Write:
-        """What a task is part of. Without Spark a stream's is not known: its number is a new one then."""
+        """Return the write that a task belongs to. Outside of Spark, a stream's number is not known, and counts
+        as new."""
         if not self.is_stream:
             return Write(self.writer)
         context = TaskContext.get()
@@ -154,70 +223,157 @@ class JournalDelivery:
     # On the driver.
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
-        """Raises SparkSourceError."""
+        """Commit the rows of all tasks, or roll them back if the write was committed before.
+
+        Raises:
+            SparkSourceError: the write cannot be committed, or was committed with other rows.
+        """
         published = [message for message in messages if isinstance(message, Published)]
         if not published:
             return
-        intents = [intent for message in published for intent in message.intents]
+        intents = _intents(published)
         write = self._write_of(published, batch_id)
+        total = sum(message.sum for message in published) % (1 << 128)
+        rows = RowTotals(sum(message.rows for message in published), total.to_bytes(16, "big"))
         with self.place.errors(f"committing {write.text}"):
-            if write.batch < self.store.latest().get(write.writer, -1):
-                stored = Stored(write, True, [])
-            elif intents or write.writer.startswith(_ID):
-                stored = self.store.find(write) or self.store.store(write, intents)
-            else:
-                return
-            self._append(stored)
-            self.store.forget_before(write)
-        if intents and stored.intents != intents:
-            _log.info("%s was committed before: what was written again is rolled back", write.text)
-            self._roll_back(published)
+            stored = self._commit_once(write, intents, rows)
+        if stored is None:
             return
-        rows = sum(count.rows for message in published for count in message.topics.values())
-        _log.info("%s: %d rows are committed", write.text, rows)
+        if (write, rows, hash_of(intents)) == (stored.write, stored.rows, stored.hash):
+            self._end(published)
+            _log.info("%s: committed %d rows", write.text, rows.number)
+            return
+        if intents and write == stored.write:
+            _log.info("%s was committed before: rolling back its repeated rows", write.text)
+            self._roll_back(published)
+        if self.compares:
+            _check_repeated(write, rows, stored)
+
+    def _commit_once(
+        self, write: Write, intents: list[AckIntent], rows: RowTotals
+    ) -> Stored | None:
+        """Commit a write and append its intents, unless it was committed before.
+
+        Returns:
+            What is stored: this write, or an earlier commit of it or of a later one. None if there is
+            nothing to commit.
+        """
+        while True:
+            last = self.store.last(write)
+            if last is not None:
+                # Storing the next micro-batch discards the last one's intents.
+                self._append(last)
+                if write.batch <= last.write.batch:
+                    break
+            if rows.number and not intents:
+                raise SparkSourceError(
+                    f"{write.text} was committed when its tasks ran, but is not committed now: {self.store.folder} "
+                    "has changed. Nothing was written; run the write again"
+                )
+            if not intents and not write.writer.startswith(_ID):
+                return None
+            last = self.store.store(write, intents, rows, last)
+            if last is not None:
+                self._append(last)
+                break
+        if write.batch >= 0:
+            self.store.forget_before(write)
+        return last
 
     def abort(self, messages: Messages, batch_id: int | None) -> None:
-        """Spark calls this after a ``commit`` that failed too; the write may be committed then."""
+        """Roll back the rows of a failed write, unless it may be committed.
+
+        Spark also calls this if ``commit`` has failed. The write may be committed then.
+        """
         published = [message for message in messages if isinstance(message, Published)]
         if not published:
             return
         write = self._write_of(published, batch_id)
-        if self.store.find(write) is None:
-            _log.warning("%s has failed: what is written is rolled back", write.text)
+        # A write is only committed after all its tasks are done.
+        if len(published) < len(messages) or not self._may_be_committed(write, published):
+            _log.warning("%s has failed: rolling back its rows", write.text)
             self._roll_back(published)
+
+    def _may_be_committed(self, write: Write, published: Sequence[Published]) -> bool:
+        last = self.store.last(write)
+        if last is None:
+            # Another driver may have appended the intents and removed the write's file.
+            return write.writer.startswith(_UNNAMED)
+        if write.batch == last.write.batch:
+            return last.hash == hash_of(_intents(published))
+        return write.batch < last.write.batch
 
     def _write_of(self, published: Sequence[Published], batch_id: int | None) -> Write:
         return Write(published[0].writer, -1 if batch_id is None else batch_id)
 
     def _append(self, stored: Stored) -> None:
-        """Append the intents of a write that is committed."""
+        """Append the intents of a committed write.
+
+        Raises:
+            SparkSourceError: a journal was deleted, and ``failOnDataLoss`` is true.
+        """
         if stored.appended:
             return
+        intents = stored.intents
         with self.place.open() as journals:
-            append_intents(journals, stored.intents)
+            try:
+                append_intents(journals, intents)
+            except JournalError:
+                missing = self.place.missing(journals, {intent.journal for intent in intents})
+                if not missing:
+                    raise
+                names = ", ".join(sorted(missing))
+                if not self.gives_up:
+                    raise SparkSourceError(
+                        f"{stored.write.text} is committed, but {names} ({self.place.name}) does not exist any "
+                        "more, so its rows there cannot be acknowledged. If it was deleted on purpose, set "
+                        "failOnDataLoss=false for the next run: the query gives up only these rows, and continues"
+                    ) from None
+                _log.warning(
+                    "%s: giving up its rows in %s, which does not exist any more",
+                    stored.write.text,
+                    names,
+                )
+                append_intents(journals, [each for each in intents if each.journal not in missing])
         if stored.write.writer.startswith(_UNNAMED):
-            self.store.forget(stored.write)  # nobody will ask for it
+            self.store.forget(stored.write)  # no later run has this name
         else:
-            self.store.appended(stored.write)
+            self.store.appended(stored)
 
     def _roll_back(self, published: Sequence[Published]) -> None:
-        """Spare readers to keep in mind what will never be acknowledged. They would not see it anyway, so
-        that errors are only logged."""
+        """Roll back messages that will never be acknowledged, so that readers can forget them.
+
+        Readers would not return them in any case, so errors are only logged.
+        """
         try:
             with self.place.open() as journals:
                 append_intents(
                     journals,
                     [
-                        self._opposite(journals, intent, message.clock)
+                        self._rollback(journals, intent, message.clock)
                         for message in published
                         for intent in message.intents
-                    ],
+                    ]
+                    + [intent for message in published for intent in message.ends],
                 )
         except Exception as error:
-            _log.warning("rolling back what was written: %s", error)
+            _log.warning("rolling back written rows has failed: %s", error)
 
-    def _opposite(self, journals: AnyJournals, intent: AckIntent, clock: int) -> AckIntent:
-        """An acknowledgement by the same producer that commits nothing."""
+    def _end(self, published: Sequence[Published]) -> None:
+        """End the producers of a committed and acknowledged write, so that readers can forget them.
+
+        Without this, readers forget them later, so errors are only logged.
+        """
+        ends = [intent for message in published for intent in message.ends]
+        try:
+            if ends:
+                with self.place.open() as journals:
+                    append_intents(journals, ends)
+        except Exception as error:
+            _log.warning("ending the producers of written rows has failed: %s", error)
+
+    def _rollback(self, journals: AnyJournals, intent: AckIntent, clock: int) -> AckIntent:
+        """Return an acknowledgement by the same producer that commits nothing."""
         framing = journals.spec(intent.journal).framing
         message = framing.unmarshal(intent.intent, self.messages.cls)
         producer = get_producer_id(message.get_uuid())
@@ -225,13 +381,18 @@ class JournalDelivery:
         return AckIntent(intent.journal, framing.marshal(message))
 
 
-class _Rows:
+class _RowPublisher:
     """Publishes the rows of a task."""
 
     def __init__(
-        self, delivery: JournalDelivery, journals: AnyJournals, publisher: Publisher
+        self,
+        delivery: JournalDelivery,
+        journals: AnyJournals,
+        publisher: Publisher,
+        counter: _Counter,
     ) -> None:
         self._delivery = delivery
+        self._counter = counter
         self._journals = journals
         self._publisher = publisher
         self._targets: dict[str, list[tuple[str, Framing]]] = {}
@@ -239,10 +400,10 @@ class _Rows:
     def publish(self, batch: pa.RecordBatch, published: Published) -> None:
         messages = self._delivery.messages
         batch, make = messages.prepare(batch)
-        for group in groups(batch, messages.columns, lambda topic: len(self._of(topic))):
+        for group in groups(batch, messages.columns, lambda topic: len(self._journals_of(topic))):
             rows = range(len(group.values))
             if group.partition is None:
-                targets = self._of(group.topic)
+                targets = self._journals_of(group.topic)
                 for begin in rows[::_RUN]:
                     target = random.choice(targets)
                     self._publish(group, make, rows[begin : begin + _RUN], target)
@@ -254,51 +415,96 @@ class _Rows:
         self, group: Group, make: Make, rows: Sequence[int], target: tuple[str, Framing]
     ) -> None:
         publish = self._publisher.publish_uncommitted
+        count = self._counter.add
         for row in rows:
-            publish(lambda _: target, make(group, row))
+            message = make(group, row)
+            count(group.topic, message)
+            publish(lambda _: target, message)
 
-    def _of(self, topic: str) -> list[tuple[str, Framing]]:
-        """The journals of a topic, and their framings."""
+    def _journals_of(self, topic: str) -> list[tuple[str, Framing]]:
+        """Return the journals of a topic with their framings, and create missing journals."""
         found = self._targets.get(topic)
         if found is None:
             delivery = self._delivery
             try:
                 specs = delivery.place.make(self._journals, topic, delivery.at_least)
-            except ValueError as error:  # no name of a journal
+            except ValueError as error:  # the topic is not a valid name of a journal
                 raise RowError(f"topic {topic!r}: {error}") from None
             found = self._targets[topic] = [(spec.name, spec.framing) for spec in specs]
         return found
 
     def _target(self, topic: str, partition: int) -> tuple[str, Framing]:
-        found = self._of(topic)
+        found = self._journals_of(topic)
         if partition >= len(found):
             raise RowError(
-                f"topic {topic!r}: a row has partition {partition}, but there are {len(found)}"
+                f"topic {topic!r}: a row has partition {partition}, but the topic has {len(found)} partitions"
             )
         return found[partition]
 
 
+def _intents(published: Iterable[Published]) -> list[AckIntent]:
+    return [intent for message in published for intent in message.intents]
+
+
+def _check_repeated(write: Write, rows: RowTotals, stored: Stored) -> None:
+    """Raise SparkSourceError if a write was committed with other rows."""
+    committed = stored.rows_of(write.batch)
+    if committed is None:
+        if not rows.number:
+            return  # a micro-batch without rows is not stored
+        text = (
+            f"Spark runs {write.text}, but batch {stored.write.batch} is already committed, and it is not known "
+            f"any more which rows batch {write.batch} had"
+        )
+    elif committed in (rows, _UNKNOWN):
+        return
+    else:
+        text = (
+            f"{write.text} was committed with {committed.number} rows, and now has {rows.number} different rows, "
+            "which were not written"
+        )
+    raise SparkSourceError(
+        f"{text}. "
+        + (
+            "Use another writeId for different rows"
+            if write.batch < 0
+            else "Probably the checkpoint was restored or damaged, or another driver runs the same query. Restore "
+            "the newest checkpoint; or name a new folder with the option intents, and rows may be written twice"
+        )
+        + ". If the query computes different rows in each run (random values, the current time), set "
+        "repeatedBatch=skip to leave the committed rows unchanged"
+    )
+
+
+_UNKNOWN = RowTotals(0, b"")
+
+
 def _folder(options: Options, is_stream: bool) -> str:
-    """Where intents are kept. Raises OptionError."""
+    """Return the folder in which intents are stored.
+
+    Raises:
+        OptionError: no folder is given, or the driver has not mounted it.
+    """
     if options.given("intents"):
         return _local("intents", options["intents"])
     if not is_stream:
         raise OptionError(
             "intents",
-            "is needed for a batch with delivery=journal: a folder in which the driver keeps what it is "
-            "about to acknowledge, the same for the next one",
+            "is required for batch writes with delivery=journal: a folder in which the driver stores what it is "
+            "about to acknowledge. Use the same folder for later writes",
         )
     if not options.given("checkpointLocation"):
         raise OptionError(
-            "checkpointLocation", "is needed with delivery=journal, or else the option intents"
+            "checkpointLocation",
+            "is required with delivery=journal, unless the option intents is set",
         )
     checkpoint = _local("checkpointLocation", options["checkpointLocation"])
-    # Spark writes this file when the query starts. Without a scheme, the path may be one of HDFS.
+    # Spark writes this file when the query starts. A path without a scheme may belong to HDFS.
     if not os.path.exists(os.path.join(checkpoint, "metadata")):
         raise OptionError(
             "checkpointLocation",
             f"{checkpoint} is not in a file system that the driver has mounted, which delivery=journal "
-            "needs; the option intents names another folder",
+            "requires; name a folder in such a file system with the option intents",
         )
     return os.path.join(checkpoint, FOLDER)
 
@@ -309,13 +515,19 @@ def _local(name: str, path: str) -> str:
     except OptionError:
         raise OptionError(
             name,
-            f"{path!r}: intents are kept in a file system that the driver has mounted; the option "
-            "intents names a folder there",
+            f"{path!r} is not in a file system that the driver has mounted, which delivery=journal requires; "
+            "name a folder in such a file system with the option intents",
         ) from None
 
 
 def delivery_of(options: Options, schema: StructType, use: Use) -> JournalDelivery:
-    """The delivery, when what was left undone before is done. Raises SparkSourceError."""
+    """Return the delivery, after it has appended what an earlier driver left unfinished.
+
+    Raises:
+        OptionError: an option is missing or does not fit.
+        SchemaError: a column is missing or has another type.
+        SparkSourceError: the journals cannot be written, or the stored files are damaged.
+    """
     delivery = JournalDelivery(options, schema, use)
     delivery.recover()
     return delivery

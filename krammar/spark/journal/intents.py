@@ -1,10 +1,20 @@
-"""Where a driver keeps the intents of its writes: a folder with a file for each that has not been forgotten.
+"""Stores the intents of writes in a folder.
 
-A write is committed when its file is there. The file is made whole, with a name that only one can make:
-of two drivers that write the same batch, both with messages of their own, one makes it, and the other
-finds it and acknowledges what that has written.
+A batch write has a file. The write is committed when the file exists. The file appears complete, under a name that
+only one driver can create.
 
-A file's content is the message WriteIntents of ``definitions/journal_wire``, and behind it a CRC-32.
+A query has a folder. An empty file in it, the token, names the last committed micro-batch and the file with its
+intents:
+
+    query-5c0f….batches/
+        00000000000000000008-9a1e….last
+        00000000000000000008-9a1e….intents
+
+A driver writes the file of a micro-batch, and then commits the micro-batch by renaming the token. If several drivers
+have seen the same token, only one can rename it. The token is never removed and its number only grows, so a driver
+that has stalled for any time cannot commit a micro-batch that another driver has passed.
+
+A file contains the message WriteIntents of ``definitions/journal_wire``, followed by a CRC-32.
 """
 
 from __future__ import annotations
@@ -12,6 +22,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -19,132 +30,302 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
+from uuid import uuid4
 from zlib import crc32
 
 import journal_wire as wire
 
-from krammar.journal import AckIntent
+from krammar.journal import AckIntent, encode_intents
 from krammar.spark.errors import SparkSourceError
 from krammar.wire.errors import WireError
 
 _SUFFIX = ".intents"
-_FILE = re.compile(r"[^.].*-(\d{20}|once)\.intents")
+_LAST = ".last"
+_FOLDER = ".batches"
+# The token of a query without a micro-batch. It sorts before all others.
+_START = f"0-start{_LAST}"
+_ONCE = re.compile(r"[^.].*-once\.intents")
+_OF_BATCH = re.compile(r"\.?(\d{20})-")
+
+# How many micro-batches' row totals are stored: as many batches as Spark retains in its checkpoints.
+_REMEMBERED = 100
 
 
 class Write(NamedTuple):
-    """A micro-batch of the query ``writer``; or a batch write of that name, where ``batch`` is -1."""
+    """A micro-batch of the query ``writer``; or, if ``batch`` is -1, the batch write ``writer``."""
 
     writer: str
     batch: int = -1
 
     @property
     def text(self) -> str:
-        """For messages."""
+        """The write, for messages."""
         return f"batch {self.batch} of {self.writer}" if self.batch >= 0 else self.writer
 
 
+class RowTotals(NamedTuple):
+    """How many rows a write has, and the sum of their hashes modulo 2 ** 128.
+
+    Neither depends on the order of rows or the number of tasks. An empty sum means unknown rows.
+    """
+
+    number: int
+    sum: bytes
+
+
 class Stored(NamedTuple):
-    """What is stored of a write. There are no intents where all are known to have been ``appended``."""
+    """What is stored about a write.
+
+    ``hash``      identifies the intents
+    ``appended``  whether all intents are in their journals; the intents themselves are not stored any more then
+    ``earlier``   the query's earlier micro-batches and their rows
+    """
 
     write: Write
-    appended: bool
     intents: list[AckIntent]
+    rows: RowTotals
+    hash: bytes
+    appended: bool = False
+    earlier: tuple[tuple[int, RowTotals], ...] = ()
+
+    def rows_of(self, batch: int) -> RowTotals | None:
+        """Return the row totals of a micro-batch, or None if they are not stored any more."""
+        return {**dict(self.earlier), self.write.batch: self.rows}.get(batch)
+
+
+def hash_of(intents: Iterable[AckIntent]) -> bytes:
+    """Return a hash that is unique to one attempt: each attempt has its own producers."""
+    return sha256(encode_intents(intents)).digest()[:16]
 
 
 class IntentStore:
-    """The folder; it is made when something is stored. Errors of files are OSErrors."""
+    """The folder with intents. It is created by the first write.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
 
-    def find(self, write: Write) -> Stored | None:
-        """What is stored of a write. Raises SparkSourceError for what is damaged."""
+    def last(self, write: Write) -> Stored | None:
+        """Return what is stored about a batch write, or about the last committed micro-batch of a query.
+
+        Raises:
+            SparkSourceError: a file is damaged or missing.
+        """
+        if write.batch >= 0:
+            return self._last(self._place(write))
         try:
-            return _read(self._path(write))
+            return _read(self._place(write))
         except FileNotFoundError:
             return None
 
     def all(self) -> Iterator[Stored]:
-        """All that is stored. Raises SparkSourceError for what is damaged."""
+        """Yield all batch writes, and the last micro-batch of each query.
+
+        Raises:
+            SparkSourceError: a file is damaged or missing.
+        """
         names = sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
         for name in names:
-            if _FILE.fullmatch(name):
-                # Another driver may have forgotten it meanwhile.
+            if _ONCE.fullmatch(name):
+                # Another driver may have removed it in the meantime.
                 with suppress(FileNotFoundError):
                     yield _read(self.folder / name)
+            elif name.endswith(_FOLDER) and not name.startswith("."):
+                found = self._last(self.folder / name)
+                if found is not None:
+                    yield found
 
     def latest(self) -> Mapping[str, int]:
-        """By writer the last micro-batch that is committed; -1 for batch writes that are."""
-        result: dict[str, int] = {}
-        for stored in self.all():
-            writer, batch = stored.write
-            result[writer] = max(batch, result.get(writer, -1))
-        return result
+        """Return the last committed micro-batch by writer; -1 for committed batch writes."""
+        return {stored.write.writer: stored.write.batch for stored in self.all()}
 
-    def store(self, write: Write, intents: Iterable[AckIntent]) -> Stored:
-        """Commit a write, if it is not committed. Returns what is stored of it then, on disk: these intents
-        or those that were before."""
-        if not self.folder.is_dir():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _sync(self.folder.parent)
-        path = self._path(write)
-        made = Stored(write, False, list(intents))
-        temporary = self._write(path, made)
+    def store(
+        self, write: Write, intents: Iterable[AckIntent], rows: RowTotals, last: Stored | None
+    ) -> Stored | None:
+        """Commit a write durably.
+
+        Args:
+            last: what the method ``last`` returned; all its intents are appended.
+
+        Returns:
+            What is stored now, or None if another driver was faster.
+        """
+        intents = list(intents)
+        made = Stored(write, intents, rows, hash_of(intents))
+        if write.batch < 0:
+            return self._store_once(made)
+        if last is not None:
+            earlier = (*last.earlier, (last.write.batch, last.rows))
+            made = made._replace(earlier=earlier[-_REMEMBERED:])
+        folder = self._place(write)
+        self._make(folder)
+        path = self._path(made)
+        _write(path, made)
+        _sync(folder)
+        token = folder / (_START if last is None else self._path(last).stem + _LAST)
+        try:
+            os.rename(token, path.with_suffix(_LAST))
+        except FileNotFoundError:
+            # A file server may have renamed the token and received the request again, because its response was lost.
+            if _token(folder) != path.stem + _LAST:
+                path.unlink(missing_ok=True)
+                return None
+        _sync(folder)
+        return made
+
+    def _store_once(self, made: Stored) -> Stored | None:
+        path = self._place(made.write)
+        self._make_parent()
+        temporary = _write(_temporary(path), made)
         try:
             try:
                 os.link(temporary, path)
             except FileExistsError:
-                return _read(path)
+                return None
             except OSError as error:
                 if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
                     raise
-                # A file system without links: two drivers at once are not told apart there.
+                # A file system without links. It cannot prevent two drivers from committing at the same time.
                 if path.exists():
-                    return _read(path)
+                    return None
                 os.rename(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
             _sync(self.folder)
         return made
 
-    def appended(self, write: Write) -> None:
+    def appended(self, stored: Stored) -> None:
         """Note that all intents of a write are in their journals."""
-        path = self._path(write)
-        os.replace(self._write(path, Stored(write, True, [])), path)
+        path = self._path(stored)
+        # Another driver may have removed the write's file or folder.
+        with suppress(FileNotFoundError):
+            os.replace(
+                _write(_temporary(path), stored._replace(appended=True, intents=[])),
+                path,
+            )
 
     def forget_before(self, write: Write) -> None:
-        """Forget the micro-batches of a query before this one, whose file says enough; but none with
-        intents that are not known to have been appended."""
-        for stored in self.all():
-            writer, batch = stored.write
-            if writer == write.writer and 0 <= batch < write.batch and stored.appended:
-                self.forget(stored.write)
+        """Remove the files of a query's micro-batches before this committed one.
+
+        Besides the previous micro-batch, these are files of drivers that were too slow or were killed.
+        """
+        folder = self._place(write)
+        for name in os.listdir(folder):
+            found = _OF_BATCH.match(name)
+            if found and int(found[1]) < write.batch and not name.endswith(_LAST):
+                (folder / name).unlink(missing_ok=True)
 
     def forget(self, write: Write) -> None:
-        self._path(write).unlink(missing_ok=True)
+        """Remove the file of a batch write."""
+        self._place(write).unlink(missing_ok=True)
 
-    def _path(self, write: Write) -> Path:
+    def _last(self, folder: Path) -> Stored | None:
+        before = None
+        while True:
+            token = _token(folder)
+            if token is None or token == _START:
+                return None
+            path = (folder / token).with_suffix(_SUFFIX)
+            try:
+                return _read(path)
+            except FileNotFoundError:
+                if token == before:
+                    raise SparkSourceError(
+                        f"{path} is missing. It records which micro-batch is committed, so nothing can be written"
+                        " without it: restore it, or name a new folder with the option intents"
+                    ) from None
+                before = (
+                    token  # another driver may have committed the next micro-batch in the meantime
+                )
+
+    def _place(self, write: Write) -> Path:
+        """Return the path of a batch write's file, or of a query's folder."""
         writer = quote(write.writer, safe="").replace(".", "%2E")
-        if len(writer) > 150:  # names of files are limited
+        if len(writer) > 150:  # file systems limit the length of names
             writer = sha256(writer.encode()).hexdigest()
-        return (
-            self.folder / f"{writer}-{'once' if write.batch < 0 else f'{write.batch:020}'}{_SUFFIX}"
-        )
+        return self.folder / (writer + (_FOLDER if write.batch >= 0 else f"-once{_SUFFIX}"))
 
-    def _write(self, path: Path, stored: Stored) -> Path:
-        """A new file, on disk, beside the one that it is to become."""
-        data = wire.WriteIntents(
-            writer=stored.write.writer,
-            batch=stored.write.batch,
-            appended=stored.appended,
-            intents=[wire.AckIntent(journal=j, intent=intent) for j, intent in stored.intents],
-        ).encode()
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-        with open(temporary, "wb") as file:
+    def _path(self, stored: Stored) -> Path:
+        place = self._place(stored.write)
+        if stored.write.batch < 0:
+            return place
+        return place / f"{stored.write.batch:020}-{stored.hash.hex()}{_SUFFIX}"
+
+    def _make_parent(self) -> None:
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _sync(self.folder.parent)
+
+    def _make(self, folder: Path) -> None:
+        """Create a query's folder together with its token.
+
+        The folder is never empty, so that no other driver can replace it by renaming.
+        """
+        if folder.is_dir():
+            return
+        self._make_parent()
+        temporary = folder.with_name(f".{folder.name}.{uuid4().hex}")
+        temporary.mkdir()
+        (temporary / _START).touch()
+        _sync(temporary)
+        try:
+            os.rename(temporary, folder)
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if not folder.is_dir():
+                raise
+        _sync(self.folder)
+
+
+def _token(folder: Path) -> str | None:
+    """Return the token of a query, or None if the folder does not exist."""
+    for _ in range(100):  # while another driver renames the token, a listing may miss both names
+        try:
+            names = os.listdir(folder)
+        except FileNotFoundError:
+            return None
+        tokens = [name for name in names if name.endswith(_LAST)]
+        if tokens:
+            return max(tokens)
+    raise SparkSourceError(
+        f"{folder} has no file *{_LAST}. It names the committed micro-batch, so nothing can be written without it:"
+        " restore it, or name a new folder with the option intents"
+    )
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+
+
+def _write(path: Path, stored: Stored) -> Path:
+    """Write a new file durably; remove it if that fails."""
+    data = wire.WriteIntents(
+        version=1,
+        writer=stored.write.writer,
+        batch=stored.write.batch,
+        appended=stored.appended,
+        intents=[wire.AckIntent(journal=j, intent=intent) for j, intent in stored.intents],
+        intents_hash=stored.hash,
+        rows=wire.WrittenRows(count=stored.rows.number, sum=stored.rows.sum),
+        earlier=[
+            wire.WriteIntentsEarlier(
+                batch=batch, rows=wire.WrittenRows(count=rows.number, sum=rows.sum)
+            )
+            for batch, rows in stored.earlier
+        ],
+    ).encode()
+    try:
+        with open(path, "wb") as file:
             file.write(data + crc32(data).to_bytes(4, "big"))
             file.flush()
             os.fsync(file.fileno())
-        return temporary
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return path
 
 
 def _read(path: Path) -> Stored:
@@ -156,12 +337,16 @@ def _read(path: Path) -> Stored:
         found = wire.WriteIntents.decode(body)
     except (WireError, ValueError) as error:
         raise SparkSourceError(
-            f"{path}: {error}. It says what was about to be committed, without which no write can go on"
+            f"{path}: {error}. It records what was about to be committed, so nothing can be written without it:"
+            " restore it, or name a new folder with the option intents"
         ) from None
     return Stored(
         Write(found.writer, found.batch),
-        found.appended,
         [AckIntent(one.journal, one.intent) for one in found.intents],
+        RowTotals(found.rows.count, found.rows.sum),
+        found.intents_hash,
+        found.appended,
+        tuple((one.batch, RowTotals(one.rows.count, one.rows.sum)) for one in found.earlier),
     )
 
 

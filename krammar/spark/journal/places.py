@@ -1,18 +1,19 @@
-"""Where journals are, files below a folder or topics of brokers, and which of them belong to a topic.
+"""The place of journals (a folder of files, or topics of brokers), and the journals of a topic.
 
-A topic ``orders`` has the journals ``orders/0``, ``orders/1`` …: partitions, where brokers have them, and
-journals with names that begin with ``orders/`` and have no further ``/``, where they are files.
+A topic ``orders`` has the journals ``orders/0``, ``orders/1``, and so on. On brokers they are the topic's partitions.
+In files they are all journals whose names begin with ``orders/`` and have no further ``/``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from krammar.client import Client, ClientError, Settings
+from krammar.client.errors import UnknownTopicOrPartition
 from krammar.journal import (
     ContentTypeError,
     FileJournals,
@@ -25,22 +26,25 @@ from krammar.journal import (
 from krammar.spark.brokers import brokers_text, settings_of
 from krammar.spark.errors import BrokerError, OptionError, SparkSourceError
 from krammar.spark.kafka.plan import is_chosen
+from krammar.spark.kafka.recheck import recheck
 from krammar.spark.options import Options
 from krammar.spark.paths import local_path
 
 AnyJournals: TypeAlias = FileJournals | TopicJournals
 
-# Tasks write much at once. What nobody waits for is written when so much of it is there, in bytes, or
-# after this time in milliseconds.
+# Tasks write many messages at once. Messages that nobody waits for are written when the buffer has this many bytes,
+# or after this time in milliseconds.
 _BUFFER = 4 << 20
 _LINGER = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Sent to tasks. ``root`` is the folder of journals in files; without, ``settings`` are the client's.
+    """Where the journals of a query are. It is sent to the tasks.
 
-    ``content_type`` is that of topics, and of files that are made.
+    ``root``          the folder of journals in files, or None
+    ``settings``      the client's settings for journals on brokers, or None
+    ``content_type``  the content type of topics, and of new journals in files
     """
 
     root: str | None
@@ -49,7 +53,11 @@ class Place:
 
     @classmethod
     def of(cls, options: Options) -> Place:
-        """Raises OptionError."""
+        """Read the place from options.
+
+        Raises:
+            OptionError: the content type is unknown, or a client setting does not fit.
+        """
         content_type = options["contentType"]
         try:
             framing_by_content_type(content_type)
@@ -66,25 +74,35 @@ class Place:
 
     @property
     def is_files(self) -> bool:
+        """Whether the journals are files, and not topics."""
         return self.root is not None
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The place, for messages."""
         if self.settings is None:
             return f"journals in {self.root}"
         return brokers_text(self.settings)
 
     def open(self) -> AnyJournals:
-        """To be closed. Files are written so that they survive a power cut, as intents do."""
+        """Open the journals; the caller closes them.
+
+        Files survive a power cut, as intents do.
+        """
         if self.root is not None:
             return FileJournals(self.root, fsync=True, linger_ms=_LINGER, buffer_bytes=_BUFFER)
         assert self.settings is not None
         return TopicJournals(self.settings, content_type=self.content_type)
 
     def make(self, journals: AnyJournals, topic: str, count: int) -> list[JournalSpec]:
-        """The journals of a topic in the order of their numbers. In files, ``count`` are made where there
-        are fewer; brokers make topics by themselves. Raises JournalError and ClientError."""
+        """Return the journals of a topic, ordered by number, and create missing ones.
+
+        In files, ``count`` journals are created if there are fewer. Brokers create the topic.
+
+        Raises:
+            JournalError: a journal cannot be created.
+            ClientError: the brokers do not create the topic.
+        """
         try:
             found = partitions(journals, topic)
         except UnknownJournalError:
@@ -92,7 +110,7 @@ class Place:
         if isinstance(journals, FileJournals):
             if len(found) >= count:
                 return found
-            # All of them, whatever is there: other tasks make them too, and all have to see the same.
+            # Create all, also existing ones: other tasks do the same, and all tasks must see the same journals.
             for number in range(count):
                 journals.create(JournalSpec(f"{topic}/{number}", self.content_type))
         elif found:
@@ -103,27 +121,63 @@ class Place:
                 producer.partition_count(topic)
         return partitions(journals, topic)
 
+    def missing(self, journals: AnyJournals, names: Iterable[str]) -> set[str]:
+        """Return which of these journals do not exist.
+
+        Raises:
+            ClientError: the brokers cannot be asked.
+        """
+        if isinstance(journals, FileJournals):
+            # If the root does not exist either, the file system may not be mounted.
+            found = journals.root.is_dir()
+            return {name for name in names if found and not (journals.root / name).is_dir()}
+        assert self.settings is not None
+        wanted = set(names)
+        with Client(self.settings) as client:
+
+            def ask() -> set[str]:
+                missing = set(wanted)
+                for topic in {topic_of(name) for name in wanted}:
+                    with suppress(UnknownTopicOrPartition):
+                        found = client.partitions(topic)
+                        missing -= {f"{at.topic}/{at.partition}" for at in found}
+                return missing
+
+            return recheck(client, ask, bool)
+
     def topics(self, options: Options) -> list[str]:
-        """The topics of brokers that a pattern chooses. Raises ClientError."""
+        """Return the topics of the brokers that ``subscribePattern`` matches, sorted.
+
+        Raises:
+            ClientError: the brokers cannot be asked.
+        """
         assert self.settings is not None
         with Client(self.settings) as client:
             return sorted(t.name for t in client.topics().values() if is_chosen(options, t))
 
     @contextmanager
     def errors(self, doing: str) -> Iterator[None]:
-        """Makes what Spark shows of what journals and clients raise."""
+        """Convert errors of journals and clients to errors that Spark shows.
+
+        Args:
+            doing: describes the operation, for the message.
+        """
         try:
             yield
         except SparkSourceError:
             raise
         except (JournalError, ClientError, OSError) as error:
             kind = SparkSourceError if self.is_files else BrokerError
-            raise kind(f"{doing}, {self.name}: {error}") from error
+            raise kind(f"{doing}, {self.name}: {error}") from None
 
 
 def partitions(journals: AnyJournals, topic: str) -> list[JournalSpec]:
-    """The journals of a topic in the order of their numbers; of names without a number, by name. Raises
-    UnknownJournalError, of brokers, and ClientError."""
+    """Return the journals of a topic, ordered by number, or by name if names end without a number.
+
+    Raises:
+        UnknownJournalError: the brokers have no such topic.
+        ClientError: the brokers cannot be asked.
+    """
     if isinstance(journals, FileJournals):
         found = [spec for spec in journals.list(f"{topic}/") if topic_of(spec.name) == topic]
     else:
@@ -132,11 +186,12 @@ def partitions(journals: AnyJournals, topic: str) -> list[JournalSpec]:
 
 
 def topic_of(journal: str) -> str:
+    """Return the topic of a journal: ``orders`` for ``orders/0``."""
     return journal.rpartition("/")[0]
 
 
 def number_and_name(journal: str) -> tuple[str, int, str]:
-    """What journals are ordered by: ``orders/part-2`` is before ``orders/part-10``."""
+    """Return the sort key of a journal: ``orders/part-2`` is before ``orders/part-10``."""
     topic, _, last = journal.rpartition("/")
     digits = re.search(r"\d+$", last)
     return topic, int(digits[0]) if digits else -1, last

@@ -1,4 +1,4 @@
-"""Messages to the columns that Spark expects."""
+"""Turns messages into the columns that Spark expects."""
 
 from __future__ import annotations
 
@@ -26,18 +26,26 @@ from krammar.spark.typed.columns import to_array
 from krammar.spark.typed.types import Mapped, mapped_class
 from krammar.wire.message import Codec
 
-# Of an Arrow batch: rows, and about bytes of keys and values.
+# The limits of an Arrow batch: rows, and approximate bytes of keys and values.
 _ROWS = 4096
 _BYTES = 4 << 20
 
 
 def class_of(options: Options) -> type[Codec]:
-    """What frames are read as. Raises OptionError."""
+    """Return the class of the messages: that of the option ``decode``, or ``journal_wire.Row``.
+
+    Raises:
+        OptionError: ``decode`` names no class of messages.
+    """
     return message_class("decode", options["decode"]) if options.given("decode") else wire.Row
 
 
 def schema_of(options: Options) -> StructType:
-    """Raises OptionError."""
+    """Return the columns of journals.
+
+    Raises:
+        OptionError: ``decode`` names no class of messages, or excludes ``includeHeaders``.
+    """
     typed = _typed(options)
     fields = [StructField("uuid", StringType())]
     if typed is None:
@@ -65,7 +73,7 @@ def _typed(options: Options) -> Mapped | None:
 
 
 def batches(options: Options, envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
-    """The rows of envelopes."""
+    """Yield the rows of envelopes as Arrow record batches."""
     schema = schema_of(options)
     typed = _typed(options)
     convert = _plain if typed is None else typed.to_spark
@@ -82,7 +90,9 @@ def batches(options: Options, envelopes: Iterable[Envelope]) -> Iterator[pa.Reco
         row["beginOffset"] = envelope.begin
         row["endOffset"] = envelope.end
         if uuid.version == 1:
-            row["timestamp"] = time_of(get_clock(uuid)) // 1000
+            clock = get_clock(uuid)
+            # The clock is 0 in an acknowledgement that ends its producer.
+            row["timestamp"] = time_of(clock) // 1000 if clock else None
             row["flags"] = int(get_flags(uuid))
         else:
             row["timestamp"] = row["flags"] = None
@@ -104,7 +114,7 @@ def _plain(message: wire.Row) -> dict[str, Any]:
     return {
         "key": message.key,
         "value": message.value,
-        # Null for none, as records have it.
+        # Null if there are none, as for records of topics.
         "headers": [{"key": h.key, "value": h.value} for h in message.headers] or None,
     }
 

@@ -1,4 +1,4 @@
-"""Rows to messages: the message ``Row`` for key, value and headers, or one of a class of the user's."""
+"""Turns rows into messages: ``journal_wire.Row`` for key, value and headers, or a class of the user's."""
 
 from __future__ import annotations
 
@@ -23,17 +23,24 @@ _UUID = "uuid"
 
 
 class RowMessages:
-    """Messages ``Row``, of columns as all sinks have them."""
+    """Builds messages ``journal_wire.Row`` from the columns that all sinks have."""
 
     cls: type[Codec] = wire.Row
 
     def __init__(self, schema: StructType, topic: str | None) -> None:
-        """Raises SchemaError."""
+        """Find the columns.
+
+        Raises:
+            SchemaError: a column is missing or has another type.
+        """
         self.columns = OutColumns.of(schema, topic)
 
     def prepare(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Make]:
-        """The batch to be lined up, and what makes a message of a row of one of its groups. Raises RowError,
-        as that does."""
+        """Return a batch for ``groups``, and a function that builds the message of one row of a group.
+
+        Raises:
+            RowError: raised by the returned function if a row is not a message.
+        """
         return batch, _row
 
 
@@ -51,18 +58,26 @@ def _row(group: Group, index: int) -> wire.Row:
 
 
 class TypedMessages(RowMessages):
-    """Messages of a generated class: column ``value`` is a struct with fields of its definition, of which
-    those that are missing have their defaults. ``key`` only chooses the journal."""
+    """Builds messages of a generated class.
+
+    Column ``value`` is a struct with fields of the class; missing fields have their defaults. Column ``key`` only
+    chooses the journal.
+    """
 
     def __init__(self, schema: StructType, topic: str | None, name: str) -> None:
-        """Raises OptionError and SchemaError."""
+        """Find the class and the columns.
+
+        Raises:
+            OptionError: ``name`` is not a class of messages.
+            SchemaError: a column is missing, has another type, or has unknown fields.
+        """
         self.cls = message_class("message", name)
         plain = StructType()
         kind = None
         for field in schema.fields:
             if field.name == "value" and kind is None:
                 kind = field.dataType
-                # Rows are lined up with their numbers for values.
+                # While rows are grouped, row numbers take the place of values.
                 plain = plain.add("value", BinaryType())
             else:
                 plain = plain.add(field)
@@ -70,14 +85,14 @@ class TypedMessages(RowMessages):
         if not isinstance(kind, StructType):
             assert kind is not None
             raise SchemaError(
-                f"column 'value' is {kind.simpleString()}, but has to be a struct with fields of "
+                f"column 'value' is {kind.simpleString()}, but must be a struct with fields of "
                 f"{self.cls.__name__}"
             )
         unknown = sorted(set(kind.names) - set(self.cls._fields))
         if unknown:
             raise SchemaError(
-                f"column 'value' has the field {unknown[0]!r}, which {self.cls.__name__} has not; that "
-                f"has: {', '.join(self.cls._fields)}"
+                f"column 'value' has the field {unknown[0]!r}, which {self.cls.__name__} does not have; its "
+                f"fields are: {', '.join(self.cls._fields)}"
             )
 
     def prepare(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Make]:
@@ -92,26 +107,37 @@ class TypedMessages(RowMessages):
         def make(group: Group, index: int) -> Any:
             row = values[int(group.values[index] or b"")]
             if row is None:
-                raise RowError(f"topic {group.topic!r}: a row has a null value, which is no {name}")
-            row.pop(_UUID, None)  # messages get their own
+                raise RowError(f"topic {group.topic!r}: a row has a null value instead of a {name}")
+            row.pop(_UUID, None)  # each message gets a UUID when it is published
             try:
                 return convert(row)
             except (WireError, TypeError, ValueError, AttributeError) as error:
-                raise RowError(f"topic {group.topic!r}: a row is no {name}: {error}") from None
+                raise RowError(f"topic {group.topic!r}: a row is not a {name}: {error}") from None
 
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names), make
 
 
 def message_class(option: str, name: str) -> type[Codec]:
-    """The generated class of that name, if it is one of messages. Raises OptionError."""
+    """Return the generated class with that name.
+
+    Raises:
+        OptionError: there is no such class, or it has no UUID and cannot be a message.
+    """
     cls = find_class(option, name)
     if not hasattr(cls, "get_uuid"):
-        raise OptionError(option, f"{cls.__name__} is no message: it has no field UUID: uuid")
+        raise OptionError(
+            option, f"{cls.__name__} is not a message: its definition has no field UUID: uuid"
+        )
     return cls
 
 
 def messages_of(options: Options, schema: StructType) -> RowMessages:
-    """Raises OptionError and SchemaError."""
+    """Return what builds messages, as the option ``message`` asks for.
+
+    Raises:
+        OptionError: ``message`` is not a class of messages.
+        SchemaError: a column is missing, has another type, or has unknown fields.
+    """
     if options.given("message"):
         return TypedMessages(schema, options["topic"], options["message"])
     return RowMessages(schema, options["topic"])

@@ -1,9 +1,9 @@
-"""``source=journal``: columns, and the reader that Spark sends to its tasks."""
+"""``source=journal``: its columns, and the reader that Spark sends to its tasks."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -52,9 +52,14 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Offsets of a journal. Of committed messages, ``part`` says which they are; without it, the task has
-    the ``whole`` journal. In a part of the uncommitted ones, offsets in files may be anywhere in a frame, and
-    ``limit`` is the journal's end."""
+    """The offsets of a journal that one task reads: ``begin``, up to but not including ``end``.
+
+    ``whole``  whether the task reads the whole journal
+    ``part``   which messages of a part of the journal are committed; None if the task reads the whole
+               journal, or uncommitted messages too
+    ``limit``  the journal's end. If a task reads a part with uncommitted messages from files, ``begin``
+               and ``end`` may be inside of a frame.
+    """
 
     journal: str
     begin: int
@@ -65,20 +70,24 @@ class Task:
 
 
 class JournalPartition(InputPartition):
-    """A task, as Spark hands it to an executor."""
+    """A task, as Spark sends it to an executor."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
 
 
 class JournalReader(DataSourceReader):
-    """Reads journals as they are when the query is planned.
+    """Reads the messages that journals have when the query is planned.
 
-    A journal of committed messages that is read by several tasks is gone through by the driver first.
+    If several tasks read the committed messages of a journal, the driver scans the journal first.
     """
 
     def __init__(self, options: Options) -> None:
-        """Raises OptionError."""
+        """Check the options.
+
+        Raises:
+            OptionError: an option does not fit journals, or files, or topics.
+        """
         self.options = options
         self.place = Place.of(options)
         self.committed = (
@@ -86,7 +95,7 @@ class JournalReader(DataSourceReader):
             or options["kafka.isolation.level"] == "read_committed"
         )
         if options["mode"] == "PERMISSIVE" and options.given("mode"):
-            raise OptionError("mode", "DROPMALFORMED or FAILFAST is needed for source=journal")
+            raise OptionError("mode", "source=journal needs DROPMALFORMED or FAILFAST")
         self.strict = options["mode"] == "FAILFAST"
         self.cls = rows_in.class_of(options)
         if self.place.is_files:
@@ -101,7 +110,14 @@ class JournalReader(DataSourceReader):
     # On the driver.
 
     def partitions(self) -> list[JournalPartition]:
-        """Raises OptionError, MissingDataError, SparkSourceError, and MalformedRecordError."""
+        """Plan the tasks.
+
+        Raises:
+            OptionError: the options select no journals.
+            MissingDataError: a folder does not exist, or a topic has no journals.
+            MalformedRecordError: in mode FAILFAST, a frame that the driver scanned is not a message.
+            SparkSourceError: the journals cannot be read.
+        """
         options = self.options
         with self.place.errors("planning"), self.place.open() as journals:
             ends = {spec.name: journals.offsets(spec.name) for spec in self._select(journals)}
@@ -130,7 +146,7 @@ class JournalReader(DataSourceReader):
                 except UnknownJournalError:
                     of_topic = []
                 if not of_topic:
-                    raise MissingDataError(f"{self.place.name}: {topic} has none")
+                    raise MissingDataError(f"{self.place.name}: topic {topic!r} has no journals")
                 found += of_topic
         elif isinstance(journals, FileJournals):
             if not journals.root.is_dir():
@@ -140,14 +156,16 @@ class JournalReader(DataSourceReader):
                 pattern = options["subscribePattern"]
                 found = [spec for spec in found if pattern.search(topic_of(spec.name))]
         elif kind is None:
-            raise OptionError("subscribe", "or subscribePattern is needed, or a path")
+            raise OptionError(
+                "subscribe", "is missing: set it, or subscribePattern, or load a path"
+            )
         else:
             for topic in self.place.topics(options):
                 found += journals.list(topic)
         return sorted(found, key=lambda spec: number_and_name(spec.name))
 
     def _tasks(self, journals: AnyJournals, parts: list[Task]) -> Iterator[Task]:
-        """The tasks of a journal that is cut into these parts."""
+        """Yield the tasks of a journal that is split into these parts."""
         if len(parts) == 1:
             yield from parts
             return
@@ -170,9 +188,14 @@ class JournalReader(DataSourceReader):
     # In a task.
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Raises MalformedRecordError and SparkSourceError."""
+        """Yield the rows of a task.
+
+        Raises:
+            MalformedRecordError: in mode FAILFAST, a frame is not a message.
+            SparkSourceError: the journal cannot be read.
+        """
         if not isinstance(partition, JournalPartition):
-            return  # Spark plans one task with None where there are none
+            return  # if there are no tasks, Spark plans one with None
         task = partition.task
         doing = f"reading offsets {task.begin} to {task.end} of {task.journal}"
         with self.place.errors(doing), self.place.open() as journals:
@@ -210,7 +233,7 @@ class JournalReader(DataSourceReader):
 
 
 class _Strict:
-    """A reader of which every frame is a message. It looks at frames before those who skip them do."""
+    """Wraps a reader, and raises an error for the first frame that is not a message."""
 
     def __init__(self, reader: Reader, cls: type[Any]) -> None:
         self._reader = reader
@@ -226,7 +249,11 @@ class _Strict:
         self._reader.offset = value
 
     def read(self) -> list[Frame]:
-        """Raises MalformedRecordError."""
+        """Read the next frames.
+
+        Raises:
+            MalformedRecordError: a frame is not a message.
+        """
         frames = self._reader.read()
         unmarshal = self.spec.framing.unmarshal
         for begin, end, frame in frames:
@@ -240,6 +267,9 @@ class _Strict:
 
     def between(self, begin: int, end: int) -> Reader:
         return _Strict(self._reader.between(begin, end), self._cls)
+
+    def ranges(self, ranges: Sequence[tuple[int, int]]) -> Reader:
+        return self._reader.ranges(ranges)  # these frames were checked when they were read first
 
     def close(self) -> None:
         self._reader.close()

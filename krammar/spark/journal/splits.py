@@ -1,8 +1,8 @@
-"""Where the frames of a journal in files begin, found without reading what is before.
+"""Finds frame boundaries in the files of a journal without reading the frames before.
 
-Tasks read ranges of bytes, and both ends of a range may be anywhere in a frame. A task reads the frames from
-the first boundary behind the beginning of its range up to the first boundary behind its end. Two tasks
-find the same boundary for the end of the one and the beginning of the other: no frame is lost or read twice.
+Tasks read ranges of bytes, and both ends of a range may be inside of a frame. A task reads the frames from the
+first boundary after the beginning of its range to the first boundary after its end. The task before and the task
+after a range find the same boundary, so that no frame is lost or read twice.
 """
 
 from __future__ import annotations
@@ -18,22 +18,28 @@ from krammar.journal.framing import MAGIC_WORD
 
 _HEADER = Format("<4sI")
 _CHUNK = 1 << 18
-# A magic word may be part of a message. One is believed if a message follows it, and frames follow that
-# without a gap for so many bytes, or up to where the file's frames end. A message that has whole frames in
-# itself does not end as they do, unless it was made to.
+# A magic word may also occur inside of a message. It counts as the beginning of a frame if a message follows it,
+# and after that frames without a gap, for this many bytes or up to the end of the file's frames. A message that
+# contains whole frames does not end where they end, unless somebody constructs it so.
 VERIFIED = 1 << 20
 
 
 def boundary(folder: Path, framing: Framing, cls: type[Any], target: int, end: int) -> int:
-    """The offset, ``target`` or behind it, at which a frame of the journal in ``folder`` begins; not always
-    the first one, but always the same one. ``end`` is that of the journal, and returned where there is none.
+    """Return the offset, at or after ``target``, at which a frame begins.
+
+    It is not always the first such offset, but always the same one for the same target.
+
+    Args:
+        folder: the journal's folder.
+        cls: the class of the journal's messages.
+        end: the end of the journal, returned if no frame begins in between.
     """
     begins = sorted(int(path.stem) for path in folder.glob("*.fragment") if path.stem.isdecimal())
     index = bisect_right(begins, target) - 1
     if target >= end or not begins:
         return end
     if index < 0 or begins[index] == target:
-        # Fragments begin with a frame.
+        # Every fragment begins with a frame.
         return begins[max(index, 0)]
     begin = begins[index]
     following = begins[index + 1] if index + 1 < len(begins) else end
@@ -49,22 +55,22 @@ def boundary(folder: Path, framing: Framing, cls: type[Any], target: int, end: i
 
 
 class _Fragment:
-    """Positions in a file of ``size`` bytes; -1 is none."""
+    """Searches the first ``size`` bytes of a file; -1 means that nothing was found."""
 
     def __init__(self, file: int, size: int) -> None:
         self.file = file
         self.size = size
 
     def line(self, target: int) -> int:
-        """Of the first line that begins at ``target`` or behind it."""
+        """Return where the first line begins at or after ``target``."""
         found = self._find(b"\n", target - 1)
         return found + 1 if 0 <= found < self.size - 1 else -1
 
     def frame(self, target: int, framing: FixedFraming, cls: type[Any]) -> int:
-        """Of the first frame of a row of them."""
+        """Return where the first frame begins at or after ``target``."""
         at = self._find(MAGIC_WORD, target)
         while at >= 0 and not (
-            self._is_row(at, framing.max_length) and self._is_message(at, framing, cls)
+            self._is_chain(at, framing.max_length) and self._is_message(at, framing, cls)
         ):
             at = self._find(MAGIC_WORD, at + 1)
         return at
@@ -78,7 +84,8 @@ class _Fragment:
             return False
         return True
 
-    def _is_row(self, begin: int, max_length: int) -> bool:
+    def _is_chain(self, begin: int, max_length: int) -> bool:
+        """Return whether frames without gaps follow; see ``VERIFIED``."""
         at = begin
         while at < self.size:
             header = os.pread(self.file, _HEADER.size, at)

@@ -1,4 +1,4 @@
-"""The tasks of a read: which offsets of which partitions. Made on the driver, by asking the brokers."""
+"""Plans a read on the driver: asks the brokers for offsets, and splits them into tasks."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from krammar.client import At, Client, OffsetAt, Topic, TopicPartition
 from krammar.client.errors import UnknownTopicOrPartition
 from krammar.client.metadata import NO_ID
 from krammar.spark.errors import MissingDataError, OptionError
-from krammar.spark.loss import lost
+from krammar.spark.loss import check_offset
 from krammar.spark.offsets import (
     EARLIEST,
     AtTimestamp,
     Bound,
     Earliest,
     Latest,
+    OfGroup,
     check_order,
     check_partitions,
     check_times,
+    no_record_at,
 )
 from krammar.spark.options import Options, Use
 from krammar.spark.pushdown import Wanted
-from krammar.spark.ranges import split
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Offsets of a partition, from ``begin`` to before ``end``.
+    """The offsets of a partition that one task reads: ``begin``, up to but not including ``end``.
 
-    ``topic_id`` is the topic's when the task was planned, the null uuid where brokers have none: a
-    topic that was deleted and made anew since has other records at these offsets.
+    ``topic_id`` is the topic's id at planning time, or the null UUID if the brokers have no topic ids. If the
+    topic is deleted and created again later, these offsets have other records, and the id differs.
     """
 
     topic: str
@@ -42,6 +43,7 @@ class Task:
 
     @property
     def name(self) -> str:
+        """The partition as messages show it: ``orders-0``."""
         return f"{self.topic}-{self.partition}"
 
     @property
@@ -50,24 +52,52 @@ class Task:
 
 
 def select(options: Options, client: Client) -> list[TopicPartition]:
-    """The partitions that the options ask for, in order. Internal topics have to be named: a pattern
-    does not find them. Raises OptionError, MissingDataError and ClientError."""
+    """Return the partitions that the options select, sorted.
+
+    A pattern never matches internal topics; ``subscribe`` and ``assign`` can name them.
+
+    Raises:
+        OptionError: no partitions are selected, or in several ways.
+        MissingDataError: a topic or partition does not exist.
+        ClientError: the brokers cannot be asked.
+    """
     names = named_topics(options)
     try:
         topics = client.topics(names)
     except UnknownTopicOrPartition as error:
-        raise MissingDataError(f"there is no such topic: {error}") from None
+        raise MissingDataError(missing_topic(error.detail)) from None
     found = matching(options, topics)
     if options.given("assign") and (missing := sorted(set(options["assign"]) - set(found))):
-        raise MissingDataError(f"there is no partition {TopicPartition(*missing[0])}")
+        raise MissingDataError(missing_partition(TopicPartition(*missing[0])))
     return found
 
 
+def missing_topic(name: str) -> str:
+    """Return the message for a topic that the options name and that does not exist."""
+    return f"topic {name!r} does not exist; create it, or correct the options"
+
+
+def missing_partition(at: TopicPartition) -> str:
+    """Return the message for a partition that ``assign`` names and that does not exist."""
+    return f"partition {at} does not exist; correct the option assign"
+
+
+def deleted_topic(task: Task, created_again: bool) -> str:
+    """Return the message for a topic that was deleted after a task was planned."""
+    again = " and created again" if created_again else ""
+    offsets = f"offsets {task.begin} to {task.end - 1}"
+    return f"{task.name}, {offsets}: the topic was deleted{again} before they were read"
+
+
 def named_topics(options: Options) -> list[str] | None:
-    """The topics that the options name; None where a pattern chooses them. Raises OptionError."""
+    """Return the topics that the options name, or None if a pattern selects them.
+
+    Raises:
+        OptionError: no topics are selected, or in several ways.
+    """
     kind = options.check_selection()
     if kind is None:
-        raise OptionError("subscribe", "or subscribePattern or assign is needed")
+        raise OptionError("subscribe", "is missing: set it, or subscribePattern, or assign")
     if kind == "subscribePattern":
         return None
     chosen = options[kind]
@@ -75,14 +105,14 @@ def named_topics(options: Options) -> list[str] | None:
 
 
 def is_chosen(options: Options, topic: Topic) -> bool:
-    """Whether the options ask for (some of) a topic that they name or that there is."""
+    """Return whether the options select an existing topic, or some of its partitions."""
     if not options.given("subscribePattern"):
         return True
     return not topic.internal and options["subscribePattern"].search(topic.name) is not None
 
 
 def matching(options: Options, topics: Mapping[str, Topic]) -> list[TopicPartition]:
-    """The partitions of these topics that the options ask for, in order."""
+    """Return the partitions of these topics that the options select, sorted."""
     found = sorted(
         TopicPartition(name, index)
         for name, topic in topics.items()
@@ -95,9 +125,13 @@ def matching(options: Options, topics: Mapping[str, Topic]) -> list[TopicPartiti
 def plan(
     options: Options, client: Client, partitions: list[TopicPartition], wanted: Wanted
 ) -> list[Task]:
-    """The tasks, in order of topic, partition and offset.
+    """Return one task per partition that has records, ordered by topic and partition.
 
-    Raises OptionError, MissingDataError, DataLossError for offsets that are gone, and ClientError.
+    Raises:
+        OptionError: the options contradict each other or the partitions.
+        MissingDataError: no record is new enough for a requested timestamp.
+        DataLossError: requested offsets do not exist, and ``failOnDataLoss`` is true.
+        ClientError: the brokers cannot be asked.
     """
     starting, ending = options.starting(Use.READ), options.ending()
     check_partitions("startingOffsets", starting, set(partitions))
@@ -118,16 +152,19 @@ def plan(
         first, last = max(first, wanted.offset.low), min(last, wanted.offset.high + 1)
         if at in at_time:
             found = at_time[at].offset
-            # All records before the first that is as late are earlier.
+            # All records before the first one that is new enough are older.
             first = last if found < 0 else max(first, found)
         if first < last:
             tasks.append(Task(*at, first, last, client.cluster.metadata.topics[at.topic].topic_id))
-    return list(split(tasks, options["minPartitions"], options["maxRecordsPerPartition"]))
+    return tasks
 
 
 class Ends:
-    """Where partitions begin and end, the latter with read_committed at the first open transaction.
-    ``latest`` is where they end, if that has been asked for before."""
+    """The earliest and the latest offset of partitions.
+
+    With read_committed, the latest offset is that of the first open transaction. ``latest`` passes
+    latest offsets that the caller already knows.
+    """
 
     def __init__(
         self,
@@ -143,8 +180,12 @@ class Ends:
         return {at: found.offset for at, found in self.client.list_offsets(wanted).items()}
 
     def resolve(self, bound: Bound, strict: bool) -> dict[TopicPartition, int]:
-        """The offset that a bound is in each partition. With ``strict`` a time after the last record
-        is a MissingDataError, else it is the end."""
+        """Return the offset of a bound in each partition.
+
+        Args:
+            strict: if no record is at or after a timestamp, raise MissingDataError; otherwise the
+                latest offset is used.
+        """
         if isinstance(bound, Earliest):
             return self.earliest
         if isinstance(bound, Latest):
@@ -154,12 +195,17 @@ class Ends:
             times = {at: bound.of(at) for at in self.latest}
             for at, offset in self._at(times).items():
                 if offset < 0 and strict:
-                    raise MissingDataError(
-                        f"{at} has no record at or after {times[at]} ms since 1970;"
-                        " startingOffsetsByTimestampStrategy=latest begins at its end then"
-                    )
+                    raise no_record_at(str(at), times[at])
                 result[at] = self.latest[at] if offset < 0 else min(offset, self.latest[at])
             return result
+        if isinstance(bound, OfGroup):
+            committed = self.client.groups.committed(bound.group, list(self.latest))
+            if self.latest and not committed:
+                raise MissingDataError(
+                    f"group {bound.group!r} has committed no offsets of the selected partitions "
+                    "(check the option startingGroup)"
+                )
+            return self.earliest | {at: found.offset for at, found in committed.items()}
         for at in self.latest:
             offset = bound.offsets[at]
             if offset < 0:
@@ -168,10 +214,12 @@ class Ends:
         return result
 
     def within(self, at: TopicPartition, first: int, last: int, fail: bool) -> tuple[int, int]:
-        """The offsets that there are. Raises DataLossError if some are not, and ``fail``."""
+        """Return the requested range, limited to existing offsets.
+
+        Raises:
+            DataLossError: a requested offset does not exist, and ``fail`` is true.
+        """
         earliest, latest = self.earliest[at], self.latest[at]
-        for offset in (first, last):
-            if earliest <= offset <= latest:
-                continue
-            lost(f"{at}: offset {offset} is asked for, but there are {earliest} to {latest}", fail)
+        check_offset(str(at), first, earliest, latest, fail)
+        check_offset(str(at), last, earliest, latest, fail)
         return max(first, earliest), min(last, latest)

@@ -1,9 +1,10 @@
-"""Reading a task: Arrow record batches of exactly its offsets."""
+"""Reads tasks: Arrow record batches with exactly their offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import groupby
 
 import pyarrow as pa
@@ -16,71 +17,113 @@ from krammar.client.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from krammar.spark.batches import clip, to_arrow
-from krammar.spark.kafka.plan import Task
-from krammar.spark.loss import lost
-from krammar.spark.memory import kept_memory
+from krammar.spark.batches import MOST_ROWS, clip, to_arrow
+from krammar.spark.kafka.plan import Task, deleted_topic
+from krammar.spark.loss import report_loss
+from krammar.spark.memory import reuse_freed_memory
+from krammar.wire.batches import BatchHeader
+from krammar.wire.batches.header import LOG_APPEND_TIME
 from krammar.wire.errors import DecodeError
-from krammar.wire.records import BatchHeader
+
+# Limits of the first response and of the Arrow batches made from it. Each later one is four times as large, up to
+# max.partition.fetch.bytes and MOST_ROWS. A Python worker writes to Spark in blocks of 64 KiB, so Spark would not
+# see smaller batches any sooner.
+_FIRST_BYTES = 128 << 10
+FIRST_ROWS = 2048
 
 
-def read_task(
-    client: Client, task: Task, *, fail_on_data_loss: bool, with_headers: bool = True
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The records of a task, as ``krammar.wire.arrow`` has them, with the type of their timestamps.
+def read_tasks(
+    client: Client, tasks: Sequence[Task], *, fail_on_data_loss: bool, with_headers: bool = True
+) -> Iterator[tuple[Task, int, pa.RecordBatch]]:
+    """Yield the records of tasks, each of another partition.
 
-    There is one answer of the broker in memory and one under way, each of
-    ``max.partition.fetch.bytes`` or one batch. Raises DataLossError for what is gone or broken, with
-    ``fail_on_data_loss``; without, it is left out and a warning says so. Without ``with_headers`` that
-    column is empty. Raises ClientError.
+    Each item is the task, the type of the records' timestamps, and an Arrow record batch with the columns of
+    ``krammar.wire.batches.arrow.SCHEMA``. The first batches are small, so that a query that needs only a few
+    rows ends early. One response of each broker is in memory and another one in flight, each with
+    ``max.partition.fetch.bytes`` or one batch.
+
+    Args:
+        fail_on_data_loss: if false, missing and corrupt batches are skipped with a warning.
+        with_headers: if false, the column ``headers`` is empty.
+
+    Raises:
+        DataLossError: records are missing or corrupt, and ``fail_on_data_loss`` is true.
+        ClientError: the brokers cannot be read.
     """
-    at = TopicPartition(task.topic, task.partition)
-    with kept_memory(), closing(client.fetch({at: task.begin}, until={at: task.end})) as reader:
-        for fetched in _fetch(reader, task, fail_on_data_loss):
-            for kind, headers in groupby(fetched.headers, lambda b: int(b.timestamp_type)):
-                group = list(headers)
-                for batch in _decode(fetched, group, task, fail_on_data_loss, with_headers):
-                    kept = clip(batch, fetched.begin, fetched.end)
-                    if kept.num_rows:
-                        yield kind, kept
+    by_partition = {TopicPartition(task.topic, task.partition): task for task in tasks}
+    reader = client.fetch(
+        {at: task.begin for at, task in by_partition.items()},
+        until={at: task.end for at, task in by_partition.items()},
+        topic_ids={task.topic: task.topic_id for task in tasks},
+        first_bytes=_FIRST_BYTES,
+    )
+    rows = FIRST_ROWS
+    with reuse_freed_memory(), closing(reader):
+        for fetched in _fetch(reader, by_partition, fail_on_data_loss):
+            task = by_partition[fetched.at]
+            for _, run in groupby(fetched.headers, _timestamp_bits):
+                headers = list(run)
+                timestamp_type = int(headers[0].timestamp_type)
+                for batch in _decode(fetched, headers, task, fail_on_data_loss, with_headers, rows):
+                    clipped = clip(batch, fetched.begin, fetched.end)
+                    if clipped.num_rows:
+                        yield task, timestamp_type, clipped
+            rows = min(4 * rows, MOST_ROWS)
 
 
-def _fetch(reader: Reader, task: Task, fail: bool) -> Iterator[Fetched]:
-    at = TopicPartition(task.topic, task.partition)
+def _timestamp_bits(header: BatchHeader) -> tuple[bool, int]:
+    """Return what decides the type of timestamps; an enum member for each small batch takes longer."""
+    return header.magic == 0, header.attributes & LOG_APPEND_TIME
+
+
+def _fetch(reader: Reader, tasks: Mapping[TopicPartition, Task], fail: bool) -> Iterator[Fetched]:
     while not reader.finished:
         try:
             yield from reader
         except OffsetOutOfRange as error:
-            lost(str(error), fail)
-            # Only what was deleted has something behind it that is still there.
-            if error.offset < error.log_start_offset < task.end:
+            report_loss(str(error), fail)
+            # Later records exist only if the beginning of the log was deleted.
+            at = TopicPartition(error.topic, error.partition)
+            if error.offset < error.log_start_offset < tasks[at].end:
                 reader.seek(at, error.log_start_offset)
         except CorruptBatchError as error:
-            lost(str(error), fail)
+            report_loss(str(error), fail)
             if error.next_offset is not None:
-                reader.seek(at, error.next_offset)
-        except (TruncatedError, UnknownTopicId, UnknownTopicOrPartition) as error:
-            lost(f"{task.name}, from offset {reader.positions()[at]}: {error}", fail)
+                reader.seek(TopicPartition(error.topic, error.partition), error.next_offset)
+        except TruncatedError as error:
+            at = TopicPartition(error.topic, error.partition)
+            report_loss(f"{at}, from offset {reader.positions()[at]}: {error}", fail)
+        except (UnknownTopicId, UnknownTopicOrPartition) as error:
+            at = next(at for at, reason in reader.failed().items() if reason is error)
+            unread = replace(tasks[at], begin=reader.positions()[at])
+            report_loss(deleted_topic(unread, isinstance(error, UnknownTopicId)), fail)
 
 
 def _decode(
-    fetched: Fetched, headers: list[BatchHeader], task: Task, fail: bool, with_headers: bool
+    fetched: Fetched,
+    headers: list[BatchHeader],
+    task: Task,
+    fail: bool,
+    with_headers: bool,
+    rows: int,
 ) -> Iterator[pa.RecordBatch]:
     def arrow(batches: list[BatchHeader]) -> Iterator[pa.RecordBatch]:
         check = fetched.check_crcs
-        return to_arrow(fetched.data, batches, check_crcs=check, with_headers=with_headers)
+        return to_arrow(
+            fetched.data, batches, rows=rows, check_crcs=check, with_headers=with_headers
+        )
 
     if fail:
         try:
             yield from arrow(headers)
         except DecodeError as error:
-            lost(f"{task.name}, from offset {headers[0].base_offset}: {error}", fail)
+            report_loss(f"{task.name}, from offset {headers[0].base_offset}: {error}", fail)
         return
     for header in headers:
         try:
-            # Nothing is given on before all of it is known to be right.
+            # No record of a batch is returned before the whole batch is decoded.
             decoded = list(arrow([header]))
         except DecodeError as error:
-            lost(f"{task.name}, offset {header.base_offset}: {error}", fail)
+            report_loss(f"{task.name}, offset {header.base_offset}: {error}", fail)
             continue
         yield from decoded

@@ -1,7 +1,7 @@
-"""Rows to records: which columns there are, and what of an Arrow batch goes to which partition.
+"""Turns rows into records: checks the columns, and groups the rows of an Arrow batch by partition.
 
-Rows stay in Arrow until they are lined up by topic and partition; only then keys, values and headers
-become Python's, a column at a time.
+Rows stay in Arrow until they are grouped by topic and partition. Only then keys, values and headers become Python
+objects, one column at a time.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 try:
     import numpy as np
-except ImportError:  # PyArrow and PySpark work without it, for the most part
+except ImportError:  # PyArrow and most of PySpark work without NumPy
     np = None  # type: ignore[assignment]
 
 Header = tuple[str, bytes | None]
 
-# Rows are made Python's for about so many bytes at a time: they are gone before the next ones come, so
-# that memory is used again (1 kB values: 0.5 µs a row, where a batch of 10 MB at once takes 0.9).
+# Bytes of rows that become Python objects at a time. They are freed before the next ones are created, so that
+# their memory is reused (1 kB values: 0.5 µs per row; 0.9 µs if a batch of 10 MB is converted at once).
 _BYTES = 4 << 20
-# Elements of an array of indexes, when keys are hashed.
+# Elements in an index array when keys are hashed.
 _INDEXES = 1 << 18
 _ANY = -1
 
 
 class RowError(SparkSourceError, ValueError):
-    """A row that is no record."""
+    """A row that cannot be written as a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutColumns:
-    """Where in a schema the columns of records are: their indexes, None for those that are not there.
+    """The indexes of a record's columns in a schema; None for columns that do not exist.
 
-    ``topic`` is the topic of all rows, where the option gives one.
+    ``topic`` is the topic of all rows, from the option of that name.
     """
 
     value: int
@@ -57,22 +57,27 @@ class OutColumns:
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> OutColumns:
-        """Names and types are those that Spark's own Kafka connector wants; as there, further columns are
-        left alone. Raises SchemaError."""
+        """Find the columns in a schema.
+
+        Names and types match Spark's Kafka connector. As there, further columns are ignored.
+
+        Raises:
+            SchemaError: a column is missing or has another type.
+        """
         found: dict[str, int] = {}
         for index, field in enumerate(schema.fields):
             found.setdefault(field.name, index)
         if "value" not in found:
-            names = ", ".join(schema.names) or "none at all"
-            raise SchemaError(f"there is no column 'value', which is needed; there are: {names}")
+            names = ", ".join(schema.names) or "none"
+            raise SchemaError(f"column 'value' is required, but missing; the columns are: {names}")
         if topic is None and "topic" not in found:
-            raise SchemaError("neither the option 'topic' nor a column 'topic' is there")
+            raise SchemaError("no topic is given: set the option 'topic', or add a column 'topic'")
         for name, (fits, text) in _TYPES.items():
             if name not in found or (name == "topic" and topic is not None):
                 continue
             kind = schema.fields[found[name]].dataType
             if not fits(kind):
-                raise SchemaError(f"column {name!r} is {kind.simpleString()}, but has to be {text}")
+                raise SchemaError(f"column {name!r} is {kind.simpleString()}, but must be {text}")
         return cls(
             found["value"],
             found.get("key"),
@@ -88,7 +93,7 @@ def _bytes_or_text(kind: DataType) -> bool:
 
 
 def _headers(kind: DataType) -> bool:
-    # Spark does not tell names apart by case.
+    # Spark ignores the case of names.
     return kind.simpleString().lower() == HEADERS_TYPE.simpleString()
 
 
@@ -102,7 +107,7 @@ _TYPES: dict[str, tuple[Callable[[DataType], bool], str]] = {
 
 
 class Group(NamedTuple):
-    """Rows for one partition of a topic, or with ``partition`` None for any, in order."""
+    """Rows for one partition of a topic, in order; ``partition`` None leaves the choice to the producer."""
 
     topic: str
     partition: int | None
@@ -112,7 +117,7 @@ class Group(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of keys and values."""
+        """The size of keys and values, in bytes."""
         sizes = sum(map(len, filter(None, self.values)))
         return sizes + sum(map(len, filter(None, self.keys or ())))
 
@@ -120,11 +125,16 @@ class Group(NamedTuple):
 def groups(
     batch: pa.RecordBatch, columns: OutColumns, partition_count: Callable[[str], int]
 ) -> Iterator[Group]:
-    """The rows of a batch, lined up; rows of one partition keep their order. ``partition_count`` says how
-    many partitions a topic has. Raises RowError, for a topic that is null before anything is given.
+    """Yield the rows of a batch, grouped by topic and partition; rows of one partition keep their order.
+
+    Args:
+        partition_count: returns how many partitions a topic has.
+
+    Raises:
+        RowError: a row cannot be written. A null topic is reported before the first group.
     """
     if columns.topic_column is not None and batch.column(columns.topic_column).null_count:
-        raise RowError("a row has a null topic; the option 'topic' would name one for all rows")
+        raise RowError("a row has a null topic; set the option 'topic' to name one for all rows")
     if not batch.num_rows:
         return
     rows = min(max(batch.num_rows * _BYTES // max(batch.nbytes, 1), 1), batch.num_rows)
@@ -136,7 +146,7 @@ def groups(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some rows, by column."""
+    """Some rows, as columns."""
 
     values: pa.Array
     keys: pa.Array | None
@@ -153,7 +163,7 @@ class _Part:
         partitions = column(columns.partition)
         return cls(
             _binary(batch.column(columns.value)),
-            # A column of nulls is as none at all.
+            # A column of nulls is treated like a missing column.
             None if keys is None or keys.null_count == len(keys) else _binary(keys),
             None if headers is None or headers.null_count == len(headers) else headers,
             None if partitions is None or partitions.null_count == len(partitions) else partitions,
@@ -173,28 +183,28 @@ class _Part:
             yield names[number], part
 
     def by_partition(self, topic: str, partition_count: Callable[[str], int]) -> Iterator[Group]:
-        places = self.partitions
-        if places is not None and places.null_count == len(places):
-            places = None  # only rows of other topics have partitions
-        if places is None and self.keys is None:
+        partitions = self.partitions
+        if partitions is not None and partitions.null_count == len(partitions):
+            partitions = None  # only rows of other topics have partitions
+        if partitions is None and self.keys is None:
             yield self._group(topic, None)
             return
-        if places is not None:
-            lowest = pc.min(places).as_py()
+        if partitions is not None:
+            lowest = pc.min(partitions).as_py()
             if lowest < 0:
                 raise RowError(f"topic {topic!r}: a row has partition {lowest}")
-        if places is None or places.null_count:
+        if partitions is None or partitions.null_count:
             if self.keys is None:
                 by_key = pa.repeat(pa.scalar(_ANY, pa.int32()), len(self.values))
             else:
-                by_key = places_of_keys(self.keys, partition_count(topic))
-            places = by_key if places is None else pc.coalesce(places, by_key)
-        for place, part in self._by(places):
-            yield part._group(topic, None if place == _ANY else place)
+                by_key = partitions_of_keys(self.keys, partition_count(topic))
+            partitions = by_key if partitions is None else pc.coalesce(partitions, by_key)
+        for partition, part in self._by(partitions):
+            yield part._group(topic, None if partition == _ANY else partition)
 
     def _by(self, numbers: pa.Array) -> Iterator[tuple[int, _Part]]:
-        """The rows of each number, in order."""
-        order = pc.sort_indices(numbers)  # which keeps rows of one number as they are
+        """Yield each number with its rows, in ascending order of the numbers."""
+        order = pc.sort_indices(numbers)  # stable: rows with the same number keep their order
         runs = pc.run_end_encode(numbers.take(order))
         ends = runs.run_ends.to_pylist()
         if len(ends) == 1:
@@ -228,7 +238,7 @@ class _Part:
 
 
 def _binary(column: pa.Array) -> pa.Array:
-    """The bytes of a column of bytes or text, which is not copied."""
+    """Return a column of bytes or text as bytes, without a copy."""
     large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     return column.cast(pa.large_binary() if large else pa.binary())
 
@@ -247,14 +257,17 @@ def _header_lists(topic: str, column: pa.Array) -> list[list[Header] | None]:
     return [pairs[begin:end] or None for begin, end in pairwise(ends)]
 
 
-def places_of_keys(keys: pa.Array, count: int) -> pa.Array:
-    """The partition, of ``count``, of each key in a column of bytes, -1 for null.
+def partitions_of_keys(keys: pa.Array, count: int) -> pa.Array:
+    """Return the partition of each key in a column of bytes, -1 for null.
 
-    Keys of one length are hashed together, by NumPy: 0.1 µs for one of 8 bytes, by
-    ``krammar.client.partitioner`` 1.5.
+    Keys of the same length are hashed together, with NumPy: 0.1 µs per key of 8 bytes, instead of 1.5 µs with
+    ``krammar.client.partitioner``.
+
+    Args:
+        count: how many partitions the topic has.
     """
     if np is None:
-        return pa.array(_places_one_by_one(keys.to_pylist(), count), pa.int32())
+        return pa.array(_partitions_one_by_one(keys.to_pylist(), count), pa.int32())
     wide = pa.types.is_large_binary(keys.type)
     _, offsets, data = keys.buffers()
     bounds = np.frombuffer(offsets, np.int64 if wide else np.int32, len(keys) + 1 + keys.offset)
@@ -274,13 +287,15 @@ def places_of_keys(keys: pa.Array, count: int) -> pa.Array:
     return pa.array(result)
 
 
-def _places_one_by_one(keys: Sequence[bytes | None], count: int) -> list[int]:
+def _partitions_one_by_one(keys: Sequence[bytes | None], count: int) -> list[int]:
     return [_ANY if key is None else partition_of_key(key, count) for key in keys]
 
 
 def _murmur2(keys: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """``krammar.client.partitioner.murmur2`` of keys of one length: shape (keys, bytes), uint8. Products
-    of 32-bit arrays are cut to 32 bits, as they have to be."""
+    """Hash keys of the same length as ``krammar.client.partitioner.murmur2`` does.
+
+    ``keys`` has the shape (keys, bytes). NumPy cuts products of 32-bit arrays to 32 bits, as murmur2 requires.
+    """
     m, r, last = np.uint32(0x5BD1E995), np.uint32(24), np.uint32(13)
     count, size = keys.shape
     whole = size & ~3

@@ -1,77 +1,38 @@
-"""Writing to topics of live brokers, in batches and as a stream."""
+"""Writes rows to topics of live brokers, at least once."""
 
 from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from typing import TYPE_CHECKING
 
 from krammar.client import Client, ClientError, Settings
 from krammar.client.produce import Producer
 from krammar.spark.brokers import broker_errors, settings_of
-from krammar.spark.errors import OptionError, SparkSourceError
 from krammar.spark.kafka.rows_out import OutColumns, groups
-from krammar.spark.options import Options, Use
+from krammar.spark.options import Options
+from krammar.spark.writing.delivery import Messages, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
 
-# Kafka's 16 KiB are for records that come one by one; here there are many at once, and what a request
-# costs is shared by more of them.
+# Kafka's default of 16 KiB suits records that arrive one by one. Here many arrive at once, and larger batches
+# need fewer requests.
 _BATCH_SIZE = 256 * 1024
+# New objects after which Python's garbage collector runs.
 _COLLECT_AFTER = 100_000
 
 
-class Count(NamedTuple):
-    """Of one topic; ``size`` is bytes of keys and values."""
-
-    rows: int = 0
-    size: int = 0
-
-
-@dataclass
-class Written(WriterCommitMessage):
-    """What a task has written, by topic: all of it is acknowledged."""
-
-    topics: dict[str, Count] = field(default_factory=dict)
-
-    def add(self, topic: str, rows: int, size: int) -> None:
-        known = self.topics.get(topic, Count())
-        self.topics[topic] = Count(known.rows + rows, known.size + size)
-
-
-Messages = Sequence[WriterCommitMessage | None]
-
-
-class Delivery(Protocol):
-    """How rows get into topics. It is made on the driver and is sent to the tasks."""
-
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
-        """In a task: write its rows. Raises SparkSourceError."""
-
-    def commit(self, messages: Messages, batch_id: int | None) -> None:
-        """On the driver, when all tasks have done it; ``batch_id`` is that of a stream."""
-
-    def abort(self, messages: Messages, batch_id: int | None) -> None:
-        """On the driver, when a task has failed for good: its message is None."""
-
-
 class AtLeastOnce:
-    """Each task sends its rows by an idempotent producer of its own, and ends when the brokers have
-    acknowledged all of them. What a task that failed has sent stays, and is sent again where Spark
-    repeats the task."""
+    """Writes the rows of each task with an idempotent producer of its own.
+
+    A task ends when the brokers have acknowledged all its rows. The rows of a failed task are not removed, and
+    are written again if Spark repeats the task.
+    """
 
     def __init__(self, options: Options, columns: OutColumns) -> None:
         settings = settings_of(options)
@@ -81,9 +42,14 @@ class AtLeastOnce:
         self.columns = columns
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
-        """Raises RowError and BrokerError."""
+        """Write the rows of a task.
+
+        Raises:
+            RowError: a row cannot be written as a record.
+            BrokerError: the brokers refuse a record or cannot be reached.
+        """
         written = Written()
-        # Nothing is connected before there is a row.
+        # The client connects when the first row arrives.
         with Client(self.settings) as client, _seldom_collected():
             producer = client.producer()
             try:
@@ -92,7 +58,7 @@ class AtLeastOnce:
                         self._send(producer, batch, written)
                     producer.close()
             finally:
-                # After an error nothing is waited for: the task has failed.
+                # After an error the task has failed: don't wait for outstanding records.
                 with suppress(ClientError):
                     producer.close(0)
         return written
@@ -105,17 +71,23 @@ class AtLeastOnce:
             written.add(group.topic, len(group.values), group.size)
 
     def commit(self, messages: Messages, batch_id: int | None) -> None:
+        """Log the numbers of rows; they are already written."""
         _log.info("written%s: %s", _of_batch(batch_id), _totals(messages) or "nothing")
 
     def abort(self, messages: Messages, batch_id: int | None) -> None:
+        """Log a warning with the numbers of rows that remain in the topics."""
         if totals := _totals(messages):
-            _log.warning("failed%s; what is written stays: %s", _of_batch(batch_id), totals)
+            _log.warning(
+                "writing%s has failed; rows already written remain: %s", _of_batch(batch_id), totals
+            )
 
 
 @contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """Let Python look for cycles among a hundred thousand new objects, not each few hundred: records
-    have none. 1.0 million rows of 100 bytes a second with it, 0.64 without (client and Arrow alone).
+    """Run the garbage collector after 100,000 new objects instead of a few hundred.
+
+    Records have no reference cycles. Client and Arrow alone write 1.0 million rows of 100 bytes per second with
+    this, 0.64 million without.
     """
     before = gc.get_threshold()
     gc.set_threshold(_COLLECT_AFTER, *before[1:])
@@ -137,66 +109,3 @@ def _totals(messages: Messages) -> str:
                 total.add(topic, *count)
     texts = (f"{topic}: {rows} rows, {size} bytes" for topic, (rows, size) in total.topics.items())
     return "; ".join(texts)
-
-
-def _check(options: Options, use: Use) -> None:
-    if options.source != "kafka":
-        raise OptionError("source", f"{options.source} can be read, but not written")
-    options.check_use(use)
-
-
-def delivery_of(options: Options, schema: StructType, use: Use) -> Delivery:
-    """What the options ask for. Raises OptionError, SchemaError for columns that do not fit, and
-    SparkSourceError where delivery=journal cannot finish what it has begun before."""
-    if options["delivery"] == "journal":
-        from krammar.spark.journal import delivery  # which imports this module
-
-        return delivery.delivery_of(options, schema, use)
-    return AtLeastOnce(options, OutColumns.of(schema, options["topic"]))
-
-
-class KafkaWriter(DataSourceArrowWriter):
-    """``df.write``."""
-
-    def __init__(self, delivery: Delivery) -> None:
-        self.delivery = delivery
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return self.delivery.write(iterator)
-
-    def commit(self, messages: Messages) -> None:
-        self.delivery.commit(messages, None)
-
-    def abort(self, messages: Messages) -> None:
-        self.delivery.abort(messages, None)
-
-
-class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """``df.writeStream``, for each micro-batch."""
-
-    def __init__(self, delivery: Delivery) -> None:
-        self.delivery = delivery
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return self.delivery.write(iterator)
-
-    def commit(self, messages: Messages, batchId: int) -> None:
-        self.delivery.commit(messages, batchId)
-
-    def abort(self, messages: Messages, batchId: int) -> None:
-        self.delivery.abort(messages, batchId)
-
-
-def writer(options: Options, schema: StructType, overwrite: bool) -> KafkaWriter:
-    """Raises SparkSourceError for the mode, OptionError and SchemaError."""
-    _check(options, Use.WRITE)
-    if overwrite:
-        raise SparkSourceError("mode overwrite: topics are appended to; only mode append is there")
-    return KafkaWriter(delivery_of(options, schema, Use.WRITE))
-
-
-def stream_writer(options: Options, schema: StructType) -> KafkaStreamWriter:
-    """In output mode complete all rows of each micro-batch are appended, as Spark's own Kafka connector
-    has it. Raises OptionError and SchemaError."""
-    _check(options, Use.WRITE_STREAM)
-    return KafkaStreamWriter(delivery_of(options, schema, Use.WRITE_STREAM))

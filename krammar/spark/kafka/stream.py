@@ -1,21 +1,22 @@
-"""``readStream`` of ``source=kafka``: which offsets a micro-batch has, and what has become of them.
+"""``readStream`` of ``source=kafka``: plans the offsets of micro-batches, and detects lost records.
 
-Spark keeps the offsets that a batch ends at, nothing else. They are enough to read a batch again as it
-was, also in a new process:
+Spark's checkpoint stores only the offsets at which each batch ends. They suffice to read a batch again
+unchanged, also in a new process:
 
-- A partition that only the end has is new, and read from its earliest offset.
-- One that only the start has is gone.
-- An end before the start says that the log has been cut, or that the topic was deleted and made anew;
-  ids of topics and leader epochs tell which. A new log is read from its earliest offset. Where it is
-  longer than the old one had been read, the first batch of it ends before the start all the same, and
-  the next one has the rest.
+- A partition that only the end contains is new. It is read from its earliest offset.
+- A partition that only the start contains was deleted.
+- If the end is before the start, the log was truncated, or the topic was deleted and created again. Topic
+  ids and leader epochs tell which. The log of a recreated topic is read from its earliest offset. If it
+  is already longer than the part of the old log that was read, its first batch still ends before the
+  start, and the next batch contains the rest.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -25,13 +26,21 @@ from krammar.client import At, Client, Topic, TopicPartition
 from krammar.client.errors import UnknownTopicOrPartition
 from krammar.client.metadata import NO_ID
 from krammar.spark.errors import MissingDataError, OptionError
-from krammar.spark.kafka.plan import Ends, Task, is_chosen, matching, named_topics
-from krammar.spark.kafka.settled import settled
-from krammar.spark.kafka.source import KafkaPartition, TaskReader
-from krammar.spark.loss import lost
+from krammar.spark.kafka.group import GroupCommits
+from krammar.spark.kafka.plan import (
+    Ends,
+    Task,
+    is_chosen,
+    matching,
+    missing_partition,
+    missing_topic,
+    named_topics,
+)
+from krammar.spark.kafka.recheck import recheck
+from krammar.spark.kafka.tasks import KafkaPartition, TaskReader
+from krammar.spark.loss import check_offset, report_loss
 from krammar.spark.offsets import check_partitions, of_json, to_json
 from krammar.spark.options import Options, Use
-from krammar.spark.ranges import split
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -49,12 +58,19 @@ try:
 except ImportError:  # before PySpark 4.2
     _HAS_LIMITS = False
 
+# A batch is planned right after its end was computed.
+_RECENT_SECONDS = 1.0
+
 Offsets = dict[TopicPartition, int]
 Json = dict[str, dict[str, int]]
 
 
 def reader_of(options: Options, schema: StructType) -> KafkaStreamReader:
-    """The reader for this version of PySpark. Raises OptionError."""
+    """Return the reader for the installed version of PySpark.
+
+    Raises:
+        OptionError: an option needs a newer PySpark, or options contradict each other.
+    """
     named_topics(options)
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if options.given(name) and not _HAS_LIMITS:
@@ -72,13 +88,18 @@ def reader_of(options: Options, schema: StructType) -> KafkaStreamReader:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """What brokers have told: ``ends`` of partitions, their ``topics``, and the names of topics that are
-    ``missing``."""
+class _Snapshot:
+    """What the brokers reported: the ``ends`` of partitions, their ``topics``, and the names of topics
+    that are ``missing``; ``taken`` is the time, by ``time.monotonic``."""
 
     ends: Offsets
     topics: Mapping[str, Topic]
     missing: Set[str]
+    taken: float
+
+    @property
+    def is_recent(self) -> bool:
+        return time.monotonic() - self.taken < _RECENT_SECONDS
 
     def topic_id(self, at: TopicPartition) -> UUID:
         return self.topics[at.topic].topic_id
@@ -86,26 +107,37 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What is known of the batch that comes next: its ``end``, the partitions that begin ``anew`` in it,
-    and whether it is the first batch of all, ``again``."""
+    """What is known about the next batch.
+
+    ``end``          the offsets at which it ends
+    ``recreated``    partitions of topics that were deleted and created again since the previous batch
+    ``is_repeated``  whether it is the query's first batch, read again after a restart
+    ``snapshot``     the state of the brokers that the end was computed from; None after a restart
+    """
 
     end: Offsets
-    anew: Set[TopicPartition]
-    again: bool = False
+    recreated: Set[TopicPartition]
+    is_repeated: bool = False
+    snapshot: _Snapshot | None = None
 
 
 class KafkaStreamReader(TaskReader, DataSourceStreamReader):
-    """What is the same for all versions of PySpark. The driver has one, with one client for all its
-    batches, and each task another one, which only reads.
+    """The part that is common to all versions of PySpark.
 
-    All methods raise OptionError, MissingDataError, DataLossError and BrokerError.
+    The driver has one reader, with one client for all batches. Each task has a copy, which only reads.
+
+    Raises:
+        OptionError: the options contradict each other or the partitions.
+        MissingDataError: a topic, a partition or a requested timestamp does not exist.
+        DataLossError: records are missing, and ``failOnDataLoss`` is true.
+        BrokerError: the brokers cannot be asked or read.
     """
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
         self._client: Client | None = None
         self._fail: bool = options["failOnDataLoss"]
-        # Where a new query begins, and which partitions had nothing behind that.
+        # Where a new query begins, and the partitions that had no records after that.
         self._initial: Offsets | None = None
         self._empty: Set[TopicPartition] = frozenset()
         self._begun = False
@@ -113,31 +145,36 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
         # Ids of the topics that offsets belong to.
         self._ids: dict[str, UUID] = {}
         # Ends for Trigger.AvailableNow.
-        self._fixed: _Look | None = None
+        self._fixed: _Snapshot | None = None
         self._latest: Offsets | None = None
         self._last_trigger: float | None = None
-        self._told: set[str] = set()
+        group = options["commitGroup"]
+        self._commits = None if group is None else GroupCommits(group)
+        # Missing topics and partitions that a warning has reported.
+        self._warned: set[str] = set()
 
-    # What Spark calls.
+    # Methods that Spark calls.
 
     def initialOffset(self) -> Json:
-        """Where a new query begins. Spark asks for it twice, so that it must not move meanwhile."""
+        """Return where a new query begins. Spark asks twice and expects the same answer."""
         if self._initial is None:
-            with self.broker_errors("finding where to begin"):
+            with self.broker_errors("finding the starting offsets"):
                 self._initial = self._begin()
         return to_json(self._initial)
 
     def partitions(self, start: Json, end: Json) -> list[KafkaPartition]:
-        """The tasks of a batch."""
+        """Plan the tasks of a batch."""
         first, last = _offsets(start), _offsets(end)
         self._begun = True
         if first == last:
             return []
         with self.broker_errors("planning"):
-            tasks = self._plan(first, last)
-        options = self.options
-        parts = split(tasks, options["minPartitions"], options["maxRecordsPerPartition"])
-        return [KafkaPartition(task) for task in parts]
+            return self.assign(self.client, self._plan(first, last))
+
+    def commit(self, end: Json) -> None:
+        """Commit the end of a finished batch to the group of the option ``commitGroup``."""
+        if self._commits is not None:
+            self._commits.commit(self.client, _offsets(end))
 
     def stop(self) -> None:
         """Close the client."""
@@ -147,50 +184,56 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
 
     @property
     def client(self) -> Client:
-        """One for all batches; it connects anew where connections break."""
+        """The client for all batches; it reconnects if a connection breaks."""
         if self._client is None:
             self._client = Client(self.settings)
         return self._client
 
-    # Beginning.
+    # The start of the query.
 
     def _begin(self) -> Offsets:
-        look = self._fixed or self._look({})
-        if missing := self._missing(look):
-            raise MissingDataError(f"there is no such {missing[0]}")
-        chosen = sorted(look.ends)
+        snapshot = self._fixed or self._selected({})
+        if missing := self._missing(snapshot):
+            raise MissingDataError(missing[0])
+        chosen = sorted(snapshot.ends)
         bound = self.options.starting(Use.READ_STREAM)
         check_partitions("startingOffsets", bound, set(chosen))
-        ends = Ends(self.client, chosen, look.ends)
+        ends = Ends(self.client, chosen, snapshot.ends)
         strict = self.options["startingOffsetsByTimestampStrategy"] == "error"
         result = {}
         for at, offset in ends.resolve(bound, strict).items():
             low, high = ends.earliest[at], ends.latest[at]
-            if not low <= offset <= high:
-                text = f"{at}: offset {offset} is asked for, but there are {low} to {high}"
-                lost(text, self._fail)
+            check_offset(str(at), offset, low, high, self._fail)
             result[at] = min(max(offset, low), high)
-        self._empty = {at for at in chosen if result[at] == look.ends[at]}
+        self._empty = {at for at in chosen if result[at] == snapshot.ends[at]}
         return result
 
-    # Looking.
+    # The state of the brokers.
 
-    def _look(self, start: Mapping[TopicPartition, int]) -> _Look:
-        """What the options choose now. Where that lacks something of ``start``, brokers are asked again."""
-        return self._see(
+    def _selected(self, start: Mapping[TopicPartition, int]) -> _Snapshot:
+        """Return the partitions that the options select now; see ``_snapshot``."""
+        return self._snapshot(
             named_topics(self.options), lambda topics: matching(self.options, topics), start
         )
 
-    def _see(
+    def _snapshot(
         self,
         names: list[str] | None,
         choose: Callable[[Mapping[str, Topic]], list[TopicPartition]],
         known: Mapping[TopicPartition, int],
-    ) -> _Look:
+    ) -> _Snapshot:
+        """Ask the brokers for topics and ends, and again while the answer lacks ``known`` offsets.
+
+        Args:
+            names: the topics to ask for; None means all.
+            choose: returns the partitions whose ends are needed.
+            known: offsets that existed before.
+        """
         cluster = self.client.cluster
 
-        def attempt() -> _Look:
+        def attempt() -> _Snapshot:
             deadline = cluster.deadline("finding partitions")
+            taken = time.monotonic()
             topics, missing = {}, set()
             for topic in cluster.refresh(names, deadline, auto_create=False):
                 if topic.error is None:
@@ -199,69 +242,69 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
                     missing.add(topic.name)
                 elif names is not None or is_chosen(self.options, topic):
                     raise topic.error
-            return _Look(self._at(choose(topics), At.LATEST), topics, missing)
+            return _Snapshot(self._at(choose(topics), At.LATEST), topics, missing, taken)
 
-        def look() -> _Look:
-            # A topic that is deleted between the two requests fails the second one.
+        def ask() -> _Snapshot:
+            # If a topic is deleted between the two requests, the second one fails.
             return cluster.retrying(cluster.deadline("finding the ends of logs"), attempt)
 
-        def doubtful(found: _Look) -> bool:
+        def is_doubtful(found: _Snapshot) -> bool:
             return any(
                 at not in found.ends or (found.ends[at] < offset and not self._is_other(found, at))
                 for at, offset in known.items()
             )
 
-        return settled(self.client, look, doubtful)
+        return recheck(self.client, ask, is_doubtful)
 
     def _at(self, partitions: list[TopicPartition], place: At) -> Offsets:
         found = self.client.list_offsets(dict.fromkeys(partitions, int(place)))
         return {at: offset.offset for at, offset in found.items()}
 
-    def _missing(self, look: _Look, start: Set[TopicPartition] = frozenset()) -> list[str]:
-        """What the options name, is not there, and is not in ``start`` either."""
+    def _missing(self, snapshot: _Snapshot, start: Set[TopicPartition] = frozenset()) -> list[str]:
+        """Describe what the options name, but neither the brokers nor ``start`` have."""
         known = {at.topic for at in start}
         if not self.options.given("assign"):
-            return [f"topic: {name}" for name in sorted(look.missing - known)]
+            return [missing_topic(name) for name in sorted(snapshot.missing - known)]
         assigned = {TopicPartition(*at) for at in self.options["assign"]}
-        return [f"partition: {at}" for at in sorted(assigned - look.ends.keys() - start)]
+        return [missing_partition(at) for at in sorted(assigned - snapshot.ends.keys() - start)]
 
-    def _is_other(self, look: _Look, at: TopicPartition) -> bool:
-        """Whether a topic is known not to be the one that the offsets belong to."""
+    def _is_other(self, snapshot: _Snapshot, at: TopicPartition) -> bool:
+        """Return whether a topic certainly differs from the one that the offsets belong to."""
         known = self._ids.get(at.topic, NO_ID)
-        return known != NO_ID and known != look.topic_id(at)
+        return known != NO_ID and known != snapshot.topic_id(at)
 
-    def _is_anew(self, look: _Look, at: TopicPartition, start: int, end: int) -> bool:
-        """Whether a log that was read up to ``start`` has been deleted and made anew."""
+    def _is_recreated(self, snapshot: _Snapshot, at: TopicPartition, start: int, end: int) -> bool:
+        """Return whether a topic that was read up to ``start`` was deleted and created again."""
         if self._ids.get(at.topic, NO_ID) != NO_ID:
-            return start > 0 and self._is_other(look, at)
-        # After a restart the id is not known. Logs are cut when another leader takes over, so one whose
-        # first leader is still there has not been.
-        return end < start and look.topics[at.topic].partitions[at.partition].leader_epoch == 0
+            return start > 0 and self._is_other(snapshot, at)
+        # After a restart the id is not known. A log is only truncated when the leader changes, so a log that
+        # still has its first leader was not truncated.
+        return end < start and snapshot.topics[at.topic].partitions[at.partition].leader_epoch == 0
 
     # The end of a batch.
 
     def _end(self, start: Offsets, limits: bool) -> Offsets:
-        """Where the batch from ``start`` ends. Without ``limits`` it has everything."""
+        """Return where the batch from ``start`` ends; without ``limits`` at the end of the logs."""
         with self.broker_errors("finding new records"):
             return self._find_end(start, limits)
 
     def _find_end(self, start: Offsets, limits: bool) -> Offsets:
-        look = self._now(start)
-        self._latest = look.ends
-        ends = dict(look.ends)
+        snapshot = self._after(start)
+        self._latest = snapshot.ends
+        ends = dict(snapshot.ends)
         both = start.keys() & ends.keys()
-        anew = {at for at in both if self._is_anew(look, at, start[at], ends[at])}
-        begins = {at: start[at] for at in both - anew}
+        recreated = {at for at in both if self._is_recreated(snapshot, at, start[at], ends[at])}
+        begins = {at: start[at] for at in both - recreated}
         others = sorted(ends.keys() - begins.keys())
-        # Where new partitions begin need not be known yet, unless they are to have their share.
-        if others and (limits or anew):
+        # The beginnings of new partitions are needed only to compute their share of a limited batch.
+        if others and (limits or recreated):
             begins.update(self._at(others, At.EARLIEST))
-        for at in anew:
+        for at in recreated:
             if ends[at] >= start[at] > begins[at]:
                 ends[at] = start[at] - 1
         if start == self._initial and not self._begun:
-            # Where the first batch begins is kept nowhere. What was the end of a log then is another one
-            # now, if the batch has to be read again; so it has nothing of these.
+            # The start of the first batch is not stored anywhere. If the batch is read again after a restart,
+            # "latest" is another offset. So the batch gets no records of partitions that began at their end.
             ends.update((at, start[at]) for at in self._empty & ends.keys())
         if limits:
             limited = self._limit(begins, ends)
@@ -269,29 +312,29 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
                 return start
             ends = limited
         self._begun = True
-        self._ids.update((at.topic, look.topic_id(at)) for at in ends)
-        self._batch = _Batch(ends, anew)
+        self._ids.update((at.topic, snapshot.topic_id(at)) for at in ends)
+        self._batch = _Batch(ends, recreated, snapshot=snapshot)
         return ends
 
-    def _now(self, start: Offsets) -> _Look:
-        """What can be read after ``start``."""
+    def _after(self, start: Offsets) -> _Snapshot:
+        """Return what can be read after ``start``."""
         fixed = self._fixed
         if fixed is None:
-            look = self._look(start)
+            snapshot = self._selected(start)
         elif all(at in fixed.ends and fixed.ends[at] >= start[at] for at in start):
-            look = fixed
-        else:  # these were asked for before the start was known
-            look = self._fixed = self._look(start)
-        for missing in self._missing(look, start.keys()):
+            snapshot = fixed
+        else:  # the ends were fixed before the start was known
+            snapshot = self._fixed = self._selected(start)
+        for missing in self._missing(snapshot, start.keys()):
             if self._fail:
-                raise MissingDataError(f"there is no such {missing}")
-            if missing not in self._told:
-                self._told.add(missing)
-                lost(f"there is no such {missing}", False)
-        return look
+                raise MissingDataError(missing)
+            if missing not in self._warned:
+                self._warned.add(missing)
+                report_loss(missing, False)
+        return snapshot
 
     def _limit(self, begins: Offsets, ends: Offsets) -> Offsets | None:
-        """The ends with ``maxOffsetsPerTrigger``; None where there are not enough records yet."""
+        """Apply the limits per trigger: return the ends, or None if there are too few records yet."""
         sizes = {at: ends[at] - begin for at, begin in begins.items() if ends[at] > begin}
         total = sum(sizes.values())
         if self.options.given("minOffsetsPerTrigger") and self._fixed is None:
@@ -304,7 +347,7 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
         most = self.options["maxOffsetsPerTrigger"]
         if most is None:
             return ends
-        # In proportion to what there is to be read, but something of each.
+        # In proportion to the size of each partition, but at least one offset of each.
         return ends | {
             at: begins[at] + min(size, max(1, most * size // total)) for at, size in sizes.items()
         }
@@ -312,20 +355,63 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
     # The tasks of a batch.
 
     def _plan(self, start: Offsets, end: Offsets) -> list[Task]:
-        again = self._batch is None and start == self._initial
+        is_repeated = self._batch is None and start == self._initial
         if self._batch is not None and self._batch.end == end:
-            again = self._batch.again
-        # The first batch after a restart is one that was planned before it. If it is the first of all,
-        # where it began has been found anew, and that may lie behind its end, see ``_find_end``.
-        if gone := [] if again else sorted(start.keys() - end.keys()):
+            is_repeated = self._batch.is_repeated
+        # The first batch after a restart was planned before it. If it is the query's first batch, its start
+        # was computed again, and may be after its end; see ``_find_end``.
+        if gone := [] if is_repeated else sorted(start.keys() - end.keys()):
             read = ", ".join(f"{at} (read up to offset {start[at]})" for at in gone)
-            lost(f"gone, or no longer chosen by {self._selection()}: {read}", self._fail)
+            report_loss(
+                f"partitions were deleted, or {self._selection()} no longer selects them: {read}",
+                self._fail,
+            )
         wanted = {
             at: offset
             for at, offset in sorted(end.items())
-            if start.get(at) != offset and not (again and at in start and offset < start[at])
+            if start.get(at) != offset and not (is_repeated and at in start and offset < start[at])
         }
-        look = self._see(
+        snapshot, earliest = self._state(end, wanted)
+        if self._batch is None or self._batch.end != end:
+            both = wanted.keys() & start.keys() & snapshot.ends.keys()
+            recreated = {at for at in both if self._is_recreated(snapshot, at, start[at], end[at])}
+            self._batch = _Batch(end, recreated, is_repeated)
+        tasks = []
+        for at, offset in wanted.items():
+            if at not in snapshot.ends or self._ids.setdefault(
+                at.topic, snapshot.topic_id(at)
+            ) != snapshot.topic_id(at):
+                report_loss(
+                    f"{at}: deleted before offsets up to {offset - 1} were read", self._fail
+                )
+                continue
+            first = self._first(at, start.get(at), offset, earliest[at])
+            last = snapshot.ends[at]
+            if first is not None and offset > last:
+                text = f"{at}: offsets {last} to {offset - 1} do not exist any more: the log was truncated"
+                report_loss(text, self._fail)
+            if first is not None and first < min(offset, last):
+                tasks.append(Task(*at, first, min(offset, last), snapshot.topic_id(at)))
+        return tasks
+
+    def _state(self, end: Offsets, wanted: Offsets) -> tuple[_Snapshot, Offsets]:
+        """Return the state of the brokers, and the earliest offsets of the wanted partitions.
+
+        A state that this end was just computed from is used again, once. Later deletions are noticed when
+        the tasks are read.
+        """
+        if self._batch is not None and self._batch.end == end:
+            snapshot = self._batch.snapshot
+            self._batch = replace(self._batch, snapshot=None)
+            if snapshot is not None and snapshot.is_recent:
+                with suppress(UnknownTopicOrPartition):  # deleted meanwhile
+                    return snapshot, self._at(sorted(wanted), At.EARLIEST)
+        snapshot = self._existing(wanted)
+        return snapshot, self._at(sorted(snapshot.ends), At.EARLIEST)
+
+    def _existing(self, wanted: Offsets) -> _Snapshot:
+        """Ask the brokers for those of the wanted partitions that exist."""
+        return self._snapshot(
             sorted({at.topic for at in wanted}),
             lambda topics: [
                 at
@@ -334,44 +420,25 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
             ],
             wanted,
         )
-        if self._batch is None or self._batch.end != end:
-            both = wanted.keys() & start.keys() & look.ends.keys()
-            anew = {at for at in both if self._is_anew(look, at, start[at], end[at])}
-            self._batch = _Batch(end, anew, again)
-        earliest = self._at(sorted(look.ends), At.EARLIEST)
-        tasks = []
-        for at, offset in wanted.items():
-            if at not in look.ends or self._ids.setdefault(
-                at.topic, look.topic_id(at)
-            ) != look.topic_id(at):
-                lost(f"{at}: deleted before offsets up to {offset - 1} were read", self._fail)
-                continue
-            first = self._first(at, start.get(at), offset, earliest[at])
-            last = look.ends[at]
-            if first is not None and offset > last:
-                text = f"{at}: offsets {last} to {offset - 1} are gone, the log ends before"
-                lost(text, self._fail)
-            if first is not None and first < min(offset, last):
-                tasks.append(Task(*at, first, min(offset, last), look.topic_id(at)))
-        return tasks
 
     def _first(self, at: TopicPartition, start: int | None, end: int, earliest: int) -> int | None:
-        """The offset that reading begins at; None where there is nothing to be read."""
+        """Return the offset at which reading begins, or None if there is nothing to read."""
         if start is None:
             if earliest > 0:
-                text = f"{at}: new, but begins at offset {earliest}: those before are gone"
-                lost(text, self._fail)
+                text = f"{at}: new, but its offsets before {earliest} are already deleted"
+                report_loss(text, self._fail)
             return earliest
-        if self._batch is not None and at in self._batch.anew:
-            text = f"{at}: read up to offset {start}, but the topic was deleted and made anew"
-            lost(text, self._fail)
+        if self._batch is not None and at in self._batch.recreated:
+            text = f"{at}: read up to offset {start}, but the topic was deleted and created again"
+            report_loss(text, self._fail)
             return earliest
         if end < start:
-            text = f"{at}: read up to offset {start}, but the log ends at offset {end}: it was cut"
-            lost(f"{text}, or the topic was deleted and made anew", self._fail)
+            text = f"{at}: read up to offset {start}, but the log ends at offset {end}: it was truncated"
+            report_loss(f"{text}, or the topic was deleted and created again", self._fail)
             return None
         if start < earliest:
-            lost(f"{at}: offsets {start} to {earliest - 1} are gone", self._fail)
+            text = f"{at}: offsets {start} to {earliest - 1} were deleted before they were read"
+            report_loss(text, self._fail)
         return max(start, earliest)
 
     def _selection(self) -> str:
@@ -384,12 +451,12 @@ def _offsets(found: Json) -> Offsets:
 
 
 class PlainStreamReader(KafkaStreamReader):
-    """Before PySpark 4.2: batches have all that there is."""
+    """Reader for PySpark before 4.2: each batch contains all new records."""
 
     _position: Offsets | None = None
 
     def latestOffset(self) -> Json:  # type: ignore[override]
-        # Spark does not tell the start, and asks for the end of the first batch before its beginning.
+        # Spark passes no start, and asks for the end of the first batch before its beginning.
         if self._position is None:
             self._position = _offsets(self.initialOffset())
         return to_json(self._end(self._position, False))
@@ -403,14 +470,18 @@ class PlainStreamReader(KafkaStreamReader):
 if _HAS_LIMITS:
 
     class LimitedStreamReader(KafkaStreamReader, SupportsTriggerAvailableNow):
-        """Since PySpark 4.2: with limits, Trigger.AvailableNow, and the newest offsets in progress."""
+        """Reader for PySpark 4.2 and later: with limits, Trigger.AvailableNow, and the latest
+        offsets in the query's progress."""
 
         def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+            # Spark calls ``commit`` when it has planned another batch, so not for the last one. But it
+            # asks where the next batch ends only after all batches before it are finished.
+            self.commit(start)
             limits = not isinstance(limit, ReadAllAvailable)
             return to_json(self._end(_offsets(start), limits))
 
         def getDefaultReadLimit(self) -> ReadLimit:
-            # There is no limit that says both; whichever comes back, the options tell what it stands for.
+            # No limit expresses both options. ``latestOffset`` reads their values from the options anyway.
             if self.options.given("maxOffsetsPerTrigger"):
                 return ReadMaxRows(self.options["maxOffsetsPerTrigger"])
             if self.options.given("minOffsetsPerTrigger"):
@@ -419,7 +490,7 @@ if _HAS_LIMITS:
 
         def prepareForTriggerAvailableNow(self) -> None:
             with self.broker_errors("finding new records"):
-                self._fixed = self._look({})
+                self._fixed = self._selected({})
 
         def reportLatestOffset(self) -> Json | None:
             return None if self._latest is None else to_json(self._latest)

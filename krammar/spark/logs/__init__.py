@@ -1,1 +1,1 @@
-"""``source=logs``: log folders, Kafka's or krammar's, read without a broker."""
+"""``source=logs``: reads log folders of Kafka or krammar without a broker."""

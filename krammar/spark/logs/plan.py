@@ -1,42 +1,48 @@
-"""The tasks of a read: which bytes of which segments, and which of their offsets."""
+"""Plans a read: splits segments into tasks of bytes and offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from krammar.logfiles.damage import UNFINISHED, DamageError
+from krammar.logfiles.partition import Partition, PartitionFolder
+from krammar.logfiles.segment import Segment
+from krammar.logfiles.transactions import Aborted, Transactions, transactions_of
 from krammar.spark.errors import DataLossError, MissingDataError
-from krammar.spark.logs.folders import PartitionFolder
-from krammar.spark.logs.partition import PartitionLog
-from krammar.spark.logs.segment import Segment
-from krammar.spark.logs.transactions import Aborted, Transactions, transactions_of
+from krammar.spark.logs.folders import Replicas, only_replica
+from krammar.spark.loss import check_offset
 from krammar.spark.offsets import (
     EARLIEST,
     AtTimestamp,
     Bound,
     Earliest,
     Latest,
+    Specific,
     TopicPartition,
     check_order,
     check_partitions,
     check_times,
+    no_record_at,
 )
 from krammar.spark.options import Options, Use
 from krammar.spark.pushdown import Wanted
 from krammar.wire.errors import WireError
 
-# Bytes of a log that one task reads at most, or one batch.
+# The most bytes of a log that one task reads, unless one batch is larger.
 TASK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A stretch of a segment.
+    """The part of a segment that one task reads.
 
-    ``size``            of the segment's file when it was planned, in bytes
-    ``begin``, ``end``  positions: batches that begin at or behind the one and before the other
-    ``first``, ``last`` offsets of records: from the one to before the other
-    ``is_newest``       whether the segment is the partition's last, whose tail may be torn
+    ``base``              the segment's base offset
+    ``size``              the size of the segment's file at planning time, in bytes
+    ``begin``, ``end``    positions: the task reads batches that begin at ``begin`` or later, and before ``end``
+    ``first``, ``last``   offsets: the task returns records from ``first`` up to, not including, ``last``
+    ``is_newest``         whether the segment is the partition's last one, whose tail may be torn
+    ``aborted``           the aborted transactions in these offsets, for read_committed
     """
 
     topic: str
@@ -52,34 +58,39 @@ class Task:
     aborted: tuple[Aborted, ...] = ()
 
 
-def select(
-    options: Options, folders: Mapping[TopicPartition, PartitionFolder]
-) -> list[PartitionFolder]:
-    """The partitions that the options ask for; all of them without subscribe, subscribePattern and
-    assign. Raises OptionError and MissingDataError."""
+def select(options: Options, found: Mapping[TopicPartition, Replicas]) -> list[PartitionFolder]:
+    """Return the partitions that the options select; all partitions if they select none.
+
+    Raises:
+        OptionError: the options select partitions in several ways.
+        MissingDataError: a topic or partition has no folder, or several.
+    """
     options.check_selection()
     if options.given("assign"):
         assigned = options["assign"]
-        missing = sorted(assigned - folders.keys())
+        missing = sorted(assigned - found.keys())
         if missing:
-            raise MissingDataError(f"{missing[0][0]}-{missing[0][1]} has no folder there")
-        return [folders[key] for key in sorted(assigned)]
+            raise MissingDataError(f"{missing[0][0]}-{missing[0][1]} has no folder below the paths")
+        return [only_replica(found[key]) for key in sorted(assigned)]
     wanted: Callable[[str], object] = bool
     if options.given("subscribe"):
         topics = options["subscribe"]
-        unknown = set(topics) - {topic for topic, _ in folders}
+        unknown = set(topics) - {topic for topic, _ in found}
         if unknown:
-            raise MissingDataError(f"topic {min(unknown)!r} has no folder there")
+            raise MissingDataError(f"topic {min(unknown)!r} has no folder below the paths")
         wanted = topics.__contains__
     elif options.given("subscribePattern"):
         wanted = options["subscribePattern"].search
-    return [folders[key] for key in sorted(folders) if wanted(key[0])]
+    return [only_replica(found[key]) for key in sorted(found) if wanted(key[0])]
 
 
 def plan(options: Options, folders: list[PartitionFolder], wanted: Wanted) -> list[Task]:
-    """The tasks, in order of topic, partition and offset.
+    """Return the tasks, ordered by topic, partition and offset.
 
-    Raises OptionError, MissingDataError, and DataLossError for logs that are damaged.
+    Raises:
+        OptionError: the options contradict each other or the partitions.
+        MissingDataError: a folder was deleted, or no record is new enough for a requested timestamp.
+        DataLossError: a log is damaged, or requested offsets do not exist.
     """
     starting, ending = options.starting(Use.READ), options.ending()
     known = {folder.key for folder in folders}
@@ -103,7 +114,10 @@ def plan(options: Options, folders: list[PartitionFolder], wanted: Wanted) -> li
 def _plan_partition(
     options: Options, folder: PartitionFolder, starting: Bound, ending: Bound, wanted: Wanted
 ) -> Iterator[Task]:
-    log = PartitionLog(folder, tolerant=not options["failOnDataLoss"])
+    try:
+        log = Partition(folder, damaged=_planning_damage(options["failOnDataLoss"]))
+    except FileNotFoundError:
+        raise MissingDataError(f"{folder.path} was deleted while the read was planned") from None
     try:
         transactions = None
         latest = log.latest
@@ -120,11 +134,25 @@ def _plan_partition(
         for base, begin, end in log.between(first, last):
             yield from _plan_segment(log, base, begin, end, wanted, transactions)
     except (WireError, OSError) as error:
-        # Without knowing where batches begin there is nothing to leave out but all of it.
+        # The positions of batches are unknown, so the damaged part cannot be skipped.
         raise DataLossError(f"{log.name}: {error}") from None
 
 
-def _resolve(log: PartitionLog, bound: Bound, latest: int, strict: bool) -> int:
+def _planning_damage(fail: bool) -> Callable[[DamageError], None]:
+    """Return a handler for damage that planning finds.
+
+    It ignores most damage: the tasks find it again, and know whether it affects their records. With ``fail``, it
+    raises damage after which the positions of batches are unknown.
+    """
+
+    def damaged(error: DamageError) -> None:
+        if fail and error.size is None and error.damage not in UNFINISHED:
+            raise error
+
+    return damaged
+
+
+def _resolve(log: Partition, bound: Bound, latest: int, strict: bool) -> int:
     if isinstance(bound, Earliest):
         return log.earliest
     if isinstance(bound, Latest):
@@ -133,31 +161,28 @@ def _resolve(log: PartitionLog, bound: Bound, latest: int, strict: bool) -> int:
         timestamp = bound.of(log.folder.key)
         found = log.offset_at(timestamp)
         if found is None and strict:
-            raise MissingDataError(
-                f"{log.name} has no record at or after {timestamp} ms since 1970;"
-                " startingOffsetsByTimestampStrategy=latest begins at its end then"
-            )
+            raise no_record_at(log.name, timestamp)
         return latest if found is None else min(found, latest)
+    assert isinstance(bound, Specific)  # groups exist only with brokers
     offset = bound.offsets[log.folder.key]
     if offset < 0:
         return log.earliest if offset == EARLIEST else latest
     return offset
 
 
-def _within(log: PartitionLog, first: int, last: int, latest: int, fail: bool) -> tuple[int, int]:
-    """The offsets that there are. Raises DataLossError if some are not, and ``fail``."""
-    if fail:
-        for offset in (first, last):
-            if not log.earliest <= offset <= latest:
-                raise DataLossError(
-                    f"{log.name}: offset {offset} is asked for, but there are {log.earliest} to"
-                    f" {latest}; failOnDataLoss=false reads what is there"
-                )
+def _within(log: Partition, first: int, last: int, latest: int, fail: bool) -> tuple[int, int]:
+    """Return the requested range, limited to existing offsets.
+
+    Raises:
+        DataLossError: a requested offset does not exist, and ``fail`` is true.
+    """
+    for offset in (first, last):
+        check_offset(log.name, offset, log.earliest, latest, fail)
     return max(first, log.earliest), min(last, latest)
 
 
 def _plan_segment(
-    log: PartitionLog,
+    log: Partition,
     base: int,
     first: int,
     last: int,
@@ -171,9 +196,7 @@ def _plan_segment(
             if segment.latest_timestamp(is_newest=is_newest) < wanted.timestamp.low:
                 return
             begin = max(begin, segment.position_of_time(wanted.timestamp.low))
-        end = (
-            segment.size if is_newest and last >= log.latest else segment.position_behind(last - 1)
-        )
+        end = segment.size if is_newest and last >= log.latest else segment.position_after(last - 1)
         task = Task(
             log.folder.topic,
             log.folder.partition,
@@ -192,12 +215,12 @@ def _plan_segment(
 
 
 def _by_bytes(task: Task, size: int, segment: Segment | None = None) -> Iterator[Task]:
-    """A task cut where batches begin, into tasks of about ``size`` bytes."""
+    """Split a task at batch boundaries into tasks of about ``size`` bytes."""
     if task.end - task.begin <= size:
         yield task
         return
     if segment is None:
-        with Segment(task.folder, task.base, task.size) as opened:
+        with _segment(task) as opened:
             yield from _by_bytes(task, size, opened)
         return
     begin = task.begin
@@ -210,28 +233,33 @@ def _by_bytes(task: Task, size: int, segment: Segment | None = None) -> Iterator
     yield replace(task, begin=begin)
 
 
+def _segment(task: Task) -> Segment:
+    """Open the segment of a planned task. Its damage was reported before."""
+    return Segment(task.folder, task.base, task.size, damaged=_planning_damage(fail=False))
+
+
 def _boundaries(segment: Segment, task: Task) -> Iterator[tuple[int, int]]:
-    """Last offset and position of batches in a task, by the index or else by all headers."""
-    offsets, positions = segment.offset_index()
-    if offsets:
-        for offset, position in zip(offsets, positions, strict=True):
+    """Yield last offset and position of batches in a task, from the index or else from all headers."""
+    index = segment.indexes[0]
+    if index:
+        for key, position in zip(index.keys, index.values, strict=True):
             if task.begin < position < task.end:
-                yield offset, position
+                yield segment.base_offset + key, position
         return
-    for header in segment.headers(task.begin, task.end):
+    for header in segment.scan(task.begin, task.end):
         if header.position > task.begin:
             yield header.last_offset, header.position
 
 
 def _by_offsets(task: Task, count: int) -> Iterator[Task]:
-    """A task cut into such that have ``count`` offsets at most."""
+    """Split a task into tasks with at most ``count`` offsets each."""
     if task.last - task.first <= count:
         yield task
         return
-    with Segment(task.folder, task.base, task.size) as segment:
-        # Which offsets are in these bytes: those of the segment may be more.
+    with _segment(task) as segment:
+        # The offsets in the task's bytes; the segment may have more.
         first, last = task.last, task.first
-        for header in segment.headers(task.begin, task.end):
+        for header in segment.scan(task.begin, task.end):
             low = header.base_offset if header.magic > 1 else task.first
             first, last = min(first, low), max(last, header.next_offset)
         first, last = max(first, task.first), min(last, task.last)

@@ -1,4 +1,4 @@
-"""Reading a task: stretches of whole batches, as Arrow record batches of ``krammar.wire.arrow``."""
+"""Reads a task: consecutive batches become Arrow record batches, see ``krammar.wire.batches.arrow``."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from krammar.logfiles.damage import UNFINISHED
+from krammar.logfiles.segment import Segment
+from krammar.logfiles.transactions import is_aborted
 from krammar.spark.batches import clip, to_arrow
 from krammar.spark.logs.plan import Task
-from krammar.spark.logs.segment import BrokenLogError, Segment, header_at, offset_bounds
-from krammar.spark.logs.transactions import is_aborted
-from krammar.spark.loss import lost
-from krammar.spark.memory import kept_memory
-from krammar.wire.batch_crc import check_crc
+from krammar.spark.loss import report_loss
+from krammar.spark.memory import reuse_freed_memory
+from krammar.wire.batches import BatchHeader, Compression, read_headers
+from krammar.wire.batches.crc import check_crc
+from krammar.wire.batches.header import HEADER_SIZE, header_at
 from krammar.wire.errors import DecodeError
-from krammar.wire.records import BatchHeader, read_headers
 
-# Bytes of a file that are in memory at a time, unless one batch is larger.
+# Bytes of a file in memory at a time, unless one batch is larger.
 CHUNK = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Batches in a row whose timestamps are of one type, at ``position`` of the file."""
+    """Consecutive batches with the same timestamp type; ``position`` is where they begin in the file."""
 
     timestamp_type: int
     position: int
@@ -33,27 +35,33 @@ class Stretch:
 def read_task(
     task: Task, *, fail_on_data_loss: bool, min_timestamp: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The records of a task, with the type of their timestamps.
+    """Yield the records of a task: the type of their timestamps, and an Arrow record batch.
 
-    Batches without a record at or after ``min_timestamp``, in milliseconds, are left out, control
-    batches too. Raises DataLossError for what is broken, with ``fail_on_data_loss``; without, it is
-    left out and a warning says so.
+    Control batches are skipped.
+
+    Args:
+        fail_on_data_loss: if false, corrupt batches and missing files are skipped with a warning.
+        min_timestamp: batches without a record at or after it are skipped, in milliseconds since 1970.
+
+    Raises:
+        DataLossError: a batch is corrupt or a file is missing, and ``fail_on_data_loss`` is true.
     """
     try:
         segment = Segment(task.folder, task.base, task.size)
+        segment.fd  # noqa: B018  opens the file
     except OSError as error:
-        lost(f"{task.topic}-{task.partition}: {error}", fail_on_data_loss)
+        report_loss(f"{task.topic}-{task.partition}: {error}", fail_on_data_loss)
         return
-    with segment, kept_memory():
+    with segment, reuse_freed_memory():
         for stretch in _Walk(segment, task, fail_on_data_loss, min_timestamp).stretches():
             for batch in _decode(segment, stretch, fail_on_data_loss):
-                kept = clip(batch, task.first, task.last)
-                if kept.num_rows:
-                    yield stretch.timestamp_type, kept
+                clipped = clip(batch, task.first, task.last)
+                if clipped.num_rows:
+                    yield stretch.timestamp_type, clipped
 
 
 class _Walk:
-    """Walks over a segment by headers, and puts batches that are wanted together."""
+    """Reads the headers of a segment, and joins consecutive batches that are needed."""
 
     def __init__(self, segment: Segment, task: Task, fail: bool, min_timestamp: int) -> None:
         self.segment = segment
@@ -75,24 +83,22 @@ class _Walk:
             position = after
 
     def _headers(self, data: memoryview, start: int) -> tuple[list[BatchHeader], int | None]:
-        """Headers of the batches in a chunk, and where the next chunk begins; None at the end."""
-        task = self.task
+        """Return the headers in a chunk, and where the next chunk begins (None at the end)."""
+        task, segment = self.task, self.segment
+        is_tail = start + len(data) >= task.size
         headers: list[BatchHeader] = []
         at = 0
         while at < len(data) and start + at < task.end:
             position = start + at
-            try:
-                header = header_at(bytes(data[at : at + 64]), 0, position)
-            except BrokenLogError as error:
-                lost(f"{self.segment.path}: {error}", self.fail)
-                return headers, None
-            if header is None and at and len(data) - at < 64 and start + len(data) < task.size:
-                return headers, position
-            if header is None or position + header.size_in_bytes > task.size:
-                if not task.is_newest:
-                    lost(f"{self.segment.path} is cut off at byte {position}", self.fail)
-                return headers, None
-            low, high = offset_bounds(header)
+            header = header_at(data, at, position)
+            if header is None or not segment.holds(header):
+                if header is None and at and len(data) - at < HEADER_SIZE and not is_tail:
+                    return headers, position
+                error = segment.damage_at(data, at, position)
+                if error.damage not in UNFINISHED or not task.is_newest:
+                    report_loss(f"{segment.path}: {error}", self.fail)
+                return headers, None if error.size is None else position + error.size
+            low, high = _offset_bounds(header)
             if low is not None and low >= task.last:
                 return headers, None
             after = at + header.size_in_bytes
@@ -127,15 +133,25 @@ class _Walk:
             yield Stretch(kind, start + begin, data[begin:end])
 
 
+def _offset_bounds(header: BatchHeader) -> tuple[int | None, int]:
+    """Return the first and the last offset that a batch can have.
+
+    The first is None for compressed message sets, whose header does not contain it.
+    """
+    if header.magic < 2 and header.compression is not Compression.NONE:
+        return None, header.base_offset
+    return header.base_offset, header.last_offset
+
+
 def _decode(segment: Segment, stretch: Stretch, fail: bool) -> Iterator[pa.RecordBatch]:
     if fail:
         try:
             yield from _to_arrow(stretch.data)
         except DecodeError as error:
-            lost(f"{segment.path}, from byte {stretch.position}: {error}", fail)
+            report_loss(f"{segment.path}, from byte {stretch.position}: {error}", fail)
         return
     try:
-        # Nothing is given on before all of it is known to be right.
+        # No record is returned before the whole stretch is decoded.
         yield from list(_to_arrow(stretch.data))
     except DecodeError:
         yield from _decode_one_by_one(segment, stretch)
@@ -157,6 +173,8 @@ def _decode_one_by_one(segment: Segment, stretch: Stretch) -> Iterator[pa.Record
         try:
             decoded = list(_to_arrow(batch))
         except DecodeError as error:
-            lost(f"{segment.path}, byte {stretch.position + header.position}: {error}", False)
+            report_loss(
+                f"{segment.path}, byte {stretch.position + header.position}: {error}", False
+            )
             continue
         yield from decoded

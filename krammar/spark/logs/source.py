@@ -1,4 +1,4 @@
-"""``source=logs``: columns, and the reader that Spark sends to its tasks."""
+"""``source=logs``: its columns, and the reader that Spark sends to its tasks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
+from krammar.spark.decoding import rows_of, schema_of
 from krammar.spark.errors import OptionError
-from krammar.spark.logs.folders import check_once, find_partitions
+from krammar.spark.logs.folders import find_partitions
 from krammar.spark.logs.plan import Task, plan, select
 from krammar.spark.logs.read import read_task
 from krammar.spark.options import Options
 from krammar.spark.paths import paths_of
 from krammar.spark.pushdown import FilteringReader
 from krammar.spark.schema import arrow_schema
-from krammar.spark.typed.rows import rows_of, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,14 +36,14 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
 
 
 class LogPartition(InputPartition):
-    """A task, as Spark hands it to an executor."""
+    """A task, as Spark sends it to an executor."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
 
 
 class LogReader(FilteringReader):
-    """Reads log folders: one task a segment or less."""
+    """Reads log folders, with one or more tasks per segment."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__()
@@ -51,15 +51,24 @@ class LogReader(FilteringReader):
         self.schema = schema
 
     def partitions(self) -> list[LogPartition]:
-        """Raises OptionError, MissingDataError and DataLossError."""
+        """Plan the tasks; see ``krammar.spark.logs.plan``.
+
+        Raises:
+            OptionError: the options contradict each other or the partitions.
+            MissingDataError: a path, a partition or a requested timestamp does not exist.
+            DataLossError: a log is damaged, or requested offsets do not exist.
+        """
         folders = select(self.options, find_partitions(paths_of(self.options)))
-        check_once(folders)
         return [LogPartition(task) for task in plan(self.options, folders, self.wanted)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """Raises DataLossError."""
+        """Yield the rows of a task.
+
+        Raises:
+            DataLossError: a batch is corrupt or a file is missing, and ``failOnDataLoss`` is true.
+        """
         if not isinstance(partition, LogPartition):
-            return  # Spark plans one task with None where there are none
+            return  # if there are no tasks, Spark plans one with None
         task = partition.task
         rows = rows_of(self.options, arrow_schema(self.schema), task.topic, task.partition)
         for timestamp_type, batch in read_task(

@@ -1,1 +1,1 @@
-"""Messages of generated classes as columns: their Spark types, and values both ways."""
+"""Columns for messages of generated classes: Spark types, and conversion of values in both directions."""

@@ -1,56 +1,73 @@
-"""Binary Arrow columns to typed ones, and what becomes of records that cannot be read."""
+"""Converts binary Arrow columns to typed ones and back, and reports malformed messages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from krammar.spark.errors import MalformedRecordError
-from krammar.spark.typed.classes import decode, encode
 from krammar.spark.typed.types import mapped_class
+from krammar.wire.classes import decode, encode
 from krammar.wire.errors import WireError
 from krammar.wire.message import Codec
 
 
 class Decoder:
-    """Reads the messages of a class. ``type`` is their Spark type; errors are WireErrors."""
+    """Decodes the messages of a class, or some ``fields`` of them; ``type`` is their Spark type."""
 
-    def __init__(self, cls: type[Codec], version: int | None) -> None:
+    def __init__(
+        self, cls: type[Codec], version: int | None, fields: Collection[str] | None = None
+    ) -> None:
         self.cls = cls
         self.version = version
-        self.mapped = mapped_class(cls)
+        self.mapped = mapped_class(cls, fields)
         self.type = self.mapped.type
 
     def row(self, data: bytes) -> dict[str, Any]:
-        """A message as a dictionary for Arrow. Raises WireError."""
+        """Decode a message to a dictionary for Arrow.
+
+        Raises:
+            WireError: the bytes are not such a message.
+        """
         assert self.mapped.to_spark is not None
         row: dict[str, Any] = self.mapped.to_spark(decode(self.cls, data, self.version))
         return row
 
 
 class Encoder:
-    """Writes the messages of a class."""
+    """Encodes the messages of a class."""
 
     def __init__(self, cls: type[Codec], version: int | None) -> None:
+        self.name = cls.__name__
         self.version = version
         self.mapped = mapped_class(cls)
 
     def bytes_of(self, row: dict[str, Any]) -> bytes:
-        """Of a dictionary as Arrow gives it; fields that it lacks have their defaults. Raises
-        WireError, and MalformedRecordError for a field that the class does not have."""
+        """Encode a dictionary from Arrow; missing fields have their defaults.
+
+        Raises:
+            MalformedRecordError: the class does not have a field, or a value has the wrong type.
+            WireError: the message cannot carry a value.
+        """
         assert self.mapped.from_spark is not None
         try:
             value = self.mapped.from_spark(row)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise MalformedRecordError(f"{error!r} in {row!r}") from None
+            raise MalformedRecordError(f"{row!r} is not a {self.name}: {error!r}") from None
         return encode(value, self.version)
 
 
 def decode_column(values: Sequence[bytes | None], decoder: Decoder, permissive: bool) -> list[Any]:
-    """Rows, null for null and, if ``permissive``, for what cannot be read; otherwise that raises
-    MalformedRecordError."""
+    """Decode a column; null stays null.
+
+    Args:
+        permissive: decode malformed messages to null.
+
+    Raises:
+        MalformedRecordError: a message is malformed, and ``permissive`` is false.
+    """
     rows: list[Any] = []
     for value in values:
         try:
@@ -63,8 +80,12 @@ def decode_column(values: Sequence[bytes | None], decoder: Decoder, permissive: 
 
 
 def to_array(rows: list[Any], kind: pa.DataType) -> pa.Array:
-    """Dictionaries as an Arrow array. Raises MalformedRecordError for what it cannot hold."""
+    """Convert values to an Arrow array.
+
+    Raises:
+        MalformedRecordError: a value does not fit the type.
+    """
     try:
         return pa.array(rows, kind)
     except (pa.ArrowException, OverflowError, TypeError) as error:
-        raise MalformedRecordError(f"values that a column of {kind} cannot hold: {error}") from None
+        raise MalformedRecordError(f"a value does not fit a column of {kind}: {error}") from None

@@ -1,55 +1,74 @@
-"""``decode``: records whose key and value are messages.
+"""The option ``decode``: records whose key and value are messages.
 
-What a record is, its key says for the internal topics (the number in front: a kind, though it is
-called a version) and its value for the cluster metadata log (the type in the frame around it).
-Records of other kinds than the one that is asked for are left out.
+In internal topics, the first number of a record's key is its kind, although Kafka calls it a version. In the cluster
+metadata log, the frame around a record's value contains its type. Records of other kinds than the
+requested one are skipped.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Collection
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import kafka_wire
 from pyspark.sql.types import DataType, IntegerType, StringType, StructField, StructType
 
-from krammar.broker.metadata_records import TYPES
+from krammar.logfiles.metadata_frame import TYPES, read_frame
+from krammar.spark.errors import OptionError
 from krammar.spark.options import Options
-from krammar.spark.typed.classes import check_version, decode, find_class, uvarint
+from krammar.spark.typed.classes import check_version, find_class
 from krammar.spark.typed.columns import Decoder
+from krammar.wire.classes import decode, key_class
 from krammar.wire.errors import DecodeError
 from krammar.wire.message import Codec, VersionedCodec
 
-_FRAME_VERSION = 1
-_LEGACY = "Legacy"
+# The fields to decode, of keys and values; None means all.
+Fields = Collection[str] | None
 
 
 class RecordDecoder(ABC):
-    """Reads one record after the other. ``key_type`` is None where keys stay binary."""
+    """Decodes keys and values of records; ``key_type`` is None if keys stay binary."""
 
     key_type: DataType | None = None
     value_type: DataType
 
     def is_other(self, key: bytes | None, value: bytes | None) -> bool:
-        """Whether the record is of another kind."""
+        """Return whether the record is of another kind, and skipped."""
         return False
 
+    def unknown_kind(self, key: bytes | None, value: bytes | None) -> str:
+        """Describe the kind of a skipped record if no definition knows it; otherwise return nothing.
+
+        The topic probably has other contents than the user expects.
+        """
+        return ""
+
     def key(self, data: bytes) -> Any:
-        """The key's row, if ``key_type`` is not None. Raises WireError."""
+        """Decode a key; called only if ``key_type`` is not None.
+
+        Raises:
+            WireError: the key is malformed.
+        """
         raise NotImplementedError
 
     @abstractmethod
     def value(self, data: bytes) -> Any:
-        """The value's row. Raises WireError."""
+        """Decode a value.
+
+        Raises:
+            WireError: the value is malformed.
+        """
 
 
 class ValueDecoder(RecordDecoder):
-    """Values of any class; keys stay as they are."""
+    """Decodes values of any class; keys stay binary."""
 
-    def __init__(self, cls: type[Codec], version: int | None) -> None:
-        self._values = Decoder(cls, version)
+    def __init__(self, cls: type[Codec], version: int | None, fields: Fields) -> None:
+        self._values = Decoder(cls, version, fields)
         self.value_type = self._values.type
 
     def value(self, data: bytes) -> Any:
@@ -57,40 +76,63 @@ class ValueDecoder(RecordDecoder):
 
 
 class KeyedDecoder(ValueDecoder):
-    """Values whose class has a key class beside it: ``OffsetCommitValue``, ``OffsetCommitKey``.
+    """Decodes values whose class has a key class: ``OffsetCommitValue`` and ``OffsetCommitKey``.
 
-    ``kinds`` are the numbers that such keys begin with.
+    ``kinds`` are the numbers with which such keys begin.
     """
 
     def __init__(
         self,
         cls: type[Codec],
         version: int | None,
+        fields: Fields,
         key_class: type[VersionedCodec],
         kinds: set[int],
     ) -> None:
-        super().__init__(cls, version)
-        self._keys = Decoder(key_class, None)
+        super().__init__(cls, version, fields)
+        self._keys = Decoder(key_class, None, fields)
         self.key_type = self._keys.type
         self.kinds = kinds
+        self._known = _kinds_beside(cls)
 
     def is_other(self, key: bytes | None, value: bytes | None) -> bool:
-        # A key that is too short to be of a kind is malformed, not another one.
+        # A key that is too short to contain a kind is malformed; it does not count as another kind.
+        return key is not None and len(key) >= 2 and _kind(key) not in self.kinds
+
+    def unknown_kind(self, key: bytes | None, value: bytes | None) -> str:
+        if key is None or _kind(key) in self._known:
+            return ""
+        name = self._values.cls.__name__
+        own = " or ".join(map(str, sorted(self.kinds)))
         return (
-            key is not None
-            and len(key) >= 2
-            and int.from_bytes(key[:2], "big", signed=True) not in self.kinds
+            f"the key is of kind {_kind(key)}, which no class beside {name} has ({name} has {own}): "
+            f"the topic has records that decode={name} cannot read"
         )
 
     def key(self, data: bytes) -> Any:
         return self._keys.row(data)
 
 
-class MetadataDecoder(RecordDecoder):
-    """Records of the cluster metadata log: one class of them, or with None all, as JSON."""
+def _kind(key: bytes) -> int:
+    return int.from_bytes(key[:2], "big", signed=True)
 
-    def __init__(self, cls: type[Codec] | None) -> None:
+
+def _kinds_beside(cls: type[Codec]) -> set[int]:
+    """The kinds of all records that share a topic: their classes share a module."""
+    members = vars(import_module(cls.__module__)).items()
+    return {
+        int(getattr(member(), member._version_field))
+        for name, member in members
+        if name.endswith("Key") and isinstance(member, type) and issubclass(member, VersionedCodec)
+    }
+
+
+class MetadataDecoder(RecordDecoder):
+    """Decodes the cluster metadata log: the records of one class, or all records as JSON."""
+
+    def __init__(self, cls: type[Codec] | None, fields: Fields) -> None:
         self._wanted = cls
+        self._fields = fields
         self._decoders: dict[int, Decoder] = {}
         if cls is None:
             self.value_type = StructType(
@@ -101,71 +143,68 @@ class MetadataDecoder(RecordDecoder):
                 ]
             )
         else:
-            self.value_type = Decoder(cls, cls.min_version).type
+            self.value_type = Decoder(cls, cls.min_version, fields).type
 
     def is_other(self, key: bytes | None, value: bytes | None) -> bool:
         if self._wanted is None or value is None:
             return False
         try:
-            kind, _, _ = _frame(value)
+            kind, _, _ = read_frame(value)
         except DecodeError:
             return False
         return TYPES.get(kind) != self._wanted.__name__
 
+    def unknown_kind(self, key: bytes | None, value: bytes | None) -> str:
+        kind = -1 if value is None else read_frame(value)[0]
+        return "" if kind in TYPES else f"unknown metadata record type {kind}"
+
     def value(self, data: bytes) -> Any:
-        kind, version, position = _frame(data)
+        kind, version, position = read_frame(data)
         name = TYPES.get(kind)
         if name is None:
-            raise DecodeError(f"unknown type {kind} of metadata records", path="type")
+            raise DecodeError(f"unknown metadata record type {kind}", path="type")
         if self._wanted is None:
             message = decode(getattr(kafka_wire, name), data[position:], version)
             return {"type": name, "version": version, "message": json.dumps(message.to_dict())}
         decoder = self._decoders.get(version)
         if decoder is None:
-            decoder = self._decoders[version] = Decoder(self._wanted, version)
+            decoder = Decoder(self._wanted, version, self._fields)
+            self._decoders[version] = decoder
         return decoder.row(data[position:])
 
 
-def _frame(data: bytes) -> tuple[int, int, int]:
-    """Type, version and position of the message in a frame of the metadata log. Raises DecodeError."""
-    frame_version, position = uvarint(data, 0)
-    if frame_version != _FRAME_VERSION:
-        raise DecodeError(f"unknown frame version {frame_version}", path="frame_version")
-    kind, position = uvarint(data, position)
-    version, position = uvarint(data, position)
-    return kind, version, position
+def record_decoder(options: Options) -> RecordDecoder:
+    """Return the decoder that the option ``decode`` requests.
 
-
-def record_decoder(options: Options) -> RecordDecoder | None:
-    """What ``decode`` asks for; None without it. Raises OptionError."""
-    if not options.given("decode"):
-        return None
+    Raises:
+        OptionError: ``decode`` names no message, its version is unknown or missing, or ``fields`` names
+            a field that it does not have.
+    """
     name = options["decode"].strip()
+    fields: Fields = options["fields"]
     if name.lower() == "cluster_metadata":
-        return MetadataDecoder(None)
+        if fields is not None:
+            raise OptionError("fields", "has no meaning with decode=cluster_metadata")
+        return MetadataDecoder(None, None)
     cls = find_class("decode", name)
     version = options["decodeVersion"]
     if getattr(kafka_wire, name, None) is cls and name in TYPES.values():
-        return MetadataDecoder(cls)
+        _check_fields(fields, cls)
+        return MetadataDecoder(cls, fields)
     check_version("decodeVersion", cls, version)
-    keyed = _key_class(cls)
+    keyed = key_class(cls)
     if keyed is not None:
-        return KeyedDecoder(cls, version, *keyed)
-    return ValueDecoder(cls, version)
+        _check_fields(fields, keyed[0], cls)
+        return KeyedDecoder(cls, version, fields, *keyed)
+    _check_fields(fields, cls)
+    return ValueDecoder(cls, version, fields)
 
 
-def _key_class(cls: type[Codec]) -> tuple[type[VersionedCodec], set[int]] | None:
-    """The key class beside a value class, and the numbers that its keys begin with."""
-    name = cls.__name__
-    if not name.endswith("Value") or not issubclass(cls, VersionedCodec):
-        return None
-    stem = name.removesuffix("Value")
-    package = import_module(cls.__module__.rpartition(".")[0])
-    kinds: set[int] = set()
-    found = None
-    for candidate in (stem + "Key", _LEGACY + stem + "Key"):
-        key_class = getattr(package, candidate, None)
-        if isinstance(key_class, type) and issubclass(key_class, VersionedCodec):
-            found = found or key_class
-            kinds.add(getattr(key_class(), key_class._version_field))
-    return None if found is None else (found, kinds)
+def _check_fields(fields: Fields, *classes: type[Codec]) -> None:
+    known = [name for cls in classes for name in cls._fields]
+    for name in fields or ():
+        if name not in known:
+            owners = " or ".join(cls.__name__ for cls in classes)
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+            raise OptionError("fields", f"{name!r} is not a field of {owners}; {hint}")

@@ -1,12 +1,12 @@
-"""Spark types of generated classes, and the way of values there and back.
+"""Maps generated classes to Spark types, and converts values in both directions.
 
-A struct has the fields of all versions that its definition has; what a version lacks has the
-definition's default. ``docs/spark.md`` has the table of types.
+A struct has the fields of all versions of its definition. Fields that a version lacks have the definition's default.
+``docs/spark.md`` has the table of types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -57,9 +57,9 @@ _SCALARS: dict[str, DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """How values of a type stand in Spark.
+    """A Spark type, and the conversion of values.
 
-    ``to_spark``, ``from_spark``  of a value that is not None; None where it stays as it is
+    ``to_spark``, ``from_spark``  convert a value that is not None; None if values need no conversion
     """
 
     type: DataType
@@ -67,9 +67,19 @@ class Mapped:
     from_spark: Convert | None = None
 
 
-def mapped_class(cls: type[Codec]) -> Mapped:
-    """A message as a StructType; rows are dictionaries, as Arrow gives and takes them."""
-    return _struct(cls, [list(_fields(layout)) for layout in _layouts(cls)])
+def mapped_class(cls: type[Codec], only: Collection[str] | None = None) -> Mapped:
+    """Map a message to a StructType; its rows are dictionaries, as Arrow uses them.
+
+    Args:
+        only: the fields to map; None means all. Names of other messages' fields are ignored.
+    """
+    return _struct(
+        cls,
+        [
+            [field for field in _fields(layout) if only is None or field.name in only]
+            for layout in _layouts(cls)
+        ],
+    )
 
 
 def _layouts(cls: type[Codec]) -> Iterator[Layout]:
@@ -111,7 +121,7 @@ def _struct(cls: type[Struct], versions: list[list[Field]]) -> Mapped:
 
 
 def _merged(types: list[Type], cls: type[Struct], name: str) -> Mapped:
-    """A field that may be of a wider type, or a struct of more fields, in other versions."""
+    """Merge the types that a field has in all versions: the widest integer, or all fields of a struct."""
     first = types[0]
     if isinstance(first, Array):
         elements = [each.element for each in types if isinstance(each, Array)]

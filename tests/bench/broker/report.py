@@ -89,14 +89,13 @@ class Report:
     def _lines(self) -> Iterator[str]:
         yield "## Brokers"
         yield ""
-        yield "Written by `make bench` (`python -m tests.bench.broker`). Every broker is a process of its own on"
-        yield "loopback and starts with an empty folder; confluent-kafka is the client of all, with the same"
-        yield "settings, on the same processors as the brokers. The brokers take turns, every figure is the"
-        yield "median of its rounds; the first start, and throughput before a warm-up, do not count; krammar's"
-        yield "bytecode is compiled, as an installed package's is. Apache Kafka has the heap and the"
-        yield "collector that its start script gives it; neither it nor krammar waits for the disk before it"
-        yield "acknowledges, and Tansu keeps everything in memory. CPU is the broker's own processor time."
-        yield "Ratios of throughput above 1 say that krammar is faster, of times and memory that it needs less."
+        yield "`make bench` (`python -m tests.bench.broker`) writes this section. Every broker is a process of its own on loopback and"
+        yield "starts with an empty folder. The client of all brokers is confluent-kafka, with the same settings, on the same"
+        yield "processors. The brokers take turns, and every figure is the median of its rounds. The first start, and throughput"
+        yield "before a warm-up, do not count. krammar's bytecode is compiled, as in an installed package. Apache Kafka has the heap"
+        yield "and the garbage collector of its start script. Neither Kafka nor krammar waits for the disk before it acknowledges;"
+        yield "Tansu keeps everything in memory. CPU is the broker's own processor time. Above 1, a ratio of throughput means that"
+        yield "krammar is faster, and a ratio of time or memory means that krammar needs less."
         yield ""
         yield from machine()
         yield ", ".join(f"{name} {number}" for name, number in self.versions.items()) + ";"
@@ -132,7 +131,7 @@ class Report:
         head = (
             "Records, codec, partitions",
             *(f"{name} MB/s" for name in names),
-            *(f"ours ÷ {name}" for name in others),
+            *(f"krammar ÷ {name}" for name in others),
             *(f"{name} CPU ms/MB" for name in names),
         )
         if rows:
@@ -153,7 +152,14 @@ class Report:
                 for name, found in self.latency.items()
             ]
             note = "One record of 100 B in flight, acks=all, from produce to its acknowledgement."
-            head = ("Broker", "median µs", "÷ ours", "99th percentile µs", "÷ ours", "records")
+            head = (
+                "Broker",
+                "median µs",
+                "÷ krammar",
+                "99th percentile µs",
+                "÷ krammar",
+                "records",
+            )
             yield from subsection("Latency", note, markdown_table(head, rows))
 
     def _process_table(self) -> Iterator[str]:
@@ -172,7 +178,7 @@ class Report:
                 "and three seconds after a million records of 100 B were produced and consumed."
             )
             figures = ("ready ms", "idle MB", "after a million records MB")
-            head = ["Broker", *(part for figure in figures for part in (figure, "÷ ours"))]
+            head = ["Broker", *(part for figure in figures for part in (figure, "÷ krammar"))]
             yield from subsection("Start and memory", note, markdown_table(head, rows))
 
 

@@ -26,8 +26,9 @@ OURS = "krammar"
 CONNECTOR = "connector"
 CONFLUENT = "confluent-kafka"
 LOGS = "krammar, log folders"
+ROWS = "constant rows in Python"
 
-_FORMATS = {OURS: "krammar", CONNECTOR: "kafka", CONFLUENT: "confluent"}
+FORMATS = {OURS: "krammar", CONNECTOR: "kafka", CONFLUENT: "confluent", ROWS: "rows"}
 
 PARTITIONS = 4
 # Of the first record, in milliseconds since 1970; each record is a millisecond after the one before.
@@ -137,6 +138,7 @@ def start_spark(folder: Path, jars: str | None, home: Path | None = None) -> Spa
 
     import krammar.spark
     from tests.bench.spark.confluent_source import ConfluentSource
+    from tests.bench.spark.rows_source import RowsSource
 
     if home is not None:
         os.environ["SPARK_HOME"] = str(home)
@@ -166,6 +168,7 @@ def start_spark(folder: Path, jars: str | None, home: Path | None = None) -> Spa
     session.sparkContext.setLogLevel("OFF")
     krammar.spark.register(session, pushdown=True)
     session.dataSource.register(ConfluentSource)
+    session.dataSource.register(RowsSource)
     return session
 
 
@@ -221,7 +224,7 @@ class Jobs:
 
     def _kafka(self, reader: Any, contender: str, topic: Topic) -> Any:
         return (
-            reader.format(_FORMATS[contender])
+            reader.format(FORMATS[contender])
             .option("kafka.bootstrap.servers", self.broker.bootstrap)
             .option("subscribe", topic.name)
             .option("startingOffsets", "earliest")
@@ -267,7 +270,7 @@ class Jobs:
         admin = AdminClient(client(self.broker))
         admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(WAIT)
         frame = self.spark.read.parquet(str(self.folder / "source"))
-        writer = frame.write.format(_FORMATS[contender]).mode("append")
+        writer = frame.write.format(FORMATS[contender]).mode("append")
         writer = writer.option("kafka.bootstrap.servers", self.broker.bootstrap)
         writer.option("topic", name).save()
         with Client(self.broker.bootstrap) as counting:

@@ -35,32 +35,33 @@ from tests.bench.spark.jobs import (
 _TITLES = {
     "count": (
         "Read and count",
-        "`load().count()`: all columns are read, as Spark tells no data source in Python which it needs.",
+        "`load().count()`: all columns are read, because Spark does not tell Python data sources which columns it needs.",
     ),
     "parquet": (
         "Read into Parquet",
-        "All columns, compressed with snappy as Spark does unless told otherwise.",
+        "All columns, compressed with snappy, Spark's default.",
     ),
     "stream": (
         "A streaming query",
-        "All of the topic with `Trigger.AvailableNow`, into `noop`; planning and checkpoint included. For each query Spark\n"
-        "starts a process in Python, which compiles PySpark's sources out of a zip before the first batch: about a second,\n"
-        "where krammar's own modules take a tenth. That is what puts sources in Python behind on a topic of 300 MB.",
+        "The whole topic with `Trigger.AvailableNow`, into `noop`, planning and checkpoint included. For each query Spark starts\n"
+        "a Python process. Before the first micro-batch, this process compiles PySpark's modules from a zip, which takes about a\n"
+        "second; krammar's own modules take a tenth of that. For this reason Python sources are slower on a topic of 300 MB.",
     ),
     "unzipped_stream": (
         "A streaming query, PySpark not in a zip",
-        "The same with [PySpark's zips out of the way](spark.md#starting), in a session of its own.",
+        "The same query [without PySpark's zips](spark.md#starting), in a session of its own.",
     ),
     "long_count": (
         "Count of a long topic",
-        f"{LONG:,} records, so that what a query costs to start counts for little. The connector takes half the processor\n"
-        "time: it hands Spark its bytes in the same process; ours go from the socket to Python, into Arrow columns,\n"
-        "through a socket to the JVM, and out of Arrow there.",
+        f"{LONG:,} records, so that the start of a query matters little. The connector takes half the processor time, because it\n"
+        "passes its bytes to Spark in the same process. krammar's bytes go from the socket to Python, into Arrow columns,\n"
+        "through a socket to the JVM, and there out of the Arrow columns.",
     ),
     "long_stream": ("A stream over a long topic", f"The same {LONG:,} records."),
     "last_percent": (
         "The last percent of a topic",
-        f"Of {LONG:,} records, `where timestamp >= …`, with filters pushed down; the connector pushes none down. Read is what the broker\nread from its logs.",
+        f"`where timestamp >= …` over {LONG:,} records. krammar pushes filters down, and the connector does not. *Read* is the\n"
+        "data that the broker read from its logs.",
     ),
     "write": ("Write", "From Parquet to a new topic, not compressed."),
 }
@@ -118,14 +119,13 @@ class Report:
     def _lines(self) -> Iterator[str]:
         yield "## Spark"
         yield ""
-        yield "Written by `make bench` (`python -m tests.bench.spark`). One Spark session (`local[2]`, 1 GB for the"
-        yield "driver) and krammar's broker, a process of its own on loopback, share the processors; the topics have"
-        yield f"{PARTITIONS} partitions, {COUNTS[1000]:,} records of 1 kB or {COUNTS[100]:,} of 100 B, in batches of up to 1 MB, half of each"
-        yield "record random. `connector` is Spark's own Kafka connector with its defaults; `confluent-kafka` is"
-        yield "a data source in Python, with a task for each partition, which consumes it with librdkafka and makes Arrow"
-        yield "columns of the messages. All take turns; a first round of each does not count (three before the first table of all). Figures"
-        yield "are medians, ratios the median of the rounds' ratios: above 1, krammar is faster. CPU is processor time of"
-        yield "the JVM and Python's workers together."
+        yield "`make bench` (`python -m tests.bench.spark`) writes this section. One Spark session (`local[2]`, 1 GB for the driver) and"
+        yield f"krammar's broker, a process of its own on loopback, share the processors. The topics have {PARTITIONS} partitions and {COUNTS[1000]:,}"
+        yield f"records of 1 kB or {COUNTS[100]:,} of 100 B, in batches of up to 1 MB. Half of each record is random. `connector` is Spark's"
+        yield "own Kafka connector with its defaults. `confluent-kafka` is a Python data source with one task per partition, which"
+        yield "consumes the partition with librdkafka and converts the messages to Arrow columns. The contenders take turns. The first"
+        yield "round of each does not count (before the first table, the first three). Figures are medians, and ratios are the median"
+        yield "of the rounds' ratios: above 1, krammar is faster. CPU is the processor time of the JVM and the Python workers together."
         yield ""
         yield from machine()
         yield (

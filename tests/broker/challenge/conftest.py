@@ -1,4 +1,4 @@
-"""The folder that the challenge's broker starts from, and the broker."""
+"""The folder that the challenge's broker starts with, and the broker."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from tests.broker.challenge.disk import NOW, KafkaFolder, TopicFolder, batch
-from tests.broker.challenge.server import BrokerProcess, free_port
+from tests.broker.challenge.server import BrokerProcess
 from tests.broker.challenge.wire import Connection
+from tests.ports import free_port
 
 EMPTY = TopicFolder("empty", UUID("00000000-0000-4000-8000-000000000091"))
 ONE = TopicFolder(

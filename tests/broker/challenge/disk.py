@@ -1,4 +1,4 @@
-"""Kafka's files by hand: a writer for the folder that a broker starts from, a reader for what it left.
+"""Kafka's files without krammar: a writer for the folder that a broker starts with, and a reader of its files.
 
 The formats are those of Kafka's documentation ("Message Format") and of KIP-500 and KIP-631.
 """
@@ -19,7 +19,7 @@ import google_crc32c
 from tests.broker.challenge.wire import NO_TAGS, compact_array, compact_string, uvarint
 
 SEGMENT = "00000000000000000000.log"
-# Where a batch's CRC stands and where what it covers begins.
+# The position of a batch's CRC, and of the first byte that it covers.
 CRC_AT, COVERED_FROM = 17, 21
 # Records of this time are not yet old enough to be deleted, nor their producers to be forgotten.
 NOW = time.time_ns() // 1_000_000
@@ -186,7 +186,7 @@ class KafkaFolder:
                 folder.mkdir()
                 (folder / SEGMENT).write_bytes(log)
                 (folder / "partition.metadata").write_text(
-                    f"version: 0\ntopic_id: {kafka_uuid(topic.topic_id)}"
+                    f"version: 0\ntopic_id: {kafka_uuid(topic.topic_id)}=="
                 )
 
     def metadata_log(self) -> bytes:
@@ -228,7 +228,7 @@ class DiskRecord:
 
 @dataclass
 class DiskBatch:
-    """A batch of a log file and where it stands in it."""
+    """A batch of a log file, and its position."""
 
     position: int
     data: bytes
@@ -291,14 +291,14 @@ class DiskBatch:
             headers = [((sized() or b"").decode(), sized()) for _ in range(number())]
             assert at == end, "a record is not as long as it says"
             yield DiskRecord(self.base_offset + delta, timestamp, key, value, headers)
-        assert at == len(data), "bytes behind the last record"
+        assert at == len(data), "bytes after the last record"
 
     def values(self) -> list[bytes | None]:
         return [record.value for record in self.records()]
 
 
 def read_batches(data: bytes) -> Iterator[DiskBatch]:
-    """The batches of a log or of a fetch; everything has to be whole and its CRC right."""
+    """The batches of a log or a fetch; all must be complete, with correct CRCs."""
     position = 0
     while position < len(data):
         assert len(data) - position >= _HEADER.size, f"a torn batch at {position}"
@@ -345,7 +345,7 @@ def segments(folder: Path) -> list[Path]:
 
 
 def read_partition(folder: Path) -> list[DiskBatch]:
-    """All batches of a partition's folder, in the order in which they stand."""
+    """All batches of a partition's folder, in order."""
     found: list[DiskBatch] = []
     for segment in segments(folder):
         batches = list(read_batches(segment.read_bytes()))

@@ -1,9 +1,8 @@
-"""The broker as a process of its own: ``krammar broker server.properties``."""
+"""The broker in a separate process: ``krammar broker server.properties``."""
 
 from __future__ import annotations
 
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -14,26 +13,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.ports import free_port
+
 START_LIMIT = 30.0
 STOP_LIMIT = 20.0
-
-
-def free_port() -> int:
-    """A port that nobody listens on, outside the range that outgoing connections take theirs from."""
-    while True:
-        port = random.randrange(11_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
 
 
 def kraft_properties(
     log_dir: Path, port: int, controller_port: int, overrides: Mapping[str, str] | None = None
 ) -> str:
-    """A ``server.properties`` as Kafka's KRaft mode comes with it, on loopback and with our ports."""
+    """Kafka's ``server.properties`` for KRaft mode, on loopback and with our ports."""
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -76,7 +65,7 @@ class BrokerProcess:
         overrides: Mapping[str, str] | None = None,
         preexec: Callable[[], None] | None = None,
     ) -> None:
-        """``folder`` takes ``server.properties`` and the output; the logs are in its ``data``."""
+        """``server.properties`` and the output are in ``folder``, the logs in its folder ``data``."""
         self.folder = folder
         self.data = folder / "data"
         self.port = port
@@ -96,7 +85,7 @@ class BrokerProcess:
         return self._process is not None and self._process.poll() is None
 
     def log(self) -> str:
-        """What the broker has said so far."""
+        """The output of the broker so far."""
         return self.output.read_text(errors="replace") if self.output.exists() else ""
 
     def spawn(self) -> None:
@@ -114,7 +103,7 @@ class BrokerProcess:
             )
 
     def wait_ready(self) -> None:
-        """Until the port takes connections."""
+        """Wait until the port accepts connections."""
         deadline = time.monotonic() + START_LIMIT
         while True:
             try:

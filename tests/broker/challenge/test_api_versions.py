@@ -1,4 +1,4 @@
-"""ApiVersions, and how requests travel: correlation ids, many on one connection, many connections."""
+"""ApiVersions, correlation ids, several requests on one connection, and several connections."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_features_stand_in_tags(connection: Connection, version: int) -> None:
 
     read.compact_array(level)
     read.end()
-    # What the folder says.
+    # From the folder.
     assert finalized["metadata.version"] == 20
 
 

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions v0 of topics that the folder brought."""
+"""DescribeTopicPartitions v0 for topics in the folder that the broker starts with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.broker.challenge.wire import (
 
 
 def described(topic: TopicFolder, begin: int = 0, end: int | None = None) -> DescribedTopic:
-    """What is to be said of a topic, of which the partitions from ``begin`` to ``end``."""
+    """The expected description of a topic, with the partitions from ``begin`` to ``end``."""
     indexes = range(len(topic.logs))[begin:end]
     return DescribedTopic(
         0,

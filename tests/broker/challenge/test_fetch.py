@@ -1,4 +1,4 @@
-"""Fetch v16: topics by id, records byte for byte as the log files have them."""
+"""Fetch v16: topics by id, and records with exactly the bytes of the log files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STRANGER = UUID("00000000-0000-0000-0000-000000005478")
 
 
 def good(index: int, end: int, records: bytes) -> FetchedPartition:
-    """A partition whose log goes from 0 to ``end``. Without transactions nothing was aborted."""
+    """The response for a partition with offsets from 0 to ``end`` and no aborted transactions."""
     return FetchedPartition(index, 0, end, end, 0, None, -1, records, {})
 
 
@@ -100,7 +100,7 @@ def test_several_topics(connection: Connection) -> None:
 
 
 def test_from_an_offset_on(connection: Connection) -> None:
-    """Whole batches are sent, from that on which holds the offset, or the next one behind a gap."""
+    """The response has complete batches, from the one with the offset, or the next one after a gap."""
     batches = list(read_batches(MANY.logs[0]))
     for offset in range(batches[-1].last_offset + 1):
         first = next(found for found in batches if found.last_offset >= offset)
@@ -123,7 +123,7 @@ def test_out_of_range(connection: Connection, offset: int) -> None:
 
 @pytest.mark.parametrize("limit", [0, 1, 100, 1000, 4000])
 def test_limits_of_a_partition(connection: Connection, limit: int) -> None:
-    """The first batch comes whole; behind it the limit holds, and may cut a batch."""
+    """The first batch is complete; the limit applies to later ones, and may cut a batch off."""
     log = MANY.logs[0]
     first = next(read_batches(log)).size
     answer = connection.fetch((MANY.topic_id, [FetchFrom(max_bytes=limit)]))
@@ -134,7 +134,7 @@ def test_limits_of_a_partition(connection: Connection, limit: int) -> None:
 
 
 def test_limit_of_a_response(connection: Connection) -> None:
-    """The first partition with data takes all there is, and more if its first batch is larger."""
+    """The first partition with data uses the whole limit, and more if its first batch is larger."""
     topics = [(topic.topic_id, [FetchFrom()]) for topic in (EMPTY, TWO, ONE)]
     answer = connection.fetch(*topics, max_bytes=1)
     first = next(read_batches(TWO.logs[0])).data

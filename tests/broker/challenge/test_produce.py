@@ -1,4 +1,4 @@
-"""Produce v11: what is answered, what is on disk then, and what a fetch brings."""
+"""Produce v11: the response, the files on the disk, and the result of a fetch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.broker.challenge.disk import (
     read_batches,
     read_partition,
 )
-from tests.broker.challenge.server import BrokerProcess, free_port
+from tests.broker.challenge.server import BrokerProcess
 from tests.broker.challenge.wire import (
     NIL,
     PRODUCE,
@@ -28,13 +28,14 @@ from tests.broker.challenge.wire import (
     produce_body,
     request_frame,
 )
+from tests.ports import free_port
 
 CORRUPT_MESSAGE, INVALID_RECORD = 2, 87
 EXISTING = batch([b"was there"], timestamp=NOW)
 
 
 def topics() -> list[TopicFolder]:
-    """For each test a topic of its own, so that all begin at offset 0."""
+    """One topic per test, so that all begin at offset 0."""
     names = ["single", "several", "growing", "broken", "alone", "refused", "kept", "silent"]
     found = [TopicFolder(name, UUID(int=0x4000 + at)) for at, name in enumerate(names)]
     found.append(TopicFolder("wide", UUID(int=0x5000), [b""] * 4))
@@ -199,7 +200,7 @@ def test_several_topics_and_partitions(connection: Connection, data: Path) -> No
     assert summary(answer.partition("wide-too", 0)) == (0, 0, 0, -1, 0)
     assert summary(answer.partition("wide-too", 1)) == (1, 0, 0, -1, 0)
     assert summary(answer.partition("nobody")) == refused(0)
-    # Behind the batch that the folder brought, and in the partition's leader epoch.
+    # After the batch in the folder, with the partition's leader epoch.
     assert summary(answer.partition("existing")) == (0, 0, 1, -1, 0)
     assert on_disk(data, "wide-too", 1) == as_written(one, 0)
     assert on_disk(data, "wide-too", 0) == as_written(two, 0)
@@ -235,7 +236,7 @@ def test_a_refused_batch_beside_a_good_one(connection: Connection, data: Path) -
 def test_without_acknowledgement_nothing_is_answered(connection: Connection) -> None:
     sent = batch([b"quiet"], timestamp=NOW)
     connection.send(request_frame(PRODUCE, 11, produce_body([("silent", [(0, sent)])], acks=0)))
-    # The next response is that to the next request, which comes when the batch is in the log.
+    # The next response belongs to the next request, and is sent after the batch was written.
     assert connection.describe("silent").topics[0].topic_id != NIL
     assert fetched(connection, "silent") == as_written(sent, 0)
 

@@ -1,4 +1,4 @@
-"""Kafka's protocol by hand: just what the challenge asks for.
+"""Kafka's protocol without krammar, as far as the challenge needs it.
 
 Layouts follow Kafka's protocol guide (https://kafka.apache.org/protocol). All of the requests are of
 flexible versions unless ``call`` is told otherwise.
@@ -23,7 +23,7 @@ UNKNOWN_TOPIC_ID = 100
 NIL = UUID(int=0)
 NULL_CURSOR = b"\xff"
 NO_TAGS = b"\x00"
-# What a client may do with a topic where nobody restricts it: a bit for each of the eight operations.
+# The authorized operations of a topic without ACLs: one bit per operation.
 ALL_TOPIC_OPERATIONS = 0x0DF8
 TIMEOUT = 20.0
 
@@ -84,7 +84,7 @@ def api_versions_body(version: int) -> bytes:
 def describe_body(
     topics: Sequence[str], *, limit: int = 2000, cursor: tuple[str, int] | None = None
 ) -> bytes:
-    """DescribeTopicPartitions v0. A null cursor is the byte ff, one that is there begins with 01."""
+    """DescribeTopicPartitions v0. A null cursor is the byte ff; other cursors begin with 01."""
     if cursor is None:
         at = NULL_CURSOR
     else:
@@ -242,7 +242,7 @@ class ApiVersions:
 
 
 def read_api_versions(frame: bytes, version: int) -> ApiVersions:
-    """An ApiVersions response behind its correlation id. Its header is v0 in every version."""
+    """An ApiVersions response without its correlation id. Its header is v0 in every version."""
     read = Reader(frame)
     read.int32()
     error = read.int16()
@@ -505,7 +505,7 @@ class Connection:
         return self._exactly(size)
 
     def closed_by_broker(self) -> bool:
-        """Waits for what comes next and says whether it is the end of the connection."""
+        """Return whether the connection is closed next."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:

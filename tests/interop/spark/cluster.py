@@ -13,10 +13,10 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
-from tests.broker.certificates import Authority
+from tests.broker.security.certificates import Authority
 from tests.interop.apache import ApacheKafka, tool
 from tests.interop.content import WAIT, admin
-from tests.interop.processes import free_port
+from tests.ports import free_port
 
 NODES = (1, 2, 3)
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.broker.certificates import Authority
+from tests.broker.security.certificates import Authority
 from tests.interop import content
 from tests.interop.apache import class_path
 from tests.interop.processes import Unavailable

@@ -66,7 +66,7 @@ CASES: dict[str, list[Case]] = {
             {"assign": '{"plain": [0, 7]}'},
             WE_REFUSE,
             "what is named and not there is not left out in silence",
-            "there is no partition plain-7",
+            "partition plain-7 does not exist",
         ),
     ],
     "subscribe": [
@@ -75,7 +75,7 @@ CASES: dict[str, list[Case]] = {
         Case({"subscribe": "recompressed,append-time,grown,rolled,compacted,open,transactional"}),
         Case({"subscribe": "empty.topic-with_all.chars"}),
         Case({"subscribe": " , "}, ERRORS),
-        Case({"subscribe": "nothing"}, ERRORS, says="there is no such topic: nothing"),
+        Case({"subscribe": "nothing"}, ERRORS, says="topic 'nothing' does not exist"),
         Case(
             {"subscribe": "__consumer_offsets"},
             WE_READ_MORE,

@@ -1,0 +1,446 @@
+"""One connection: reads requests, passes them to the handlers, and writes the responses in order.
+
+A connection handles one request at a time, like Kafka's channels, which are muted until the response is
+sent. While a request waits (a long poll, a rebalance), or while the client does not read its responses,
+at most one more piece is read from the socket. So the memory per client is bounded: one incoming frame
+and one outgoing response. docs/broker.md lists the limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import kafka_wire
+from kafka_wire import ApiKey
+
+from krammar.broker import apis
+from krammar.broker.errors import CloseConnection
+from krammar.broker.session import Session
+from krammar.broker.slices import SLICE_SECONDS, Steps, advance
+from krammar.wire.connection import (
+    ConnectionClosed,
+    InvalidRequest,
+    RequestReceived,
+    ServerConnection,
+    unsupported_version_response,
+)
+from krammar.wire.errors import UnknownApiKeyError, WireError
+from krammar.wire.framing import FrameError
+
+if TYPE_CHECKING:
+    from krammar.broker.config import BrokerConfig, Listener
+    from krammar.broker.connections import Connections
+    from krammar.broker.dispatch import Handlers
+    from krammar.broker.faulty import Faulty
+    from krammar.broker.security.users import Credentials
+    from krammar.broker.timers import Timer, Timers
+    from krammar.faults import Faults
+
+log = logging.getLogger("krammar.broker")
+
+# Bytes of responses that a client has not read; above this, the broker handles no further request of it.
+WRITE_HIGH_WATER = 64 * 1024
+# The largest frame of requests other than Produce, in bytes.
+MAX_PLAIN_FRAME = 16 << 20
+# The maximum number of array elements in a request: each becomes an object of hundreds of bytes, and the
+# broker serves nobody else while it decodes them. A topic of 10,000 partitions with replicas has 20,001.
+MAX_ELEMENTS = 25_000
+# In larger frames, in bytes, an error does not name the corrupt field: finding it takes eight times as
+# long as decoding.
+EXPLAINED_FRAME = 8 * 1024
+# These requests are decoded without copying the batches; validation copies them.
+UNCOPIED = frozenset({ApiKey.PRODUCE})
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client's connection."""
+
+    protocol: ClassVar[ModuleType] = kafka_wire
+    # librdkafka appends three bytes to a Metadata v13 request for all topics.
+    allow_trailing: ClassVar[bool] = True
+
+    transport: asyncio.Transport
+    session: Session
+
+    def __init__(
+        self,
+        listener: Listener,
+        config: BrokerConfig,
+        timers: Timers,
+        credentials: Credentials,
+        handlers: Handlers,
+        connections: Connections,
+    ) -> None:
+        self.listener = listener
+        self.config = config
+        self.timers = timers
+        self.credentials = credentials
+        self.handlers = handlers
+        self.connections = connections
+        self.wire = ServerConnection(
+            self.protocol,
+            max_frame=config.socket_request_max_bytes,
+            allow_trailing=self.allow_trailing,
+            explain_limit=EXPLAINED_FRAME,
+            max_elements=MAX_ELEMENTS,
+            views=UNCOPIED,
+        )
+        self.task: asyncio.Future[Any] | None = None
+        self.last_active = 0.0
+        self._blocked = False  # the client does not read its responses
+        self._paused = False  # we do not read from the socket
+        self._own_memory = False  # the next bytes go into the frame's own buffer
+        self._ended = False  # the client has closed its side
+        self._delay: Timer | None = None
+        self._next_turn: asyncio.Handle | None = None
+        self._unread_before = 0  # the value of ``unread`` at the last note_reading
+        self._number = 0  # from 1, in the order of connections
+        self._faulty: Faulty | None = None  # once there are rules of faults
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being handled."""
+        return self.task is not None or self._delay is not None or self._next_turn is not None
+
+    @property
+    def unread(self) -> int:
+        """Bytes of responses that the client has not read."""
+        return self.transport.get_write_buffer_size()
+
+    def note_reading(self) -> None:
+        """Record activity if the client has read something since the last call."""
+        unread, before = self.unread, self._unread_before
+        if unread < before:
+            self.last_active = self.timers.loop.time()
+        self._unread_before = unread
+
+    # Callbacks of asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's is not a subclass
+        transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        here = transport.get_extra_info("sockname") or ("unknown", 0)
+        number = next(self.connections.numbers)
+        self._number = number + 1
+        self.session = Session(
+            listener=self.listener,
+            host=peer[0],
+            connection_id=f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{number}",
+        )
+        self._begin_session()
+        if not self.session.authenticated:
+            limit = self.config.sasl_server_max_receive_size
+            self.wire.max_frame = min(limit, self.wire.max_frame)
+        self.last_active = self.timers.loop.time()
+        self.connections.open.add(self)
+
+    def _begin_session(self) -> None:
+        """Set the session's authentication by the security protocol of the listener."""
+        session = self.session
+        if self.listener.protocol.startswith("SASL"):
+            from krammar.broker.security.sasl import Authenticator
+
+            session.authenticated = False
+            session.sasl = Authenticator(self.credentials, self.timers.now_ms, session)
+        elif self.listener.protocol == "SSL":
+            from krammar.broker.security.tls import principal_of
+
+            session.principal = principal_of(self.transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connections.remove(self)
+        # The current request continues: a member that is joining a group stays in it until its session
+        # times out. The response is dropped.
+        self._hurry()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        room = self.wire.get_buffer()
+        self._own_memory = room is not None
+        return self.connections.scratch if room is None else room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.connections.traffic += nbytes
+        if self._own_memory:
+            self.wire.received(nbytes)
+        else:
+            self.wire.receive_data(self.connections.scratch[:nbytes], lent=True)
+        self.last_active = self.timers.loop.time()
+        try:
+            if self.busy or self._blocked:
+                self._pause()
+            else:
+                self.pump()
+        finally:
+            # Other connections receive into the shared buffer next.
+            if not self.wire.give_back():
+                self.connections.replace_scratch()
+
+    def eof_received(self) -> bool:
+        # Requests that have arrived are still answered.
+        self._ended = True
+        self._hurry()
+        # asyncio does not support half-closed TLS connections.
+        return (self.busy or self._blocked) and not self.listener.tls
+
+    def _hurry(self) -> None:
+        if self.session.hurry is not None:
+            self.session.hurry()
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+        self._unread_before = self.unread
+        self.connections.blocked.add(self)
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        self.connections.blocked.discard(self)
+        if not self.busy:
+            self.pump()
+
+    # Requests.
+
+    def _pause(self) -> None:
+        if not self._paused and not self.transport.is_closing():
+            self._paused = True
+            self.transport.pause_reading()
+
+    def pump(self) -> None:
+        """Handle the received requests in order, until one has to wait."""
+        session = self.session
+        until = time.monotonic() + SLICE_SECONDS
+        while not self._blocked and not self.transport.is_closing():
+            if time.monotonic() > until:
+                # A client that sends many requests at once must not block the others.
+                self._pause()
+                self._next_turn = self.timers.loop.call_soon(self._go_on)
+                return
+            if not self._admits():
+                return
+            try:
+                if session.sasl is not None and session.sasl.expects_raw:
+                    token = self.wire.next_raw()
+                    if token is None:
+                        break
+                    self._raw_token(token)
+                    continue
+                event = self.wire.next_event()
+            except FrameError as error:
+                self._refuse(str(error))
+                return
+            if event is None:
+                break
+            if isinstance(event, ConnectionClosed):
+                self.close()
+                return
+            if not self._handle(event):
+                return
+        else:
+            self._pause()
+            return
+        if self.wire.expected > MAX_PLAIN_FRAME and self.wire.next_api_key != ApiKey.PRODUCE:
+            self._refuse(
+                f"a request has {self.wire.expected} bytes; the limit for requests other than Produce "
+                f"is {MAX_PLAIN_FRAME}"
+            )
+        elif self._ended:
+            self.close()
+        elif self._paused:
+            self._paused = False
+            self.transport.resume_reading()
+
+    def _go_on(self) -> None:
+        self._next_turn = None
+        self.pump()
+
+    def _admits(self) -> bool:
+        """Return whether the next frame can be decoded: before a login, only the handshake is."""
+        session = self.session
+        if session.authenticated or (session.sasl is not None and session.sasl.expects_raw):
+            return True
+        key = self.wire.next_api_key
+        if key is None or key in apis.HANDSHAKE:
+            return True
+        try:
+            name = kafka_wire.request_class(key).__name__
+        except UnknownApiKeyError:
+            return True
+        self._refuse(f"{name} was sent before authentication")
+        return False
+
+    def _handle(self, event: RequestReceived | InvalidRequest) -> bool:
+        """Handle a request. Return whether to continue with the next one at once."""
+        if isinstance(event, InvalidRequest):
+            if event.wants_api_versions:
+                response = unsupported_version_response(kafka_wire, apis.RANGES)
+                self.transport.write(self.wire.send_response(event, response, 0))
+                return True
+            self._refuse(str(event.error))
+            return False
+        session = self.session
+        served = apis.RANGES.get(event.api_key) or apis.UNSERVED.get(event.api_key)
+        if served is None or not served[0] <= event.version <= served[1]:
+            name = type(event.request).__name__
+            if served is None:
+                self._refuse(f"{name} is not served")
+            else:
+                self._refuse(
+                    f"{name} v{event.version} is not served, only v{served[0]} to v{served[1]}"
+                )
+            return False
+        expires = session.expires_at
+        if (
+            expires is not None
+            and event.api_key not in apis.HANDSHAKE
+            and self.timers.now_ms() > expires
+        ):
+            self._refuse("the login has expired")
+            return False
+        session.client_id = event.header.client_id
+        faults = self.connections.faults
+        if faults is not None and (faults.rules or self._faulty is not None):
+            return self._faults_of(faults).request(event)
+        return self._serve(event, event.request)
+
+    def _serve(self, event: RequestReceived, request: Any) -> bool:
+        """Let the handler answer; whether to go on with the next request at once."""
+        try:
+            response = self.handlers[event.api_key](self.session, request, event.version)
+            if inspect.isgenerator(response):
+                steps = cast("Steps[Any]", response)
+                progress = advance(steps)
+                response = progress.result if progress.done else self._in_slices(event, steps)
+        except CloseConnection as error:
+            self._refuse(str(error))
+            return False
+        except Exception as error:
+            self._failed(event, error)
+            return False
+        if inspect.isawaitable(response):
+            self.task = asyncio.ensure_future(response)
+            self.task.add_done_callback(partial(self._finish, event))
+            return False
+        self.connections.release(self.session)
+        return self._answer(event, response)
+
+    async def _in_slices(self, event: RequestReceived, steps: Steps[Any]) -> Any:
+        """Finish a request that takes several slices. Return its encoded frame, or None."""
+        response = await self.connections.slices.run(steps)
+        if inspect.isawaitable(response):
+            response = await response
+        if response is None or self._faulty is not None:
+            return response
+        # The response is long, so another thread encodes it.
+        return await self.timers.loop.run_in_executor(
+            None, self.wire.send_response, event, response
+        )
+
+    def _finish(self, event: RequestReceived, task: asyncio.Future[Any]) -> None:
+        """Send the response of a request that had to wait."""
+        self.task = None
+        self.connections.release(self.session)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, CloseConnection):
+            self._refuse(str(error))
+        elif error is not None:
+            self._failed(event, error)
+        elif not self.transport.is_closing() and self._answer(event, task.result()):
+            self.pump()
+
+    def _answer(self, event: RequestReceived, response: Any) -> bool:
+        """Send a response. Return whether to continue with the next request at once."""
+        if response is None:
+            self.wire.skip_response(event)
+            return True
+        faulty = self._faulty
+        delivery = None if faulty is None else faulty.response(response)
+        try:
+            frame = (
+                response
+                if isinstance(response, bytes)
+                else self.wire.send_response(event, response)
+            )
+        except WireError as error:
+            self._failed(event, error)
+            return False
+        session = self.session
+        if session.authenticated:
+            self.wire.max_frame = self.config.socket_request_max_bytes
+        elif session.sasl is not None and session.sasl.failed:
+            # A delay after a failed login slows down guessing passwords.
+            delay = self.config.connection_failed_authentication_delay_ms / 1000
+            self._delay = self.timers.call_later(delay, self._last_words, frame)
+            return False
+        self.connections.traffic += len(frame)
+        if faulty is not None and delivery is not None:
+            return faulty.deliver(delivery, frame)
+        self.transport.write(frame)
+        return True
+
+    def _faults_of(self, faults: Faults) -> Faulty:
+        if self._faulty is None:
+            from krammar.broker.faulty import Faulty
+
+            node = self.config.node_id
+            self._faulty = Faulty(faults, self, self._number, node, self._serve, self._answer)
+        return self._faulty
+
+    def _last_words(self, frame: bytes) -> None:
+        self._delay = None
+        if not self.transport.is_closing():
+            self.transport.write(frame)
+            self.close()
+
+    def _raw_token(self, token: bytes) -> None:
+        """Handle a SASL token after SaslHandshake v0: a frame without headers."""
+        session = self.session
+        answer = session.sasl.raw(token)
+        frame = None if answer is None else len(answer).to_bytes(4, "big") + answer
+        if session.sasl.failed or frame is None:
+            self._refuse("SASL authentication failed")
+            return
+        if session.authenticated:
+            self.wire.max_frame = self.config.socket_request_max_bytes
+        self.transport.write(frame)
+
+    def close(self) -> None:
+        """Close after all responses have been sent."""
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close immediately."""
+        if self._delay is not None:
+            self._delay.cancel()
+            self._delay = None
+        self.transport.abort()
+
+    def cut_off(self, why: str) -> None:
+        """Close immediately, with a log line."""
+        log.warning("%s: %s; connection closed", self.session.connection_id, why)
+        self.abort()
+
+    def _refuse(self, why: str) -> None:
+        log.warning("%s: %s; connection closed", self.session.connection_id, why)
+        self.close()
+
+    def _failed(self, event: RequestReceived, error: BaseException) -> None:
+        self.connections.release(self.session)
+        log.error(
+            "%s: %s v%d failed; connection closed",
+            self.session.connection_id,
+            type(event.request).__name__,
+            event.version,
+            exc_info=error,
+        )
+        self.close()

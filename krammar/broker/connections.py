@@ -1,0 +1,103 @@
+"""The state that all connections of a broker share."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol
+
+from krammar.broker.session import Session
+from krammar.broker.slices import Slices
+
+if TYPE_CHECKING:
+    from krammar.faults import Faults
+
+# The size in bytes of the shared read buffer; large frames get buffers of their own.
+RECEIVE_SIZE = 64 * 1024
+# The total size in bytes of unread responses above which fetches return only one batch.
+MAX_UNREAD = 48 << 20
+# Above that size, a client that has read nothing for this many seconds is disconnected.
+UNREAD_SECONDS = 10.0
+
+
+class OpenConnection(Protocol):
+    """The interface of connections for the server."""
+
+    session: Session
+    task: asyncio.Future[Any] | None
+    last_active: float
+
+    @property
+    def unread(self) -> int: ...
+    def note_reading(self) -> None: ...
+    def cut_off(self, why: str) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Connections:
+    """The open connections, and the memory of their responses.
+
+    ``open``     all connections
+    ``blocked``  connections whose clients do not read their responses
+    ``numbers``  gives each connection its number
+    ``traffic``  bytes received and sent so far
+    ``scratch``  the read buffer of all connections, until one of them takes it over
+    ``slices``   runs the long requests of all connections in turn
+    ``faults``   the rules of faults, once a user has asked for them
+    """
+
+    def __init__(self) -> None:
+        self.open: set[OpenConnection] = set()
+        self.blocked: set[OpenConnection] = set()
+        self.numbers = count()
+        self.traffic = 0
+        self.scratch = memoryview(bytearray(RECEIVE_SIZE))
+        self.slices = Slices()
+        self.faults: Faults | None = None
+        # The sum of ``Session.building``.
+        self._building = 0
+        self._drained: asyncio.Event | None = None
+
+    def remove(self, connection: OpenConnection) -> None:
+        """Remove a closed connection."""
+        self.open.discard(connection)
+        self.blocked.discard(connection)
+        if self._drained is not None and not self.open:
+            self._drained.set()
+
+    async def drained(self) -> None:
+        """Wait until all connections are closed."""
+        if self.open:
+            self._drained = asyncio.Event()
+            await self._drained.wait()
+
+    def room(self) -> int:
+        """Return how many more bytes of unread responses are allowed.
+
+        If none are, connections whose clients have not read for a while are closed.
+        """
+        unread = self._building + sum(connection.unread for connection in self.blocked)
+        if unread >= MAX_UNREAD:
+            now = asyncio.get_running_loop().time()
+            for connection in list(self.blocked):
+                connection.note_reading()
+                if now - connection.last_active > UNREAD_SECONDS:
+                    connection.cut_off(
+                        f"the client has not read {connection.unread} bytes of responses"
+                    )
+        return max(0, MAX_UNREAD - unread)
+
+    def replace_scratch(self) -> None:
+        """Allocate a new read buffer: a connection has taken over the old one."""
+        self.scratch = memoryview(bytearray(RECEIVE_SIZE))
+
+    def hold(self, session: Session, size: int) -> None:
+        """Add the bytes of records that were read for a response."""
+        session.building += size
+        self._building += size
+
+    def release(self, session: Session) -> None:
+        """Subtract the bytes of a response that was written or dropped."""
+        self._building -= session.building
+        session.building = 0

@@ -1,0 +1,170 @@
+"""Finds the handler of an API, and gives each group of handlers the parts that it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from krammar.broker.apis import APIS, REFUSED
+
+if TYPE_CHECKING:
+    from krammar.broker.addresses import Addresses
+    from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.config import BrokerConfig
+    from krammar.broker.connections import Connections
+    from krammar.broker.groups.coordinator import GroupCoordinator
+    from krammar.broker.handlers.api_versions import ApiVersionsHandlers
+    from krammar.broker.handlers.configs import ConfigHandlers
+    from krammar.broker.handlers.describe import DescribeHandlers
+    from krammar.broker.handlers.fetch import FetchHandlers
+    from krammar.broker.handlers.group_offsets import GroupOffsetHandlers
+    from krammar.broker.handlers.groups import GroupHandlers
+    from krammar.broker.handlers.metadata import MetadataHandlers
+    from krammar.broker.handlers.offsets import OffsetHandlers
+    from krammar.broker.handlers.produce import ProduceHandlers
+    from krammar.broker.handlers.security import SecurityHandlers
+    from krammar.broker.handlers.topics import TopicHandlers
+    from krammar.broker.handlers.transaction_admin import TransactionAdminHandlers
+    from krammar.broker.handlers.transactions import TransactionHandlers
+    from krammar.broker.handlers.wafka import WafkaHandlers
+    from krammar.broker.log.manager import LogManager
+    from krammar.broker.session import Session
+    from krammar.broker.timers import Timers
+    from krammar.broker.topics import Topics
+    from krammar.broker.transactions.coordinator import TransactionCoordinator
+
+    # Returns a response, ``Steps`` of one, or an awaitable of one.
+    Handler = Callable[[Session, Any, int], Any]
+
+
+class Handlers(dict[int, "Handler"]):
+    """All handlers by api key. The handler of an unserved API returns an error.
+
+    A group is imported and created at its first use, so that a broker starts fast.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        timers: Timers,
+        addresses: Addresses,
+        cluster: ClusterMetadata,
+        logs: LogManager,
+        topics: Topics,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        connections: Connections,
+    ) -> None:
+        self._config = config
+        self._timers = timers
+        self._addresses = addresses
+        self._cluster = cluster
+        self._logs = logs
+        self._topics = topics
+        self._groups = groups
+        self._transactions = transactions
+        self._connections = connections
+
+    def __missing__(self, api_key: int) -> Handler:
+        api = APIS.get(api_key)
+        handler: Handler = attrgetter(REFUSED if api is None else api.handler)(self)
+        self[api_key] = handler
+        return handler
+
+    # The groups, by the names in apis.py.
+
+    @cached_property
+    def api_versions(self) -> ApiVersionsHandlers:
+        from krammar.broker.handlers.api_versions import ApiVersionsHandlers
+
+        return ApiVersionsHandlers(self._config, self._cluster)
+
+    @cached_property
+    def produce(self) -> ProduceHandlers:
+        from krammar.broker.handlers.produce import ProduceHandlers
+
+        return ProduceHandlers(self._cluster, self._logs, self._transactions)
+
+    @cached_property
+    def fetch(self) -> FetchHandlers:
+        from krammar.broker.handlers.fetch import FetchHandlers
+
+        return FetchHandlers(
+            self._config, self._timers, self._cluster, self._logs, self._connections
+        )
+
+    @cached_property
+    def offsets(self) -> OffsetHandlers:
+        from krammar.broker.handlers.offsets import OffsetHandlers
+
+        return OffsetHandlers(self._cluster, self._logs)
+
+    @cached_property
+    def metadata(self) -> MetadataHandlers:
+        from krammar.broker.handlers.metadata import MetadataHandlers
+
+        return MetadataHandlers(self._config, self._addresses, self._cluster, self._topics)
+
+    @cached_property
+    def topics(self) -> TopicHandlers:
+        from krammar.broker.handlers.topics import TopicHandlers
+
+        return TopicHandlers(self._config, self._cluster, self._logs, self._topics)
+
+    @cached_property
+    def configs(self) -> ConfigHandlers:
+        from krammar.broker.handlers.configs import ConfigHandlers
+
+        return ConfigHandlers(self._config, self._cluster, self._topics)
+
+    @cached_property
+    def groups(self) -> GroupHandlers:
+        from krammar.broker.handlers.groups import GroupHandlers
+
+        return GroupHandlers(self._config, self._addresses, self._topics, self._groups)
+
+    @cached_property
+    def group_offsets(self) -> GroupOffsetHandlers:
+        from krammar.broker.handlers.group_offsets import GroupOffsetHandlers
+
+        return GroupOffsetHandlers(
+            self._config, self._timers, self._cluster, self._groups, self._transactions
+        )
+
+    @cached_property
+    def transactions(self) -> TransactionHandlers:
+        from krammar.broker.handlers.transactions import TransactionHandlers
+
+        return TransactionHandlers(self._cluster, self._topics, self._transactions)
+
+    @cached_property
+    def transaction_admin(self) -> TransactionAdminHandlers:
+        from krammar.broker.handlers.transaction_admin import TransactionAdminHandlers
+
+        return TransactionAdminHandlers(self._timers, self._cluster, self._logs, self._transactions)
+
+    @cached_property
+    def security(self) -> SecurityHandlers:
+        from krammar.broker.handlers.security import SecurityHandlers
+
+        return SecurityHandlers(self._cluster)
+
+    @cached_property
+    def describe(self) -> DescribeHandlers:
+        from krammar.broker.handlers.describe import DescribeHandlers
+
+        return DescribeHandlers(self._config, self._addresses, self._cluster, self._logs)
+
+    @cached_property
+    def wafka(self) -> WafkaHandlers:
+        from krammar.broker.handlers.wafka import WafkaHandlers
+
+        return WafkaHandlers(self._config, self._timers, self._cluster, self._logs, self._topics)
+
+    @cached_property
+    def unserved(self) -> Handler:
+        from krammar.broker.handlers.unserved import unserved
+
+        return unserved

@@ -1,0 +1,185 @@
+"""DescribeTransactions, ListTransactions and DescribeProducers (KIP-664)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from kafka_wire import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersResponseTopic,
+    DescribeProducersResponseTopicPartition,
+    DescribeProducersResponseTopicPartitionActiveProducer,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsResponseTransactionState,
+    DescribeTransactionsResponseTransactionStateTopic,
+    ErrorCode,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsResponseTransactionState,
+    TransactionState,
+)
+
+from krammar.broker.errors import ApiError
+from krammar.broker.slices import Steps
+from krammar.broker.transactions.pattern import whole_match
+from krammar.broker.transactions.records import grouped
+from krammar.util.extras import MissingExtra
+
+if TYPE_CHECKING:
+    from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.log.manager import LogManager
+    from krammar.broker.session import Session
+    from krammar.broker.timers import Timers
+    from krammar.broker.transactions.coordinator import TransactionCoordinator
+
+log = logging.getLogger("krammar.broker")
+
+_STATES = {state.name: state for state in TransactionState}
+
+
+class TransactionAdminHandlers:
+    """Handles DescribeTransactions, ListTransactions and DescribeProducers."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        cluster: ClusterMetadata,
+        logs: LogManager,
+        transactions: TransactionCoordinator,
+    ) -> None:
+        self._timers = timers
+        self._cluster = cluster
+        self._logs = logs
+        self._transactions = transactions
+
+    def describe_transactions(
+        self, session: Session, request: DescribeTransactionsRequest, version: int
+    ) -> Steps[DescribeTransactionsResponse]:
+        states = []
+        # Duplicate ids are described once.
+        for transactional_id in dict.fromkeys(request.transactional_ids):
+            states.append(self._describe(transactional_id))
+            yield None
+        return DescribeTransactionsResponse(transaction_states=states)
+
+    def _describe(self, transactional_id: str) -> DescribeTransactionsResponseTransactionState:
+        try:
+            transaction = self._transactions.describe(transactional_id)
+        except ApiError as error:
+            return DescribeTransactionsResponseTransactionState(
+                error_code=error.code, transactional_id=transactional_id
+            )
+        waiting = self._transactions.waiting(transactional_id, transaction)
+        return DescribeTransactionsResponseTransactionState(
+            transactional_id=transactional_id,
+            transaction_state=transaction.state.name,
+            transaction_timeout_ms=transaction.timeout_ms,
+            transaction_start_time_ms=transaction.start_ms,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
+            topics=[
+                DescribeTransactionsResponseTransactionStateTopic(
+                    topic=topic, partitions=partitions
+                )
+                for topic, partitions in grouped(waiting).items()
+            ],
+        )
+
+    def list_transactions(
+        self, session: Session, request: ListTransactionsRequest, version: int
+    ) -> Steps[ListTransactionsResponse | Awaitable[ListTransactionsResponse]]:
+        states = {_STATES[name] for name in request.state_filters if name in _STATES}
+        producer_ids = set(request.producer_id_filters)
+        # As in Kafka's coordinator, a transaction that never began has the start time -1, long ago.
+        begun_before = self._timers.now_ms() - request.duration_filter
+        found = []
+        for transactional_id, transaction in list(self._transactions.items()):
+            if (
+                (not producer_ids or transaction.producer_id in producer_ids)
+                and (not request.state_filters or transaction.state in states)
+                and (request.duration_filter < 0 or transaction.start_ms < begun_before)
+            ):
+                found.append(
+                    ListTransactionsResponseTransactionState(
+                        transactional_id=transactional_id,
+                        producer_id=transaction.producer_id,
+                        transaction_state=transaction.state.name,
+                    )
+                )
+            yield None
+        response = ListTransactionsResponse(
+            unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
+            transaction_states=found,
+        )
+        if not request.transactional_id_pattern:
+            return response
+        return _matching(response, request.transactional_id_pattern)
+
+    def describe_producers(
+        self, session: Session, request: DescribeProducersRequest, version: int
+    ) -> Steps[DescribeProducersResponse]:
+        # Duplicate partitions are described once.
+        wanted: dict[str, dict[int, None]] = {}
+        for topic in request.topics:
+            wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        topics = []
+        for name, indexes in wanted.items():
+            partitions = []
+            for index in indexes:
+                partitions.append(self._producers(name, index))
+                yield None
+            topics.append(DescribeProducersResponseTopic(name=name, partitions=partitions))
+        return DescribeProducersResponse(topics=topics)
+
+    def _producers(self, topic: str, partition: int) -> DescribeProducersResponseTopicPartition:
+        log = self._logs.get(topic, partition)
+        if log is None:
+            return DescribeProducersResponseTopicPartition(
+                partition_index=partition,
+                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                error_message=(
+                    None
+                    if topic in self._cluster.topics
+                    else "This server does not host this topic-partition."
+                ),
+            )
+        return DescribeProducersResponseTopicPartition(
+            partition_index=partition,
+            active_producers=[
+                DescribeProducersResponseTopicPartitionActiveProducer(
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    last_sequence=producer.last_sequence,
+                    last_timestamp=producer.last_timestamp,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_start_offset=producer.current_txn_first_offset,
+                )
+                for producer in log.producers()
+            ],
+        )
+
+
+async def _matching(response: ListTransactionsResponse, pattern: str) -> ListTransactionsResponse:
+    """Filter transactions by a pattern, in a thread.
+
+    The work grows with the length of the pattern and of the ids, both chosen by clients.
+    """
+
+    def match() -> list[ListTransactionsResponseTransactionState]:
+        matches = whole_match(pattern)
+        return [each for each in response.transaction_states if matches(each.transactional_id)]
+
+    try:
+        response.transaction_states = await asyncio.to_thread(match)
+    except ValueError:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    except MissingExtra as error:
+        # The response has no field for a message; Kafka's text for the code refers to the broker's log.
+        log.warning("ListTransactions is refused: %s", error)
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return response

@@ -1,0 +1,59 @@
+"""The state that all logs of a broker share."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from krammar.wire.batches.compression import DEFAULT_MAX_UNCOMPRESSED
+
+
+def system_ms() -> int:
+    """Return the milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Environment:
+    """Settings, callbacks and pending removals.
+
+    ``fsync``             ``always`` (before an append returns), ``interval`` (at flushes), or ``never``
+    ``later``             a heap of paths to remove and their times, in milliseconds since 1970
+    ``removal_planned``   called when a path is added to ``later``
+    ``delete_delay_ms``   how long the folders of deleted partitions stay on the disk
+    ``log_start_moved``   called when records were deleted on request, which must survive a crash
+    ``max_uncompressed``  the maximum size in bytes of a decompressed batch
+    """
+
+    now_ms: Callable[[], int] = system_ms
+    warn: Callable[[str], None] = logging.getLogger("krammar.broker.log").warning
+    error: Callable[[str], None] = logging.getLogger("krammar.broker.log").error
+    fsync: str = "interval"
+    producer_expiry_ms: int = 86_400_000
+    max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED
+    log_start_moved: Callable[[], None] = lambda: None
+    removal_planned: Callable[[], None] = lambda: None
+    delete_delay_ms: int = 60_000
+    later: list[tuple[int, str]] = field(default_factory=list)
+
+    def remove_later(self, paths: Iterable[str], delay_ms: int) -> None:
+        """Schedule the removal of paths after a delay."""
+        self.remove_at(self.now_ms() + delay_ms, paths)
+
+    def remove_at(self, due_ms: int, paths: Iterable[str]) -> None:
+        """Schedule the removal of paths that exist, in milliseconds since 1970."""
+        for path in paths:
+            if os.path.exists(path):
+                heappush(self.later, (due_ms, path))
+        self.removal_planned()
+
+    def take_due(self, now_ms: int) -> list[str]:
+        """Return the files and folders that are due; the caller must remove them."""
+        due = []
+        while self.later and self.later[0][0] <= now_ms:
+            due.append(heappop(self.later)[1])
+        return due

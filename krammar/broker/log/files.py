@@ -1,0 +1,129 @@
+"""Writing, replacing and removing the files of a log folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from uuid import UUID
+
+from kafka_wire import ErrorCode
+
+from krammar.broker.errors import ApiError, BrokerError
+from krammar.logfiles.names import LOCK, PARTITION_METADATA
+from krammar.logfiles.uuids import format_uuid
+
+
+class StorageError(BrokerError, ApiError):
+    """A log folder cannot be used: it is locked, or a file cannot be read or created.
+
+    At the start, the error ends the broker. In a response, it is KAFKA_STORAGE_ERROR.
+    """
+
+    def __init__(self, message: str) -> None:
+        ApiError.__init__(self, ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+    def __str__(self) -> str:
+        return self.message or ""
+
+
+def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """Replace a file atomically: readers, even after a crash, see the old or the new content. Raises OSError."""
+    temporary = f"{path}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        try:
+            write_fully(fd, data, 0)
+            if sync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def write_fully(fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+    """Write all of ``data`` at ``position``, in as many calls as necessary. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        n = os.pwrite(fd, view, position)
+        view = view[n:]
+        position += n
+
+
+def write_joined(fd: int, start: bytes, rest: memoryview, position: int) -> None:
+    """Write ``start`` and ``rest`` at ``position``, usually with a single call. Raises OSError."""
+    n = os.pwritev(fd, (start, rest), position)
+    if n < len(start) + len(rest):
+        write_fully(fd, b"".join((start, rest))[n:], position + n)
+
+
+def lock(path: Path) -> int:
+    """Lock a log folder against other brokers, krammar's and Kafka's.
+
+    Returns:
+        The file descriptor; closing it releases the lock.
+
+    Raises:
+        BlockingIOError: another process has the lock.
+        OSError: the file cannot be created.
+    """
+    fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Kafka locks the file with this call.
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise BlockingIOError(error.errno, error.strerror) from None
+    return fd
+
+
+def create(path: Path | str) -> None:
+    """Create an empty file. Raises OSError."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
+
+
+def write_checkpoint(path: Path, rows: Sequence[Sequence[object]], *, sync: bool = False) -> None:
+    """Write a checkpoint file in Kafka's format. Raises OSError."""
+    lines = ["0", str(len(rows)), *(" ".join(map(str, row)) for row in rows), ""]
+    write_atomically(path, "\n".join(lines).encode(), sync=sync)
+
+
+def write_offsets(
+    path: Path, offsets: Iterable[tuple[tuple[str, int], int]], *, sync: bool = False
+) -> None:
+    """Write a checkpoint file with an offset per partition. Raises OSError."""
+    rows = [(topic, partition, offset) for (topic, partition), offset in sorted(offsets)]
+    write_checkpoint(path, rows, sync=sync)
+
+
+def write_topic_id(folder: Path, topic_id: UUID, *, sync: bool = False) -> None:
+    """Write ``partition.metadata``. Raises OSError."""
+    text = f"version: 0\ntopic_id: {format_uuid(topic_id)}\n"
+    write_atomically(folder / PARTITION_METADATA, text.encode(), sync=sync)
+
+
+def remove(paths: Iterable[str]) -> None:
+    """Remove files and folders, and ignore errors."""
+    for path in paths:
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def sync(path: Path | str) -> None:
+    """Force a file's content, or the names in a folder, to the disk. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,582 @@
+"""The log of one partition: segments, producers and leader epochs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from kafka_wire import ErrorCode
+
+from krammar.broker.errors import ApiError
+from krammar.broker.log.environment import Environment
+from krammar.broker.log.files import sync, write_atomically
+from krammar.broker.log.loading import aborted_entry, load
+from krammar.broker.log.log_config import LogConfig
+from krammar.broker.log.producers import ProducerEntry, Producers
+from krammar.broker.log.reading import LogReader
+from krammar.broker.log.segment import Segment
+from krammar.broker.log.validation import check, read_batch
+from krammar.logfiles.damage import DamageError
+from krammar.logfiles.index import INT32_MAX
+from krammar.logfiles.names import LOG, PARTITION_METADATA, SEGMENT_FILES, SNAPSHOT, SWAP, stem
+from krammar.wire.batches import (
+    BatchHeader,
+    Compression,
+    ControlRecord,
+    ControlRecordType,
+    Record,
+    TimestampType,
+    encode_batch,
+    encode_control_batch,
+)
+from krammar.wire.batches.header import BODY_AT, LOG_APPEND_TIME, header_at, pack_before_crc
+
+
+@dataclass(slots=True)
+class Appended:
+    """The offsets of an appended batch.
+
+    ``append_time``  milliseconds since 1970; -1 with CreateTime
+    ``duplicate``    whether the batch was already in the log, at these offsets
+    """
+
+    base_offset: int
+    last_offset: int
+    append_time: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class PartitionLog(LogReader):
+    """The batches of a partition, in a folder in Kafka's format.
+
+    ``end_offset``        the next offset; with a single node also the high watermark
+    ``log_start_offset``  the first offset that can be read
+    ``size``              the size of all segments in bytes
+    ``watchers``          called when an offset changes, and when the log is closed or deleted
+    ``recovery_point``    batches before this offset are on the disk, or assumed to be
+    ``cleaned_to``        the offset from which compaction continues
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        topic: str,
+        partition: int,
+        topic_id: UUID,
+        config: LogConfig,
+        environment: Environment | None = None,
+        *,
+        clean: bool = False,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        cleaned_to: int = 0,
+    ) -> None:
+        """Open the existing folder ``path``. Raises OSError."""
+        self.path = path
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.environment = environment or Environment()
+        self.watchers: set[Callable[[], None]] = set()
+        self.deleted = False
+        self.closed = False
+        loaded = load(
+            path,
+            config.index_interval_bytes,
+            self.environment,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+        )
+        self.segments = loaded.segments
+        self.end_offset = loaded.end_offset
+        self.log_start_offset = loaded.log_start_offset
+        self.size = sum(segment.size for segment in self.segments)
+        self.recovery_point = min(recovery_point, self.end_offset)
+        self.producer_states: Producers = loaded.producers
+        self._epochs = loaded.epochs
+        self._snapshots = loaded.snapshots
+        self.cleaned_to = cleaned_to
+        self._bases = [segment.base_offset for segment in self.segments]
+        self._sync_always = self.environment.fsync == "always"
+        self._new_files = True  # whether there are new files since the last flush of the folder
+        self._positions = {}
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.topic}-{self.partition}, {self.end_offset})"
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the earliest open transaction; the end offset without one."""
+        first = self.producer_states.first_open_offset()
+        return self.end_offset if first is None else max(first, self.log_start_offset)
+
+    def producers(self) -> list[ProducerEntry]:
+        """Return the known producers, for DescribeProducers."""
+        return self.producer_states.entries()
+
+    def notify(self) -> None:
+        """Call all watchers."""
+        if self.watchers:
+            for watcher in tuple(self.watchers):
+                watcher()
+
+    # Appending.
+
+    def append(
+        self,
+        batch: bytes | memoryview,
+        *,
+        leader_epoch: int = 0,
+        transaction_check: Callable[[BatchHeader], None] | None = None,
+    ) -> Appended:
+        """Append a record batch v2 from a client.
+
+        Args:
+            batch: the batch
+            leader_epoch: the current leader epoch
+            transaction_check: called for a batch of a transaction that is not open in this partition; raises
+                ApiError if the batch is not allowed
+
+        Raises:
+            ApiError: the batch is refused, or cannot be written; the log is unchanged.
+        """
+        environment = self.environment
+        header, body = read_batch(batch, self.config)
+        states = self.producer_states
+        idempotent = header.producer_id >= 0
+        if idempotent:
+            sent = states.duplicate(header)
+            if sent is not None:
+                append_time = -1
+                if self.config.message_timestamp_type == "LogAppendTime":
+                    append_time = sent.timestamp
+                first = sent.last_offset - sent.offset_delta
+                return Appended(
+                    first, sent.last_offset, append_time, self.log_start_offset, duplicate=True
+                )
+        body = check(body, header, self.config, environment.now_ms(), environment.max_uncompressed)
+        if idempotent:
+            states.check_batch(header)
+            if (
+                header.is_transactional
+                and transaction_check is not None
+                and not states.in_transaction(header.producer_id, header.producer_epoch)
+            ):
+                transaction_check(header)
+        self._write(body, header, leader_epoch)
+        if idempotent:
+            states.add_batch(header)
+        self.notify()
+        return self._appended(header)
+
+    def append_records(
+        self,
+        records: Sequence[Record],
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        is_transactional: bool = False,
+        compression: int = Compression.NONE,
+    ) -> Appended:
+        """Append records of a coordinator as one batch.
+
+        Offsets of the records are ignored. Records without a timestamp get the current time.
+
+        Raises:
+            ApiError: the batch cannot be written; the log is unchanged.
+        """
+        now = self.environment.now_ms()
+        append_time = self.config.message_timestamp_type == "LogAppendTime"
+        data = encode_batch(
+            [
+                Record(
+                    timestamp=now if record.timestamp == -1 else record.timestamp,
+                    key=record.key,
+                    value=record.value,
+                    headers=record.headers,
+                )
+                for record in records
+            ],
+            compression=compression,
+            base_offset=self.end_offset,
+            timestamp_type=(
+                TimestampType.LOG_APPEND_TIME if append_time else TimestampType.CREATE_TIME
+            ),
+            max_timestamp=now if append_time else None,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=is_transactional,
+        )
+        if len(data) > self.config.max_message_bytes:
+            raise ApiError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the batch has {len(data)} bytes, but max.message.bytes is"
+                f" {self.config.max_message_bytes}",
+            )
+        header = header_at(data, 0, 0)
+        assert header is not None
+        states = self.producer_states
+        if producer_id >= 0:
+            states.check_batch(header, sequence=False)
+        self._write(data[BODY_AT:], header, max(self.latest_epoch, 0))
+        if producer_id >= 0:
+            states.add_batch(header)
+        self.notify()
+        return self._appended(header)
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int
+    ) -> Appended:
+        """End a producer's transaction in this partition.
+
+        Raises:
+            ApiError: the marker is refused, or cannot be written; the log is unchanged.
+        """
+        states = self.producer_states
+        states.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        now = self.environment.now_ms()
+        kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+        data = encode_control_batch(
+            [ControlRecord(kind, coordinator_epoch, timestamp=now)],
+            base_offset=self.end_offset,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+        header = header_at(data, 0, 0)
+        assert header is not None
+        segment = self._write(data[BODY_AT:], header, max(self.latest_epoch, 0))
+        completed = states.add_marker(
+            producer_id, producer_epoch, coordinator_epoch, header.base_offset, now, commit=commit
+        )
+        if completed is not None and completed.aborted:
+            segment.transactions.add(aborted_entry(completed))
+        self.notify()
+        return self._appended(header)
+
+    def _appended(self, header: BatchHeader) -> Appended:
+        append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
+        return Appended(header.base_offset, header.last_offset, append_time, self.log_start_offset)
+
+    def _write(self, body: bytes, header: BatchHeader, leader_epoch: int) -> Segment:
+        """Append a batch, and set offsets and position in ``header``. Raises ApiError."""
+        if self.closed:
+            raise self._failure("the log is closed")
+        size = BODY_AT + len(body)
+        offset = self.end_offset
+        header.base_offset = offset
+        header.partition_leader_epoch = leader_epoch
+        try:
+            segment = self.active
+            if self._is_full(segment, size, header):
+                self._roll()
+                segment = self.active
+            segment.transactions  # noqa: B018  reads them: after the write, nothing may fail
+            header.position = segment.size
+            start = pack_before_crc(
+                offset, header.batch_length, leader_epoch, header.magic, header.crc
+            )
+            segment.append(start, memoryview(body))
+            if self._sync_always:
+                try:
+                    segment.sync()
+                except OSError:
+                    segment.size -= size
+                    segment.cut_back()
+                    raise
+        except (OSError, DamageError) as error:
+            raise self._failure(str(error)) from None
+        if segment.first_timestamp is None and header.position == 0:
+            segment.first_timestamp = header.max_timestamp
+        segment.note(header)
+        if leader_epoch > self._epochs.latest:
+            self._epochs.begin(leader_epoch, offset)
+        self.size += size
+        self.end_offset = offset + header.last_offset_delta + 1
+        return segment
+
+    # Rolling.
+
+    def _is_full(self, segment: Segment, size: int, header: BatchHeader) -> bool:
+        """Return whether a batch must begin a new segment."""
+        if not segment.size:
+            return False
+        config = self.config
+        if segment.size + size > config.segment_bytes:
+            return True
+        last = self.end_offset + header.last_offset_delta
+        if last - segment.base_offset > INT32_MAX:
+            return True
+        # An entry of the larger index, the time index, has 12 bytes.
+        if (len(segment.indexes[0]) + 1) * 12 > config.segment_index_bytes:
+            return True
+        return self._is_old(segment, header.max_timestamp)
+
+    def _is_old(self, segment: Segment, timestamp: int) -> bool:
+        """Return whether a segment is too old for a batch with this timestamp.
+
+        The age counts from the timestamp of the first batch, or from the creation if it has none.
+        """
+        if segment.first_timestamp is None:
+            first = segment.header(0)
+            segment.first_timestamp = -1 if first is None else first.max_timestamp
+        first_timestamp = segment.first_timestamp
+        if first_timestamp < 0:
+            first_timestamp = segment.created_ms
+            timestamp = self.environment.now_ms()
+        config = self.config
+        longest = config.segment_ms
+        if config.compacts and config.max_compaction_lag_ms > 0:
+            longest = min(longest, config.max_compaction_lag_ms)
+        return timestamp - first_timestamp > longest
+
+    def roll(self) -> None:
+        """Begin a new segment unless the active one is empty. Raises ApiError."""
+        if not self.active.size:
+            return
+        try:
+            self._roll()
+        except (OSError, DamageError) as error:
+            raise self._failure(str(error)) from None
+
+    def _roll(self) -> None:
+        old = self.active
+        new = Segment.create(
+            os.fspath(self.path), self.end_offset, self.config.index_interval_bytes
+        )
+        new.created_ms = self.environment.now_ms()
+        self._new_files = True
+        if self._sync_always:
+            sync(self.path)
+        self.segments.append(new)
+        self._bases.append(new.base_offset)
+        old.finish_time_index()
+        try:
+            old.write_indexes()
+            self._epochs.write()
+            self.take_snapshot()
+        except OSError as error:
+            self.environment.warn(
+                f"{self.path.name}: indexes cannot be written, and remain in memory: {error}"
+            )
+
+    def take_snapshot(self) -> None:
+        """Write the producers' state to a snapshot file. Raises OSError."""
+        offset = self.end_offset
+        if self._snapshots and self._snapshots[-1] == offset:
+            return
+        write_atomically(self._snapshot_path(offset), self.producer_states.snapshot())
+        self._snapshots.append(offset)
+        self._drop_snapshots()
+
+    def _drop_snapshots(self) -> None:
+        """Remove all snapshots but the newest, and those at the start of a segment, used for recovery."""
+        for old in self._snapshots[:-1]:
+            at = bisect_left(self._bases, old)
+            if at == len(self._bases) or self._bases[at] != old:
+                self._snapshots.remove(old)
+                with contextlib.suppress(OSError):
+                    os.unlink(self._snapshot_path(old))
+
+    def _snapshot_path(self, offset: int) -> Path:
+        return self.path / f"{stem(offset)}{SNAPSHOT}"
+
+    # Epochs.
+
+    @property
+    def latest_epoch(self) -> int:
+        """The latest leader epoch; -1 if there is none."""
+        return self._epochs.latest
+
+    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
+        """Return the largest epoch up to ``leader_epoch`` and its end offset; (-1, -1) if it is unknown."""
+        return self._epochs.end_of(leader_epoch, self.end_offset)
+
+    # Upkeep.
+
+    def delete_records(self, before: int) -> int:
+        """Delete the records before an offset; -1 deletes all records.
+
+        Returns:
+            The new log start offset.
+
+        Raises:
+            ApiError: the topic is compacted, or the offset is out of range.
+        """
+        if self.config.compacts and not self.config.deletes:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{self.topic}: records cannot be deleted, because cleanup.policy is compact",
+            )
+        if before == -1:
+            before = self.end_offset
+        if not 0 <= before <= self.end_offset:
+            raise self._out_of_range(before)
+        if before > self.log_start_offset:
+            self._begin_at(before)
+            self.environment.log_start_moved()
+            self.notify()
+        return self.log_start_offset
+
+    def _begin_at(self, offset: int) -> None:
+        self.log_start_offset = offset
+        self._epochs.cut_before(offset)
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Delete segments that are too old, exceed the size limit, or precede the log start offset.
+
+        Returns:
+            The number of deleted segments.
+
+        Raises:
+            ApiError: a new segment cannot be created.
+        """
+        config = self.config
+        count = 0
+        excess = self.size - config.retention_bytes
+        for number, segment in enumerate(self.segments):
+            last = number == len(self.segments) - 1
+            next_base = self.end_offset if last else self._bases[number + 1]
+            due = next_base <= self.log_start_offset
+            if config.deletes and not due:
+                if config.retention_bytes >= 0 and excess >= segment.size:
+                    due = True
+                elif config.retention_ms >= 0:
+                    due = now_ms - segment.newest_ms() > config.retention_ms
+            if not due or (last and not segment.size):
+                break
+            excess -= segment.size
+            count += 1
+        if not count:
+            return 0
+        if count == len(self.segments):
+            self.roll()
+        self._delete_segments(count)
+        return count
+
+    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+        """Replace consecutive segments by a complete one, whose files are ``.cleaned``.
+
+        A crash at any point leaves either the old segments or the new one. Raises OSError.
+        """
+        new.rename(SWAP)
+        if self.environment.fsync != "never":
+            sync(self.path)
+        first = self.segments.index(old[0])
+        paths = [path for segment in old for path in segment.mark_deleted()]
+        new.rename("")
+        new.close()
+        new.created_ms = old[0].created_ms
+        self.segments[first : first + len(old)] = [new]
+        self._bases[first : first + len(old)] = [new.base_offset]
+        self._positions.clear()
+        self.size += new.size - sum(segment.size for segment in old)
+        self._new_files = True
+        self.environment.remove_later(paths, self.config.file_delete_delay_ms)
+        self._drop_snapshots()
+
+    def _delete_segments(self, count: int) -> None:
+        """Delete the first ``count`` segments; their files are removed after a delay."""
+        gone = self.segments[:count]
+        del self.segments[:count], self._bases[:count]
+        self._positions.clear()
+        base = self._bases[0]
+        for segment in gone:
+            self.size -= segment.size
+            try:
+                paths = segment.mark_deleted()
+            except OSError as error:
+                self.environment.warn(f"{segment.path}: cannot be deleted: {error}")
+                continue
+            self.environment.remove_later(paths, self.config.file_delete_delay_ms)
+        self._drop_snapshots()
+        if base > self.log_start_offset:
+            self._begin_at(base)
+        self.notify()
+
+    def update_config(self, config: LogConfig) -> None:
+        """Apply new settings."""
+        self.config = config
+        self.active.interval = config.index_interval_bytes
+
+    def release(self) -> None:
+        """Release files and indexes of all segments but the active one; they are read again on demand."""
+        for segment in self.segments[:-1]:
+            segment.release()
+
+    def flush(self) -> None:
+        """Force everything to the disk. Raises OSError."""
+        end_offset = self.end_offset
+        paths = self.begin_flush()
+        if paths is not None:
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):  # some files are optional
+                    sync(path)
+            self.finish_flush(end_offset)
+
+    def begin_flush(self) -> list[str] | None:
+        """Write indexes and epochs to their files.
+
+        Returns:
+            The files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        if self.recovery_point >= self.end_offset and not self._epochs.changed:
+            return None
+        paths = []
+        first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
+        for segment in self.segments[first:]:
+            segment.write_indexes()
+            # The indexes of the active segment are rebuilt after a power cut.
+            if segment is self.active:
+                paths.append(segment.file(LOG))
+            else:
+                paths += [segment.file(ending) for ending in SEGMENT_FILES]
+        self._epochs.write()
+        if self._new_files:
+            self._new_files = False
+            paths.append(os.fspath(self.path / PARTITION_METADATA))
+            paths.append(os.fspath(self.path))
+        return [] if self.environment.fsync == "never" else paths
+
+    def finish_flush(self, end_offset: int) -> None:
+        """Advance the recovery point: all batches before ``end_offset`` are on the disk."""
+        if self.environment.fsync == "never":
+            # After a crash, the active segment is verified from its beginning.
+            end_offset = min(end_offset, self.active.base_offset)
+        self.recovery_point = max(self.recovery_point, end_offset)
+
+    def close(self) -> None:
+        """Close the log, so that it can be opened without verification. Raises OSError."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            self.active.finish_time_index()
+            for segment in self.segments:
+                segment.write_indexes()
+            if self.end_offset > (self._snapshots[-1] if self._snapshots else 0):
+                self.take_snapshot()
+            self.flush()
+            self.recovery_point = self.end_offset
+        finally:
+            for segment in self.segments:
+                segment.close()
+            self.notify()
+
+    def mark_deleted(self) -> None:
+        """Close without writing anything, because the folder will be removed."""
+        self.deleted = True
+        self.closed = True
+        for segment in self.segments:
+            segment.close()
+        self.notify()

@@ -1,0 +1,484 @@
+"""The log folders of a broker, and the partitions in them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence, Set
+from pathlib import Path
+from threading import Thread
+from uuid import UUID, uuid4
+from weakref import WeakSet
+
+from krammar.broker.errors import ApiError
+from krammar.broker.log.compaction import Compaction
+from krammar.broker.log.environment import Environment, system_ms
+from krammar.broker.log.files import (
+    StorageError,
+    lock,
+    remove,
+    sync,
+    write_atomically,
+    write_offsets,
+    write_topic_id,
+)
+from krammar.broker.log.log import PartitionLog
+from krammar.broker.log.log_config import LogConfig
+from krammar.logfiles.checkpoints import read_offsets, read_topic_id
+from krammar.logfiles.damage import DamageError
+from krammar.logfiles.names import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    DELETE_SUFFIX,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    PARTITION_METADATA,
+    RECOVERY_POINTS,
+    STRAY_SUFFIX,
+    parse_partition,
+)
+from krammar.wire.errors import WireError
+from krammar.wire.primitives import NULL_UUID
+
+_MARKED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
+
+
+class LogFolder:
+    """One of ``log.dirs``, with its lock and its checkpoint files.
+
+    ``clean``       whether the last broker was shut down cleanly
+    ``partitions``  the folders of partitions
+    ``leftovers``   the folders of deleted partitions
+    """
+
+    def __init__(self, path: Path, environment: Environment) -> None:
+        self.path = path
+        self._environment = environment
+        self.leftovers: list[str] = []
+        self._written: dict[str, dict[tuple[str, int], int]] = {}
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = lock(path)
+        except BlockingIOError:
+            raise StorageError(f"log folder {path} is in use by another broker") from None
+        except OSError as error:
+            raise StorageError(f"log folder {path}: {error.strerror}") from None
+        try:
+            self.clean = (path / CLEAN_SHUTDOWN).exists()
+            (path / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+            self.recovery_points = self._read(RECOVERY_POINTS)
+            self.log_starts = self._read(LOG_STARTS)
+            self.cleaner_offsets = self._read(CLEANER_OFFSETS)
+            self.partitions = self._find_partitions()
+        except OSError as error:
+            self.unlock()
+            raise StorageError(
+                f"log folder {path}: {error.filename or ''}: {error.strerror}"
+            ) from None
+
+    def _read(self, name: str) -> dict[tuple[str, int], int]:
+        try:
+            return read_offsets(self.path / name)
+        except DamageError as error:
+            self._environment.warn(f"{self.path / name}: {error}; the file is ignored")
+            return {}
+
+    def _find_partitions(self) -> dict[tuple[str, int], Path]:
+        """Return the folders of partitions. Folders of deleted partitions become ``leftovers``."""
+        found = {}
+        with os.scandir(self.path) as entries:
+            folders = [entry.name for entry in entries if entry.is_dir()]
+        for name in folders:
+            if name.endswith(DELETE_SUFFIX) and _MARKED.fullmatch(name):
+                self.leftovers.append(os.fspath(self.path / name))
+            elif _MARKED.fullmatch(name):
+                self._environment.warn(f"{self.path / name}: the folder is ignored")
+            elif key := parse_partition(name):
+                found[key] = self.path / name
+        return found
+
+    def write(self, name: str, offsets: dict[tuple[str, int], int], *, sync: bool = False) -> None:
+        """Write a checkpoint file if its content has changed. Raises OSError."""
+        if self._written.get(name) != offsets:
+            write_offsets(self.path / name, offsets.items(), sync=sync)
+            self._written[name] = dict(offsets)
+
+    def unlock(self) -> None:
+        """Release the lock, so that another broker can use the folder."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+class _Flushing(Thread):
+    """Forces files to the disk in a thread. The thread that joins it updates the logs."""
+
+    def __init__(self) -> None:
+        super().__init__(name="krammar-flush", daemon=True)
+        self.logs: list[tuple[PartitionLog, int, list[str]]] = []
+        self.done = 0
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        for _, _, paths in self.logs:
+            for path in paths:
+                try:
+                    sync(path)
+                except FileNotFoundError:
+                    pass  # the file is optional, or was deleted in the meantime
+                except OSError as error:
+                    self.error = error
+                    return
+            self.done += 1
+
+
+class LogManager:
+    """The logs of all partitions, spread over one or more folders."""
+
+    def __init__(
+        self,
+        dirs: Sequence[Path],
+        *,
+        fsync: str = "interval",
+        now_ms: Callable[[], int] = system_ms,
+        warn: Callable[[str], None] | None = None,
+        producer_expiry_ms: int = 86_400_000,
+    ) -> None:
+        """Lock the folders, and create missing ones. Raises StorageError."""
+        self.environment = Environment(
+            now_ms=now_ms, fsync=fsync, producer_expiry_ms=producer_expiry_ms
+        )
+        if warn is not None:
+            self.environment.warn = warn
+        self.environment.log_start_moved = self._checkpoint_starts
+        self._logs: dict[tuple[str, int], PartitionLog] = {}
+        self.folders: list[LogFolder] = []
+        self._closed = False
+        self._flushing: _Flushing | None = None
+        # The current round of compaction, and its remaining steps.
+        self._round: Compaction | None = None
+        self._steps: Iterator[None] = iter(())
+        self._uncleanable: WeakSet[PartitionLog] = WeakSet()
+        try:
+            for path in dirs:
+                self.folders.append(LogFolder(Path(path), self.environment))
+        except StorageError:
+            for folder in self.folders:
+                folder.unlock()
+            raise
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        return iter(list(self._logs.values()))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        return self._logs.get((topic, partition))
+
+    def open(self, topic: str, topic_id: UUID, partition: int, config: LogConfig) -> PartitionLog:
+        """Return the log of a partition; open its folder, or create it. Raises StorageError."""
+        key = topic, partition
+        log = self._logs.get(key)
+        if log is not None:
+            return log
+        folder = self._folder_of(key)
+        path = folder.path / f"{topic}-{partition}"
+        try:
+            if key in folder.partitions:
+                topic_id = self._check_topic_id(folder, key, topic_id)
+            known = key in folder.partitions
+            if not known:
+                path.mkdir(exist_ok=True)
+                self._write_topic_id(path, topic_id)
+                folder.partitions[key] = path
+            log = PartitionLog(
+                path,
+                topic,
+                partition,
+                topic_id,
+                config,
+                self.environment,
+                clean=folder.clean or not known,
+                recovery_point=folder.recovery_points.get(key, 0) if known else 0,
+                log_start_offset=folder.log_starts.get(key, 0) if known else 0,
+                cleaned_to=folder.cleaner_offsets.get(key, 0) if known else 0,
+            )
+        except OSError as error:
+            raise StorageError(f"{error.filename or path}: {error.strerror or error}") from None
+        self._logs[key] = log
+        return log
+
+    def _folder_of(self, key: tuple[str, int]) -> LogFolder:
+        for folder in self.folders:
+            if key in folder.partitions:
+                return folder
+        return min(self.folders, key=lambda folder: len(folder.partitions))
+
+    def _check_topic_id(self, folder: LogFolder, key: tuple[str, int], topic_id: UUID) -> UUID:
+        """Set aside a folder that belongs to another topic with the same name, or to an unknown one."""
+        path = folder.partitions[key]
+        try:
+            found = read_topic_id(path)
+        except DamageError as error:
+            stray = self._set_aside(folder, key)
+            self.environment.error(
+                f"{path / PARTITION_METADATA}: {error}. {path} may belong to another topic: it is renamed"
+                f" to {stray.name}, and the partition begins empty. To restore its records, stop the"
+                f" broker, correct the file, and rename the folder to {path.name}"
+            )
+            return topic_id
+        if topic_id == NULL_UUID:
+            return found or NULL_UUID
+        if found is None:
+            self._write_topic_id(path, topic_id)
+        elif found != topic_id:
+            stray = self._set_aside(folder, key)
+            self.environment.warn(
+                f"{path} belongs to a deleted topic; it is renamed to {stray.name}"
+            )
+        return topic_id
+
+    def _set_aside(self, folder: LogFolder, key: tuple[str, int]) -> Path:
+        stray = _rename(folder.partitions[key], STRAY_SUFFIX)
+        del folder.partitions[key]
+        return stray
+
+    def _write_topic_id(self, path: Path, topic_id: UUID) -> None:
+        # With `interval`, the file is flushed together with the log.
+        write_topic_id(path, topic_id, sync=self.environment.fsync == "always")
+
+    def delete(self, topic: str, partition: int) -> None:
+        """Delete a partition: rename its folder now, and remove it after a delay."""
+        key = topic, partition
+        log = self._logs.pop(key, None)
+        for folder in self.folders:
+            path = folder.partitions.pop(key, None)
+            if path is None:
+                continue
+            for offsets in (folder.recovery_points, folder.log_starts, folder.cleaner_offsets):
+                offsets.pop(key, None)
+            try:
+                target = _rename(path, DELETE_SUFFIX)
+            except OSError as error:
+                self.environment.warn(f"{path}: cannot be deleted: {error.strerror}")
+                continue
+            self.environment.remove_later([os.fspath(target)], self.environment.delete_delay_ms)
+        if log is not None:
+            log.mark_deleted()
+
+    def delete_removed(self, topic_ids: Set[UUID]) -> None:
+        """Delete the folders of deleted topics, in case a crash has interrupted their deletion."""
+        for folder in self.folders if topic_ids else ():
+            for (topic, partition), path in list(folder.partitions.items()):
+                with contextlib.suppress(OSError, DamageError):
+                    if read_topic_id(path) in topic_ids:
+                        self.delete(topic, partition)
+
+    def remove_leftovers(self) -> None:
+        """Schedule the removal of folders that an earlier run has deleted, with the usual delay."""
+        environment = self.environment
+        for folder in self.folders:
+            for path in folder.leftovers:
+                try:
+                    # The rename has set the ctime.
+                    deleted_ms = os.stat(path).st_ctime_ns // 1_000_000
+                except OSError:
+                    continue
+                deleted_ms = min(deleted_ms, environment.now_ms())
+                environment.remove_at(deleted_ms + environment.delete_delay_ms, [path])
+            folder.leftovers = []
+
+    def remove_due(self) -> None:
+        """Remove the deleted files and folders that are due."""
+        remove(self.environment.take_due(self.environment.now_ms()))
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """Apply new settings to all partitions of a topic."""
+        for log in self:
+            if log.topic == topic:
+                log.update_config(config)
+
+    def maintain(self, now_ms: int | None = None) -> None:
+        """Apply retention to all logs, and remove expired producers."""
+        now = self.environment.now_ms() if now_ms is None else now_ms
+        for log in self:
+            try:
+                log.apply_retention(now)
+            except (ApiError, OSError) as error:
+                self.environment.warn(f"{log.path.name}: retention failed: {error}")
+            log.producer_states.expire(now, self.environment.producer_expiry_ms)
+            log.release()
+
+    def compact(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
+        """Compact logs, the dirtiest first, for ``budget_ms`` milliseconds.
+
+        Returns:
+            Whether more work is left, so that it should be called again soon.
+        """
+        now = self.environment.now_ms() if now_ms is None else now_ms
+        until = time.monotonic() + budget_ms / 1000
+        failed: set[PartitionLog] = set()
+        while True:
+            if self._round is None:
+                self._round = self._next_round(now, failed)
+                if self._round is None:
+                    return False
+                self._steps = self._round.run()
+            log = self._round.log
+            try:
+                for _ in self._steps:
+                    if time.monotonic() >= until:
+                        return True
+            except (OSError, WireError) as error:
+                failed.add(log)
+                if not isinstance(error, OSError):
+                    self._uncleanable.add(log)
+                if not log.closed:
+                    self.environment.warn(f"{log.path.name}: compaction failed: {error}")
+            self._checkpoint_cleaner(log)
+            self._round = None
+
+    def _next_round(self, now_ms: int, failed: set[PartitionLog]) -> Compaction | None:
+        """Return a round for the dirtiest log that is due. As in Kafka, unreadable logs are not retried."""
+        best: Compaction | None = None
+        for log in self:
+            if not log.config.compacts or log in failed or log in self._uncleanable:
+                continue
+            try:
+                found = Compaction.due(log, now_ms)
+            except (OSError, DamageError) as error:
+                self.environment.warn(f"{log.path.name}: compaction failed: {error}")
+                continue
+            if found is not None and (best is None or found.dirt.ratio > best.dirt.ratio):
+                best = found
+        return best
+
+    def _checkpoint_cleaner(self, log: PartitionLog) -> None:
+        for folder in self.folders:
+            key = log.topic, log.partition
+            if folder.partitions.get(key) == log.path:
+                folder.cleaner_offsets[key] = log.cleaned_to
+                try:
+                    folder.write(CLEANER_OFFSETS, folder.cleaner_offsets)
+                except OSError as error:
+                    self.environment.warn(f"{folder.path / CLEANER_OFFSETS}: {error}")
+
+    def flush(self) -> None:
+        """Force all logs to the disk, then write the recovery points. Raises OSError."""
+        self._finish_flush()
+        flushing = self._begin_flush()
+        flushing.run()
+        self._flushing = flushing
+        self._finish_flush()
+
+    def flush_in_background(self) -> None:
+        """Flush without waiting for the disk: a later call finishes the flush.
+
+        Raises:
+            OSError: the previous flush failed.
+        """
+        if self._flushing is not None:
+            if self._flushing.is_alive():
+                return
+            self._finish_flush()
+        flushing = self._begin_flush()
+        if flushing.logs:
+            self._flushing = flushing
+            flushing.start()
+
+    def _begin_flush(self) -> _Flushing:
+        flushing = _Flushing()
+        for log in self:
+            try:
+                paths = log.begin_flush()
+            except OSError as error:
+                flushing.error = error
+                continue
+            if paths is not None:
+                flushing.logs.append((log, log.end_offset, paths))
+        return flushing
+
+    def _finish_flush(self) -> None:
+        flushing, self._flushing = self._flushing, None
+        if flushing is None:
+            return
+        if flushing.is_alive():
+            flushing.join()
+        for log, end_offset, _ in flushing.logs[: flushing.done]:
+            log.finish_flush(end_offset)
+        self._checkpoint()
+        if flushing.error is not None:
+            raise flushing.error
+
+    def _checkpoint_starts(self) -> None:
+        try:
+            for folder in self.folders:
+                self._write_starts(folder)
+        except OSError as error:
+            self.environment.warn(f"{LOG_STARTS} could not be written: {error}")
+
+    def _write_starts(self, folder: LogFolder) -> None:
+        for key in folder.partitions:
+            log = self._logs.get(key)
+            if log is None:
+                continue
+            if log.log_start_offset > log.segments[0].base_offset:
+                folder.log_starts[key] = log.log_start_offset
+            else:
+                folder.log_starts.pop(key, None)
+        folder.write(LOG_STARTS, folder.log_starts, sync=self.environment.fsync != "never")
+
+    def _checkpoint(self) -> None:
+        sync = self.environment.fsync != "never"
+        for folder in self.folders:
+            logs = [
+                (key, log) for key in folder.partitions if (log := self._logs.get(key)) is not None
+            ]
+            for key, log in logs:
+                folder.recovery_points[key] = log.recovery_point
+            folder.write(RECOVERY_POINTS, folder.recovery_points, sync=sync)
+            self._write_starts(folder)
+            folder.write(HIGH_WATERMARKS, {key: log.end_offset for key, log in logs})
+
+    def close(self) -> None:
+        """Close all logs, so that they can be opened without verification. Never raises."""
+        if self._closed:
+            return
+        self._closed = True
+        if isinstance(self._steps, Generator):
+            self._steps.close()
+        self._round = None
+        clean = True
+        try:
+            self._finish_flush()
+        except OSError as error:
+            self.environment.warn(f"cannot force the logs to the disk: {error}")
+        for log in self:
+            try:
+                log.close()
+            except OSError as error:
+                clean = False
+                self.environment.warn(f"{log.path.name}: cannot be closed cleanly: {error}")
+        self.remove_due()
+        try:
+            self._checkpoint()
+            for folder in self.folders:
+                if clean:
+                    text = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
+                    write_atomically(folder.path / CLEAN_SHUTDOWN, text.encode())
+        except OSError as error:
+            self.environment.warn(f"checkpoints could not be written: {error}")
+        for folder in self.folders:
+            folder.unlock()
+        self._logs.clear()
+
+
+def _rename(path: Path, suffix: str) -> Path:
+    """Append a unique id and a suffix to the name of a partition's folder. Raises OSError."""
+    # A file name has at most 255 bytes.
+    ending = f".{uuid4().hex}{suffix}"
+    return path.rename(path.with_name(path.name[: 255 - len(ending)] + ending))

@@ -1,0 +1,242 @@
+"""Reads a log: bytes by offset, offsets by timestamp, and aborted transactions."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from kafka_wire import ErrorCode
+
+from krammar.broker.errors import ApiError
+from krammar.broker.log.segment import Segment
+from krammar.logfiles.damage import DamageError
+from krammar.wire.batches import RecordBatch, read_batches
+from krammar.wire.batches.header import HEADER_SIZE, SIZE_END, header_at
+from krammar.wire.errors import WireError
+
+_CHUNK = 1 << 20
+_REMEMBERED_POSITIONS = 64
+
+
+class LogReader:
+    """The reading part of PartitionLog."""
+
+    topic: str
+    partition: int
+    segments: list[Segment]
+    log_start_offset: int
+    end_offset: int
+    _bases: list[int]  # the base offsets of the segments
+    # The positions of batches that are likely to be read next, by offset.
+    _positions: dict[int, tuple[Segment, int]]
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    def _failure(self, text: str) -> ApiError:
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{self.partition}: {text}")
+
+    def read(self, offset: int, max_bytes: int, end: int, *, at_least_one: bool = True) -> bytes:
+        """Read bytes of one segment, from the batch with ``offset`` on. The last batch may be incomplete.
+
+        Args:
+            offset: the first offset
+            max_bytes: the maximum size of the result
+            end: batches at this offset or later are excluded
+            at_least_one: return the first batch completely, even if it is larger than ``max_bytes``; otherwise the
+                result is empty then
+
+        Raises:
+            ApiError: the offset is out of range, or the log cannot be read.
+        """
+        if not self.log_start_offset <= offset <= self.end_offset:
+            raise self._out_of_range(offset)
+        if offset >= end:
+            return b""
+        try:
+            found = self._find(offset)
+            if found is None:
+                return b""
+            segment, position = found
+            left = self._bound(segment, end) - position
+            if left <= 0:
+                return b""
+            size = min(max(max_bytes, SIZE_END), left)
+            data = segment.read(position, size)
+            first = int.from_bytes(data[8:SIZE_END], "big") + SIZE_END
+            if first > max_bytes:
+                if not at_least_one:
+                    return b""
+                data = data[:first] if first <= len(data) else segment.read(position, first)
+            self._remember(segment, position, data)
+        except (OSError, DamageError) as error:
+            raise self._failure(str(error)) from None
+        return data
+
+    def bytes_from(self, offset: int, end: int, limit: int) -> int:
+        """Return the number of bytes that ``read`` would return from ``offset`` to ``end``, at most ``limit``."""
+        if offset >= end or not self.log_start_offset <= offset <= self.end_offset:
+            return 0
+        try:
+            found = self._find(offset)
+            if found is None:
+                return 0
+            segment, position = found
+            total = -position
+            number = bisect_left(self._bases, segment.base_offset)
+            for other in self.segments[number:]:
+                if other.base_offset >= end:
+                    break
+                total += self._bound(other, end)
+                if total >= limit:
+                    return limit
+        except (OSError, DamageError) as error:
+            raise self._failure(str(error)) from None
+        return max(total, 0)
+
+    def _out_of_range(self, offset: int) -> ApiError:
+        return ApiError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{self.topic}-{self.partition}: offset {offset} is not between"
+            f" {self.log_start_offset} and {self.end_offset}",
+        )
+
+    def _find(self, offset: int) -> tuple[Segment, int] | None:
+        """Return segment and position of the first batch that ends at ``offset`` or later."""
+        found = self._positions.get(offset)
+        if found is not None and found[1] < found[0].size:
+            return found
+        for segment in self.segments[max(bisect_right(self._bases, offset) - 1, 0) :]:
+            if not segment.size:
+                continue
+            position = 0 if offset <= segment.base_offset else segment.locate(offset)
+            if position is not None:
+                self._keep_position(offset, segment, position)
+                return segment, position
+        return None
+
+    def _bound(self, segment: Segment, end: int) -> int:
+        """Return the position in ``segment`` where the batches before ``end`` end."""
+        if end >= self.end_offset or not segment.size:
+            return segment.size
+        found = self._find(end)
+        if found is None or found[0].base_offset > segment.base_offset:
+            return segment.size
+        return found[1] if found[0] is segment else 0
+
+    def _keep_position(self, offset: int, segment: Segment, position: int) -> None:
+        positions = self._positions
+        if len(positions) >= _REMEMBERED_POSITIONS:
+            positions.clear()
+        positions[offset] = segment, position
+
+    def _remember(self, segment: Segment, position: int, data: bytes) -> None:
+        """Remember where a reader of ``data`` continues, so that sequential reads scan no headers."""
+        end = position + len(data)
+        if end >= segment.size:
+            if segment is self.active:
+                self._keep_position(self.end_offset, segment, end)
+            return
+        index = segment.indexes[0]
+        entry = bisect_right(index.values, end - 1) - 1
+        at = index.values[entry] - position if entry >= 0 else 0
+        if at < 0:
+            at = 0
+        next_offset = -1
+        size = len(data)
+        while True:
+            header = header_at(data, at, position + at) if at < size else None
+            if header is None or at + header.size_in_bytes > size:
+                break
+            at += header.size_in_bytes
+            next_offset = header.next_offset
+        if next_offset >= 0:
+            self._keep_position(next_offset, segment, position + at)
+
+    def batches(self, begin: int | None = None) -> Iterator[RecordBatch]:
+        """Yield all batches from the one with offset ``begin`` on.
+
+        Raises ApiError. Reading the records of a batch may raise DecodeError.
+        """
+        start = self.log_start_offset if begin is None else begin
+        try:
+            for segment in list(self.segments):
+                position = 0
+                if start > segment.base_offset:
+                    found = segment.locate(start)
+                    if found is None:
+                        continue
+                    position = found
+                while position < segment.size:
+                    used = 0
+                    for batch in read_batches(segment.read(position, _CHUNK)):
+                        used = batch.position + batch.size_in_bytes
+                        yield batch
+                    if not used:
+                        header = segment.header(position)
+                        if header is None:
+                            head = segment.read(position, HEADER_SIZE)
+                            raise segment.damage_at(head, 0, position)
+                        used = header.size_in_bytes
+                        yield from read_batches(segment.read(position, used))
+                    position += used
+        except (OSError, WireError) as error:
+            raise self._failure(str(error)) from None
+
+    # Offsets by time, epoch and transaction.
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """Return timestamp and offset of the first record at or after ``timestamp``.
+
+        Timestamps are in milliseconds since 1970. Returns None if there is no such record. Raises ApiError.
+        """
+        try:
+            for segment in self.segments:
+                if segment.size and segment.latest[0] >= timestamp:
+                    found = segment.first_at(timestamp, self.log_start_offset)
+                    if found is not None:
+                        return found
+        except (OSError, WireError) as error:
+            raise self._failure(str(error)) from None
+        return None
+
+    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+        """Return the latest timestamp and the offset of its first record. Raises ApiError."""
+        latest: tuple[int, int] = (-1, -1)
+        where: Segment | None = None
+        try:
+            for segment in self.segments:
+                if segment.size and segment.latest[0] > latest[0]:
+                    latest = segment.latest
+                    where = segment
+            if where is None:
+                return None
+            return self._first_at_offset(where, latest)
+        except (OSError, WireError) as error:
+            raise self._failure(str(error)) from None
+
+    def _first_at_offset(self, segment: Segment, latest: tuple[int, int]) -> tuple[int, int]:
+        position = segment.locate(latest[1])
+        header = None if position is None else segment.header(position)
+        if header is not None:
+            for record in segment.batch(header):
+                if record.timestamp == latest[0]:
+                    return record.timestamp, record.offset
+        return latest
+
+    def aborted_transactions(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """Return producer id and first offset of the aborted transactions between two offsets.
+
+        ``end`` is exclusive. Raises ApiError.
+        """
+        found: list[tuple[int, int]] = []
+        try:
+            for segment in self.segments[max(bisect_right(self._bases, begin) - 1, 0) :]:
+                entries, complete = segment.aborted(begin, end)
+                found += [(entry.producer_id, entry.first_offset) for entry in entries]
+                if complete:
+                    break
+        except (OSError, DamageError) as error:
+            raise self._failure(str(error)) from None
+        return found

@@ -1,0 +1,313 @@
+"""Validates batches from clients before they are stored.
+
+Usually only the offsets of a batch change, so no record is encoded again. The error codes are Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from kafka_wire import ErrorCode
+
+from krammar.broker.errors import ApiError, InvalidRecords
+from krammar.broker.log.log_config import LogConfig
+from krammar.wire.batches import BatchHeader, RecordBatch, encode_batch, read_batches
+from krammar.wire.batches.compression import DEFAULT_MAX_UNCOMPRESSED, Compression, decompress
+from krammar.wire.batches.crc import crc32c, sealed
+from krammar.wire.batches.header import (
+    BODY_AT,
+    CODEC,
+    LOG_APPEND_TIME,
+    MAGIC_AT,
+    RECORDS_IN_BODY,
+    SIZE_END,
+    header_at,
+)
+from krammar.wire.batches.records.check import check_records
+from krammar.wire.batches.records.model import MIN_RECORD_SIZE
+from krammar.wire.errors import WireError
+from krammar.wire.primitives import varint, varlong
+
+if TYPE_CHECKING:
+    from krammar.wire.batches.compression import Data
+
+CODECS = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+# Invalid records are only searched in the first records of a batch, 3 µs each, because a small compressed
+# batch can contain millions. By default, batches of librdkafka have at most this number of records.
+MOST_INVALID_RECORDS = 10_000
+
+
+def read_batch(batch: Data, config: LogConfig) -> tuple[BatchHeader, bytes]:
+    """Split a batch into header and body, and check sizes and CRC.
+
+    Args:
+        batch: the bytes, which must be exactly one batch
+        config: the topic's settings
+
+    Returns:
+        The header, and a copy of the bytes that the CRC covers.
+
+    Raises:
+        ApiError: the batch is refused.
+    """
+    size = len(batch)
+    if size <= MAGIC_AT:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are not a record batch")
+    magic = batch[MAGIC_AT]
+    if magic < 2:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"message format v{magic} is no longer supported; send record batches v2",
+        )
+    header = header_at(batch, 0, 0)
+    if header is None or header.size_in_bytes > size:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes contain no complete record batch")
+    if header.size_in_bytes < size:
+        raise ApiError(
+            ErrorCode.INVALID_RECORD,
+            f"{size - header.size_in_bytes} bytes follow the batch; exactly one batch is allowed",
+        )
+    if size > config.max_message_bytes:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {size} bytes, but max.message.bytes is {config.max_message_bytes}",
+        )
+    if size > config.segment_bytes:
+        raise ApiError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"the batch has {size} bytes, but segment.bytes is {config.segment_bytes}",
+        )
+    body = bytes(batch[BODY_AT:])
+    crc = crc32c(body)
+    if crc != header.crc:
+        raise ApiError(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"the batch has CRC {header.crc:#010x}, but its bytes have {crc:#010x}",
+        )
+    return header, body
+
+
+def _invalid(text: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_RECORD, text)
+
+
+def check(
+    body: bytes,
+    header: BatchHeader,
+    config: LogConfig,
+    now_ms: int,
+    max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
+) -> bytes:
+    """Check the records of a batch, and return the body to store.
+
+    Args:
+        body: the body of the batch
+        header: updated if the body changes
+        config: the topic's settings
+        now_ms: milliseconds since 1970
+        max_uncompressed: the maximum size of decompressed records in bytes
+
+    Raises:
+        ApiError: the batch is refused.
+    """
+    _check_header(header, config)
+    codec = header.attributes & CODEC
+    count = header.records_count
+    records, start = body, RECORDS_IN_BODY
+    try:
+        if codec:
+            compressed = memoryview(body)[start:]
+            records, start = decompress(compressed, codec, max_uncompressed=max_uncompressed), 0
+        if count > (len(records) - start) // MIN_RECORD_SIZE:
+            raise _invalid(f"{len(records) - start} bytes cannot contain {count} records")
+        lowest, highest, without_key = check_records(
+            records, start, count, None if codec else BODY_AT
+        )
+    except WireError as error:
+        raise _invalid(str(error)) from None
+    earliest = header.base_timestamp + lowest
+    latest = header.base_timestamp + highest
+    own_times = config.message_timestamp_type != "LogAppendTime"
+    wrong = (without_key >= 0 and config.compacts) or (
+        own_times and latest - now_ms > config.message_timestamp_after_max_ms
+    )
+    early = own_times and now_ms - earliest > config.message_timestamp_before_max_ms
+    if wrong or early:
+        # -1 means no timestamp, which is never too early.
+        _check_each(records, start, header, config, now_ms, certain=wrong or earliest != -1)
+    body = _with_timestamps(body, header, config, now_ms, latest)
+    wanted = CODECS.get(config.compression_type)
+    if wanted is not None and wanted != codec:
+        body = _with_compression(body, header, wanted, config.compression_level, max_uncompressed)
+        if header.size_in_bytes > config.max_message_bytes:
+            raise ApiError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the batch has {header.size_in_bytes} bytes with the topic's compression, but"
+                f" max.message.bytes is {config.max_message_bytes}",
+            )
+    return body
+
+
+def _check_header(header: BatchHeader, config: LogConfig) -> None:
+    if header.base_offset:
+        raise _invalid(f"the base offset is {header.base_offset}, but must be 0")
+    if header.is_control:
+        raise _invalid("clients must not write control records")
+    if header.attributes & CODEC > Compression.ZSTD:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"unknown compression {header.attributes & CODEC}",
+        )
+    if header.attributes & LOG_APPEND_TIME and config.message_timestamp_type != "LogAppendTime":
+        raise ApiError(
+            ErrorCode.INVALID_TIMESTAMP, "producers must not set timestamps of LogAppendTime"
+        )
+    if header.records_count < 1:
+        raise _invalid("the batch has no records")
+    if header.last_offset_delta != header.records_count - 1:
+        raise _invalid(
+            f"the batch has {header.records_count} records, but its last offset delta is"
+            f" {header.last_offset_delta}"
+        )
+    if header.producer_id >= 0:
+        if header.base_sequence < 0 or header.producer_epoch < 0:
+            raise _invalid(
+                f"producer {header.producer_id} has epoch {header.producer_epoch} and sequence"
+                f" {header.base_sequence}; both must be 0 or more"
+            )
+    elif header.is_transactional:
+        raise _invalid("the batch is transactional, but has no producer id")
+
+
+def _check_each(
+    records: bytes,
+    start: int,
+    header: BatchHeader,
+    config: LogConfig,
+    now_ms: int,
+    *,
+    certain: bool,
+) -> None:
+    """Raise InvalidRecords with all records that Kafka's LogValidator refuses, if there are any.
+
+    Args:
+        certain: whether there are any. If none is among the first records, ApiError is raised.
+    """
+    count = min(header.records_count, MOST_INVALID_RECORDS) if certain else header.records_count
+    found = _invalid_records(records, start, count, header.base_timestamp, config, now_ms)
+    invalid = list(islice(found, MOST_INVALID_RECORDS))
+    if not invalid:
+        if certain:
+            raise _invalid(
+                f"a record after the first {count} has no key, or a timestamp that the topic does not"
+                " allow; send smaller batches to find it"
+            )
+        return
+    # There is one code for all records. As in Kafka, an invalid timestamp takes precedence.
+    code = ErrorCode.INVALID_RECORD
+    if any(error is ErrorCode.INVALID_TIMESTAMP for _, error, _ in invalid):
+        code = ErrorCode.INVALID_TIMESTAMP
+    index, _, text = invalid[0]
+    more = " or more" if len(invalid) == MOST_INVALID_RECORDS else ""
+    raise InvalidRecords(
+        code,
+        f"{len(invalid)}{more} of {header.records_count} records are invalid; the first is record"
+        f" {index}: {text}",
+        [(index, text) for index, _, text in invalid],
+    )
+
+
+def _invalid_records(
+    records: bytes, start: int, count: int, base_timestamp: int, config: LogConfig, now_ms: int
+) -> Iterator[tuple[int, ErrorCode, str]]:
+    needs_key = config.compacts
+    earliest = now_ms - config.message_timestamp_before_max_ms
+    latest = now_ms + config.message_timestamp_after_max_ms
+    own_times = config.message_timestamp_type != "LogAppendTime"
+    for index, (timestamp, has_key) in enumerate(
+        _times_and_keys(records, start, count, base_timestamp)
+    ):
+        if needs_key and not has_key:
+            text = "the record has no key, which records of a compacted topic need"
+            yield index, ErrorCode.INVALID_RECORD, text
+        elif own_times and timestamp != -1 and not earliest <= timestamp <= latest:
+            text = (
+                f"timestamp {timestamp} is not between {max(earliest, 0)} and {latest}, the limits by the"
+                " topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+            )
+            yield index, ErrorCode.INVALID_TIMESTAMP, text
+
+
+def _times_and_keys(
+    records: bytes, pos: int, count: int, base_timestamp: int
+) -> Iterator[tuple[int, bool]]:
+    """Yield the timestamp of each record, and whether it has a key. The records must be valid."""
+    for _ in range(count):
+        length, body = varint(records, pos)
+        pos = body + length
+        delta, body = varlong(records, body + 1)
+        _, body = varint(records, body)
+        yield base_timestamp + delta, varint(records, body)[0] >= 0
+
+
+def _with_timestamps(
+    body: bytes, header: BatchHeader, config: LogConfig, now_ms: int, latest: int
+) -> bytes:
+    """Set the maximum timestamp, and with LogAppendTime the append time (KIP-32)."""
+    attributes = header.attributes
+    if config.message_timestamp_type == "LogAppendTime":
+        attributes |= LOG_APPEND_TIME
+        latest = now_ms
+    if latest == header.max_timestamp and attributes == header.attributes:
+        return body
+    header.max_timestamp = latest
+    header.attributes = attributes
+    return sealed(header, memoryview(body)[RECORDS_IN_BODY:])
+
+
+def one_batch(data: bytes, max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED) -> RecordBatch:
+    """Decode the first batch in ``data``. Raises DecodeError."""
+    return next(read_batches(data, validate_crc=False, max_uncompressed=max_uncompressed))
+
+
+def _with_compression(
+    body: bytes,
+    header: BatchHeader,
+    codec: Compression,
+    level: int | None,
+    max_uncompressed: int,
+) -> bytes:
+    """Compress the records with the topic's codec."""
+    try:
+        records = one_batch(header.pack()[:BODY_AT] + body, max_uncompressed).records()
+        encoded = encode_batch(
+            records,
+            compression=codec,
+            compression_level=level,
+            base_offset=header.base_offset,
+            last_offset_delta=header.last_offset_delta,
+            timestamp_type=header.timestamp_type,
+            base_timestamp=header.base_timestamp,
+            max_timestamp=header.max_timestamp,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            is_transactional=header.is_transactional,
+        )
+    except WireError as error:  # header names that are not UTF-8
+        raise _invalid(str(error)) from None
+    changed = header_at(encoded, 0, 0)
+    assert changed is not None
+    header.batch_length = len(encoded) - SIZE_END
+    header.attributes = changed.attributes
+    header.crc = changed.crc
+    return encoded[BODY_AT:]

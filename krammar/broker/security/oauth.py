@@ -1,0 +1,75 @@
+"""OAUTHBEARER, the broker's side (RFC 7628), with unsecured tokens for tests (KIP-255)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import NamedTuple
+
+from krammar.auth.oauth import ERROR_ANSWER, FirstMessage, Jwt, OAuthError
+
+_INVALID = json.dumps({"status": "invalid_token"}).encode()
+
+
+class Accepted(NamedTuple):
+    """The claims of an accepted token. ``expires_at_ms`` is in milliseconds since 1970."""
+
+    user: str
+    expires_at_ms: int
+
+
+# Returns the claims of a token, or raises OAuthError.
+Validate = Callable[[str, int], Accepted]
+
+
+def validate_unsecured(token: str, now_ms: int) -> Accepted:
+    """Read a token without a signature. Anyone can create one, so it proves nothing.
+
+    Raises:
+        OAuthError: The token is malformed, is signed, has no ``sub``, or has expired.
+    """
+    jwt = Jwt.decode(token)
+    if jwt.header.get("alg") != "none" or jwt.signature:
+        raise OAuthError("only unsecured tokens (alg none) are accepted")
+    user, expires_at = jwt.claims.get("sub"), jwt.expires_at
+    if not isinstance(user, str) or not user:
+        raise OAuthError("the token has no claim 'sub'")
+    if expires_at is None:
+        raise OAuthError("the token has no claim 'exp'")
+    if expires_at * 1000 <= now_ms:
+        raise OAuthError("the token has expired")
+    return Accepted(user, int(expires_at * 1000))
+
+
+class OAuthExchange:
+    """OAUTHBEARER: one message with a token; after a refusal the client sends one more."""
+
+    def __init__(self, validate: Validate, now_ms: Callable[[], int]) -> None:
+        self.user: str | None = None
+        self.done = False
+        self.expires_at_ms: int | None = None
+        self.refusal: OAuthError | None = None
+        self._validate = validate
+        self._now_ms = now_ms
+
+    def step(self, message: bytes) -> bytes:
+        """Return the answer to a message of the client.
+
+        Raises:
+            OAuthError: The login is refused.
+        """
+        if self.refusal is not None:
+            if message != ERROR_ANSWER:
+                raise OAuthError("the client's answer to an error is malformed")
+            raise self.refusal
+        first = FirstMessage.decode(message)
+        try:
+            accepted = self._validate(first.token, self._now_ms())
+        except OAuthError as error:
+            self.refusal = error
+            return _INVALID
+        if first.identity and first.identity != accepted.user:
+            raise OAuthError("the client requests the identity of another user")
+        self.user, self.expires_at_ms = accepted
+        self.done = True
+        return b""

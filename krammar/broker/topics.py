@@ -1,0 +1,164 @@
+"""Creates, changes and deletes topics: metadata and logs together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from uuid import UUID
+
+from kafka_wire import ConfigResourceType, ErrorCode
+
+from krammar.broker.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ClusterMetadata, Topic
+from krammar.broker.config import BrokerConfig
+from krammar.broker.errors import ApiError, BrokerError
+from krammar.broker.log.log_config import LogConfig
+from krammar.broker.log.manager import LogManager
+from krammar.broker.placement import partition_of
+from krammar.broker.slices import Steps, finish
+from krammar.broker.topic_names import colliding
+
+log = logging.getLogger("krammar.broker")
+
+TOPIC = ConfigResourceType.TOPIC
+BROKER = ConfigResourceType.BROKER
+
+
+class Topics:
+    """Creates, changes and deletes topics. Methods that write raise ApiError.
+
+    ``deleted``  functions that are called with each deleted topic
+    """
+
+    def __init__(self, config: BrokerConfig, cluster: ClusterMetadata, logs: LogManager) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._logs = logs
+        self.deleted: list[Callable[[Topic], None]] = []
+
+    def open_logs(self) -> None:
+        """Open the logs of all topics, and finish deletions that a crash interrupted."""
+        self._logs.delete_removed(self._cluster.removed_topics)
+        for topic in self._cluster.topics.values():
+            finish(self._opening_logs(topic, topic.partitions))
+
+    # Creating and deleting.
+
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        *,
+        topic_id: UUID | None = None,
+    ) -> Topic:
+        """Create a topic with its metadata and logs. Does not validate."""
+        return finish(self.creating(name, partitions, configs, topic_id=topic_id))
+
+    def creating(
+        self,
+        name: str,
+        partitions: int,
+        configs: Mapping[str, str] | None = None,
+        *,
+        topic_id: UUID | None = None,
+    ) -> Steps[Topic]:
+        """Create a topic in steps: metadata first, then the logs one by one."""
+        topic = self._cluster.create_topic(name, partitions, configs or {}, topic_id=topic_id)
+        try:
+            yield from self._opening_logs(topic, range(partitions))
+        except (ApiError, BrokerError, OSError) as error:
+            self.delete(topic)
+            raise ApiError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the logs of {name} cannot be created: {error}"
+            ) from error
+        return topic
+
+    def creating_on_use(self, name: str) -> Steps[Topic | None]:
+        """Create a topic that a client wants to use, in steps. Returns None if its name collides."""
+        if name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+            return self.ensure_internal(name)
+        other = colliding(name, self._cluster.topics)
+        if other is not None:
+            # As in Kafka, the response only says that the topic does not exist.
+            log.warning("topic %s is not created: its name collides with %s", name, other)
+            return None
+        yield from self.creating(name, self._config.num_partitions)
+        return self._cluster.topics.get(name)
+
+    def adding(self, topic: Topic, count: int) -> Steps[None]:
+        """Increase the number of partitions to ``count``, in steps."""
+        new = range(len(topic.partitions), count)
+        self._cluster.add_partitions(topic, count)
+        yield from self._opening_logs(topic, new)
+
+    def delete(self, topic: Topic) -> None:
+        """Delete a topic, its data and its committed offsets."""
+        self._cluster.delete_topic(topic)
+        for partition in topic.partitions:
+            self._logs.delete(topic.name, partition)
+        for notify in self.deleted:
+            notify(topic)
+
+    def _opening_logs(self, topic: Topic, partitions: Iterable[int]) -> Steps[None]:
+        config = self._log_config(topic.name)
+        for partition in partitions:
+            self._logs.open(topic.name, topic.topic_id, partition, config)
+            yield None
+            if topic.topic_id not in self._cluster.topics_by_id:
+                return  # the topic was deleted in the meantime
+
+    # The coordinators' topics.
+
+    def ensure_internal(self, name: str) -> Topic:
+        """Return ``__consumer_offsets`` or ``__transaction_state``, and create it if it is missing."""
+        topic = self._cluster.topics.get(name)
+        if topic is not None:
+            return topic
+        config = self._config
+        configs = {"cleanup.policy": "compact"}
+        if name == OFFSETS_TOPIC:
+            configs["compression.type"] = "producer"
+            configs["segment.bytes"] = str(config.offsets_topic_segment_bytes)
+        else:
+            configs["compression.type"] = "uncompressed"
+            configs["segment.bytes"] = str(config.transaction_state_log_segment_bytes)
+            configs["unclean.leader.election.enable"] = "false"
+        return self.create(name, self._internal_partitions(name), configs)
+
+    def coordinating_partition(self, name: str, key: str) -> int:
+        """Return the partition of an internal topic that stores a group or a transactional id."""
+        topic = self._cluster.topics.get(name)
+        count = self._internal_partitions(name) if topic is None else len(topic.partitions)
+        return partition_of(key, count)
+
+    def _internal_partitions(self, name: str) -> int:
+        if name == OFFSETS_TOPIC:
+            return self._config.offsets_topic_num_partitions
+        return self._config.transaction_state_log_num_partitions
+
+    # Settings.
+
+    def set_configs(self, topic: Topic, changes: Mapping[str, str | None]) -> None:
+        """Change a topic's settings, with immediate effect; None restores the default."""
+        self._cluster.set_configs(TOPIC, topic.name, changes)
+        self._logs.update_config(topic.name, self._log_config(topic.name))
+
+    def set_broker_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change the settings of a broker, or of all brokers if the name is empty, with immediate effect."""
+        self._cluster.set_configs(BROKER, name, changes)
+        self.read_broker_configs()
+        for topic in self._cluster.topics:
+            self._logs.update_config(topic, self._log_config(topic))
+
+    def read_broker_configs(self) -> None:
+        """Apply the dynamic broker settings of the cluster metadata."""
+        configs = self._cluster.configs
+        own = configs.get((BROKER, str(self._config.node_id)), {})
+        self._config.set_dynamic(configs.get((BROKER, ""), {}), own)
+        environment = self._logs.environment
+        environment.producer_expiry_ms = self._config.producer_id_expiration_ms
+        environment.delete_delay_ms = self._config.log_segment_delete_delay_ms
+
+    def _log_config(self, topic: str) -> LogConfig:
+        # Unchecked, because Kafka 3.9 allows settings that are invalid today.
+        return self._config.topic_config(self._cluster.configs.get((TOPIC, topic), {}), check=False)

@@ -1,0 +1,123 @@
+"""The command line: ``krammar``, ``python -m krammar`` and ``python -m krammar.cli``.
+
+Each group of verbs is a module. It is imported when one of its verbs runs or shows its help. Verbs import
+everything but click inside their functions, so that ``krammar --help`` is quick.
+
+Exit codes: 0 success, 1 errors, diagnostics or drift, 2 misuse or a missing extra, 130 ended by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import platform
+from importlib import import_module
+from typing import Any
+
+import click
+
+from krammar import __version__
+from krammar.cli.options import examples
+from krammar.util.extras import MissingExtra
+
+# The module of each verb. A colon precedes the name of the function if it differs from the verb.
+_VERBS = {
+    "broker": "broker",
+    "broker-user": "users:users",
+    "check": "definitions",
+    "compile": "native:compile_",
+    "consume": "consume",
+    "diff": "definitions",
+    "docs": "definitions",
+    "doctor": "doctor",
+    "fmt": "definitions",
+    "gen": "definitions",
+    "import": "definitions:import_",
+    "inspect": "inspect",
+    "produce": "produce",
+    "random-uuid": "broker:random_id",
+    "tap": "tap",
+    "topics": "topics",
+    "wafka-produce": "wafka:wafka_produce",
+}
+
+
+class _Verbs(click.Group):
+    """Imports the module of a verb when the verb is used.
+
+    The exit code is 130 after Ctrl-C, as shells expect, and 2 if an extra is missing.
+    """
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_VERBS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in _VERBS:
+            return None
+        module, _, attribute = _VERBS[name].partition(":")
+        command: click.Command = getattr(import_module(f"krammar.cli.{module}"), attribute or name)
+        return command
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except (KeyboardInterrupt, click.Abort) as error:
+            # A prompt raises Abort for Ctrl-C, and for the end of its input.
+            if isinstance(error, click.Abort) and not isinstance(
+                error.__context__, KeyboardInterrupt
+            ):
+                raise
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(130) from None
+        except MissingExtra as error:
+            raise click.UsageError(str(error)) from error
+
+
+def _keep_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    context.meta["krammar.verbose"] = value
+
+
+def _print_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if not value or context.resilient_parsing:
+        return
+    click.echo(f"krammar, version {__version__}")
+    if context.meta["krammar.verbose"]:
+        from krammar.wire.native import status
+
+        click.echo(f"Python {platform.python_version()}, {platform.platform()}")
+        for package in ("kafka_wire", "wafka_wire"):
+            click.echo(status(package))
+    context.exit()
+
+
+@click.group(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=examples(
+        "krammar gen definitions/ -o generated/",
+        "krammar check definitions/ --strict",
+        "krammar fmt definitions/",
+        "krammar tap --listen 127.0.0.1:9093 --upstream 127.0.0.1:9092",
+        "krammar broker --data-dir data",
+        "krammar consume orders -o beginning -e",
+    ),
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
+@click.option(
+    "--verbose",
+    is_flag=True,
+    is_eager=True,  # evaluated before --version, in any order
+    expose_value=False,
+    callback=_keep_verbose,
+    help="With --version: also print whether the generated packages are compiled.",
+)
+def main() -> None:
+    """Compile definitions of Kafka-style wire protocols into typed Python.
+
+    Other commands run a Kafka-compatible broker, produce and consume records, and show the traffic
+    between clients and brokers. `krammar COMMAND --help` describes each command.
+    """

@@ -1,0 +1,146 @@
+"""Options, settings and error messages of the verbs that connect to a cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from krammar.cli.options import key_values
+from krammar.cli.output import one_line
+
+if TYPE_CHECKING:
+    from krammar.client import Client, Settings
+
+_DEFAULT_SERVER = "localhost:9092"
+_SERVERS = ("bootstrap.servers", "metadata.broker.list")
+INTERRUPTED = 130  # the exit code that shells expect after Ctrl-C
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Print errors as one line each, and exit with 130 after Ctrl-C, without a traceback."""
+    try:
+        from krammar.client.errors import ClientError, SettingsError
+        from krammar.wire.errors import WireError
+
+        try:
+            yield
+        except SettingsError as error:
+            raise click.UsageError(one_line(error)) from error
+        except (ClientError, WireError) as error:
+            raise click.ClickException(one_line(error)) from error
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The options of a verb that connects to a cluster: ``-b``, ``-X`` and the properties file."""
+
+    servers: str | None
+    given: tuple[str, ...]
+    file: Path | None
+
+    def after(self, group: Connection | None) -> Connection:
+        """Merge with options before the verb, as in ``krammar topics -b a:9092 describe``.
+
+        The verb's own options take precedence.
+        """
+        if group is None:
+            return self
+        return Connection(
+            self.servers or group.servers, group.given + self.given, self.file or group.file
+        )
+
+    def settings(self, more: Mapping[str, Any] | None = None) -> Settings:
+        """Return the client's settings: the file, overridden by -X, overridden by options.
+
+        Args:
+            more: further settings; None values are ignored.
+
+        Raises:
+            SettingsError: a setting is unknown or invalid.
+        """
+        from krammar.client.settings import Settings
+
+        values: dict[str, Any] = {} if self.file is None else _read_properties(self.file)
+        given = key_values("-X", self.given)
+        values |= {name.replace("_", "."): value for name, value in given.items()}
+        if self.servers is not None:
+            for name in _SERVERS:
+                values.pop(name, None)
+            values["bootstrap.servers"] = self.servers
+        elif not any(name in values for name in _SERVERS):
+            values["bootstrap.servers"] = _DEFAULT_SERVER
+        values |= {name: value for name, value in (more or {}).items() if value is not None}
+        return Settings.of(values)
+
+    def client(self, more: Mapping[str, Any] | None = None) -> Client:
+        """Return a client with the settings. Arguments and errors as for ``settings``."""
+        from krammar.client import Client
+
+        return Client(self.settings(more))
+
+
+def _read_properties(path: Path) -> dict[str, Any]:
+    from krammar.util.properties import PropertiesError, decode, parse_properties
+
+    try:
+        return {entry.name: entry.value for entry in parse_properties(decode(path.read_bytes()))}
+    except (PropertiesError, OSError) as error:
+        raise click.UsageError(f"{path}: {one_line(error)}") from error
+
+
+def connects(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add the options -b, -X and ``names`` (a properties file). The function gets ``connection``."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def command(
+            *arguments: Any,
+            servers: str | None,
+            given: tuple[str, ...],
+            file: Path | None,
+            **more: Any,
+        ) -> Any:
+            group = click.get_current_context().find_object(Connection)
+            connection = Connection(servers, given, file).after(group)
+            return function(*arguments, connection=connection, **more)
+
+        for option in (
+            click.option(
+                *names,
+                "file",
+                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                help="A properties file of client settings.",
+            ),
+            click.option(
+                "-X",
+                "--set",
+                "given",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="A client setting with its name in Kafka. Takes precedence over the file. Can be repeated.",
+            ),
+            click.option(
+                "-b",
+                "--bootstrap-server",
+                "servers",
+                metavar="HOST:PORT",
+                help=f"Address of a broker; separate several with commas.  [default: {_DEFAULT_SERVER}]",
+            ),
+        ):
+            option(command)
+        return command
+
+    return decorate
+
+
+connected = connects("-F", "--config")

@@ -1,0 +1,269 @@
+"""``krammar consume`` prints the records of a topic. Its options have the same letters as in kcat."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from krammar.cli.connection import Connection, connected, errors
+from krammar.cli.decoding import Decoder, Part, Undecodable, decoder_for
+from krammar.cli.formats import Shown, shower
+from krammar.cli.interrupts import Interrupts
+from krammar.cli.options import examples
+from krammar.cli.output import quantity
+
+if TYPE_CHECKING:
+    from krammar.client import Client, TopicPartition
+    from krammar.client.fetch import Reader
+
+
+@click.command(
+    epilog=examples(
+        "krammar consume orders -e",
+        "krammar consume orders -o -10 -e -f '%p %o %T %k=%s\\n'",
+        "krammar consume orders -p 0 -o s@1700000000000 -o e@1700003600000 -J",
+        "krammar consume __consumer_offsets --decode OffsetCommitValue -e -J",
+        "krammar consume orders --decode mypkg.orders.OrderPlaced:2 -c 5",
+    )
+)
+@click.argument("topic")
+@connected
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Read only this partition. Can be repeated.  [default: all]",
+)
+@click.option(
+    "-o",
+    "--offset",
+    "offsets",
+    multiple=True,
+    metavar="OFFSET",
+    help="Where to begin: beginning, end, an offset N, -N for the last N records of each partition, or "
+    "s@MS for the first record at or after a time in milliseconds since 1970. e@MS sets the end: "
+    "stop before the first record at or after that time.  [default: beginning]",
+)
+@click.option("-c", "--count", type=click.IntRange(1), help="Stop after this number of records.")
+@click.option(
+    "-e",
+    "--exit",
+    "exit_",
+    is_flag=True,
+    help="Stop after the last record that exists at the start.",
+)
+@click.option(
+    "-f",
+    "--format",
+    "format_",
+    metavar="TEXT",
+    help="The text for each record: %t topic, %p partition, %o offset, %k key, %s value, %h headers, "
+    "%T time in milliseconds, %K and %S sizes of key and value in bytes (-1 for null), %% a percent "
+    "sign; \\n, \\t, \\0, \\xNN.",
+)
+@click.option(
+    "-J", "--json", "json_", is_flag=True, help="Print one JSON object per line, like kcat."
+)
+@click.option(
+    "-D", "--delimiter", metavar="TEXT", help="Text to print after each record.  [default: \\n]"
+)
+@click.option("-K", "--key-delimiter", metavar="TEXT", help="Print the key too, followed by TEXT.")
+@click.option(
+    "-Z", "--null", is_flag=True, help="Print NULL for a null key or value, not an empty text."
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    help="read_committed skips records of open and aborted transactions.  [default: read_uncommitted]",
+)
+@click.option(
+    "--decode",
+    "decode",
+    metavar="CLASS[:VERSION]",
+    help="Decode values with a generated class, such as OffsetCommitValue or mypkg.orders.OrderPlaced, "
+    "and print them as JSON. If the class has a key class with a version field, keys are decoded "
+    "too, and records of other kinds are skipped. `auto` selects the class for each record of an "
+    "internal topic.",
+)
+def consume(
+    topic: str,
+    connection: Connection,
+    partitions: tuple[int, ...],
+    offsets: tuple[str, ...],
+    count: int | None,
+    exit_: bool,
+    format_: str | None,
+    json_: bool,
+    delimiter: str | None,
+    key_delimiter: str | None,
+    null: bool,
+    isolation: str | None,
+    decode: str | None,
+) -> None:
+    """Print the records of TOPIC.
+
+    Without -c, -e or e@MS, krammar waits for new records until Ctrl-C, and then exits with 0. If Ctrl-C
+    comes before the requested end, or before a broker has answered, the exit code is 130.
+
+    Records that --decode cannot read are printed as bytes with the error, and the exit code is 1.
+
+    On a terminal, control characters in keys, values and headers are escaped, except line feeds and
+    tabs. In a pipe or a file, all bytes are unchanged.
+    """
+    begin, stop_ms = _places(offsets)
+    show = shower(format_, json_, delimiter, key_delimiter, null, on_terminal=sys.stdout.isatty())
+    decoder = None if decode is None else decoder_for(decode, topic)
+    endless = count is None and not exit_ and stop_ms is None
+    out = sys.stdout.buffer
+    undecodable = 0
+    reader: Reader | None = None
+    try:
+        with errors(), Interrupts() as interrupts:
+            try:
+                with connection.client({"isolation.level": isolation}) as client:
+                    with interrupts.breakable():
+                        reader = _reader(client, topic, partitions, begin, stop_ms, exit_)
+                    for at, shown in _shown(reader, decoder, count, out.flush, interrupts):
+                        undecodable += any(
+                            isinstance(part, Undecodable) for part in (shown.key, shown.value)
+                        )
+                        out.write(show(at, shown))
+            except KeyboardInterrupt:
+                if interrupts.count > 1 or not endless or reader is None:
+                    raise
+            out.flush()
+    finally:
+        if decoder is not None and decoder.skipped:
+            click.echo(f"skipped {quantity(decoder.skipped, 'record')} of other kinds", err=True)
+        if undecodable:
+            click.echo(f"{quantity(undecodable, 'record')} could not be decoded", err=True)
+    if undecodable:
+        sys.exit(1)
+
+
+def _places(offsets: Sequence[str]) -> tuple[tuple[str, int], int | None]:
+    """Parse -o: a kind of place and its number to begin at, and the time to end at, if any."""
+    begin: tuple[str, int] | None = None
+    stop_ms: int | None = None
+    for text in offsets:
+        mark, at, number = text.rpartition("@")
+        digits = number.removeprefix("-") if not mark else number
+        if text in ("beginning", "end"):
+            place = text, 0
+        elif not digits.isdecimal() or not digits.isascii() or at != ("@" if mark else ""):
+            raise click.UsageError(f"-o {text}: {_PLACES}")
+        elif mark == "e":
+            if stop_ms is not None:
+                raise click.UsageError("-o: give only one end (e@MS)")
+            stop_ms = int(number)
+            continue
+        elif mark == "s":
+            place = "time", int(number)
+        elif mark:
+            raise click.UsageError(f"-o {text}: {_PLACES}")
+        else:
+            place = ("last", int(digits)) if number.startswith("-") else ("offset", int(number))
+        if begin is not None:
+            raise click.UsageError("-o: give only one place to begin at")
+        begin = place
+    if any(number >= 2**63 for number in (stop_ms or 0, (begin or ("", 0))[1])):
+        raise click.UsageError("-o: the number is too large (at most 2^63 - 1)")
+    return begin or ("beginning", 0), stop_ms
+
+
+_PLACES = "must be beginning, end, N, -N, s@MS or e@MS"
+
+
+def _reader(
+    client: Client,
+    topic: str,
+    partitions: Sequence[int],
+    begin: tuple[str, int],
+    stop_ms: int | None,
+    exit_: bool,
+) -> Reader:
+    """Return a reader that begins at the place. Raises ClientError."""
+    from krammar.client.errors import OffsetOutOfRange, UnknownTopicOrPartition
+    from krammar.client.offsets import At
+
+    found = client.partitions(topic)
+    wanted = [at for at in found if not partitions or at.partition in partitions]
+    for index in partitions:
+        if index not in {at.partition for at in found}:
+            raise UnknownTopicOrPartition(f"{topic}-{index}")
+
+    def offsets(place: int) -> dict[TopicPartition, int]:
+        listed = client.list_offsets(dict.fromkeys(wanted, place))
+        return {at: listed[at].offset for at in wanted}
+
+    first, ends = offsets(At.EARLIEST), offsets(At.LATEST)
+
+    def since(ms: int) -> dict[TopicPartition, int]:
+        return {at: ends[at] if offset < 0 else offset for at, offset in offsets(ms).items()}
+
+    kind, number = begin
+    if kind == "beginning":
+        start = first
+    elif kind == "end":
+        start = ends
+    elif kind == "last":
+        start = {at: max(first[at], ends[at] - number) for at in wanted}
+    elif kind == "time":
+        start = since(number)
+    else:
+        start = dict.fromkeys(wanted, number)
+    until = since(stop_ms) if stop_ms is not None else ends if exit_ else None
+    if kind == "offset" and until is not None:
+        # These partitions are not fetched, so the broker cannot report the offset.
+        beyond = [at for at in wanted if start[at] > ends[at]]
+        last = client.list_offsets(
+            dict.fromkeys(beyond, At.LATEST), isolation_level="read_uncommitted"
+        )
+        for at in beyond:
+            if number > last[at].offset:
+                raise OffsetOutOfRange(
+                    topic=topic,
+                    partition=at.partition,
+                    offset=number,
+                    log_start_offset=first[at],
+                    end_offset=last[at].offset,
+                )
+    return client.fetch(start, until=until)
+
+
+def _shown(
+    reader: Reader,
+    decoder: Decoder | None,
+    count: int | None,
+    flush: Callable[[], None],
+    interrupts: Interrupts,
+) -> Iterator[tuple[TopicPartition, Shown]]:
+    """Yield up to ``count`` records. ``flush`` is called before waiting for more.
+
+    Raises KeyboardInterrupt after Ctrl-C, but never while a record is being printed.
+    """
+    left = -1 if count is None else count
+    came = iter(reader)
+    while True:
+        with interrupts.breakable():
+            fetched = next(came, None)
+        if fetched is None:
+            return
+        for record in fetched:
+            interrupts.check()
+            if decoder is None:
+                parts: tuple[Part, Part] | None = (record.key, record.value)
+            else:
+                parts = decoder.decode(record.key, record.value)
+            if parts is None:
+                continue
+            yield fetched.at, Shown(record, *parts)
+            left -= 1
+            if left == 0:
+                return
+        flush()

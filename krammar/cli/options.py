@@ -1,0 +1,85 @@
+"""Helpers for the options and arguments of verbs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+
+import click
+
+
+def examples(*lines: str) -> str:
+    """Format example commands for the end of a verb's help."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def find_packages_here() -> None:
+    """Let packages in the current folder be imported, as ``python -m`` does."""
+    sys.path.append(os.getcwd())
+
+
+def key_values(option: str, given: Iterable[str]) -> dict[str, str]:
+    """Parse ``KEY=VALUE`` pairs. Spaces around keys are removed, and the last duplicate wins.
+
+    Args:
+        option: the option's name, for errors.
+
+    Raises:
+        UsageError: a pair has no ``=`` or no key.
+    """
+    pairs = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise click.UsageError(f"{option} {pair}: needs KEY=VALUE")
+        pairs[name.strip()] = value
+    return pairs
+
+
+_ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
+
+
+def unescape(option: str, text: str) -> bytes:
+    r"""Convert a text with the escapes \n, \t, \r, \0, \\ and \xNN to bytes.
+
+    Args:
+        option: the option's name, for errors.
+
+    Raises:
+        UsageError: the text contains another escape.
+    """
+    out = bytearray()
+    position = 0
+    while position < len(text):
+        letter = text[position]
+        position += 1
+        if letter != "\\":
+            out += os.fsencode(letter)
+            continue
+        escape = text[position : position + 1]
+        position += 1
+        if escape == "x":
+            digits = text[position : position + 2]
+            position += 2
+            try:
+                out += bytes.fromhex(digits if len(digits) == 2 else "?")
+            except ValueError:
+                raise click.UsageError(
+                    f"{option}: \\x needs two hexadecimal digits, not {digits!r}"
+                ) from None
+        elif escape in _ESCAPES:
+            out += _ESCAPES[escape]
+        else:
+            raise click.UsageError(
+                f"{option}: unknown escape \\{escape} (known: \\n, \\t, \\r, \\0, \\\\, \\xNN)"
+            )
+    return bytes(out)
+
+
+def parse_delimiter(option: str, text: str) -> bytes:
+    """Convert a delimiter with escapes to bytes. Raises UsageError if it is empty or invalid."""
+    delimiter = unescape(option, text)
+    if not delimiter:
+        raise click.UsageError(f"{option}: the delimiter must not be empty")
+    return delimiter

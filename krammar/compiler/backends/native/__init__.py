@@ -1,0 +1,1 @@
+"""The native backend: modules that mypyc compiles to extension modules."""

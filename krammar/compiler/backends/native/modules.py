@@ -1,0 +1,219 @@
+"""The native backend: renders the Python modules that mypyc compiles.
+
+There is one module per definition file, with the attributes of its classes, and a reader and a writer for
+each distinct layout. Layouts that several versions or structs share are generated once.
+``krammar.compiler.backends.native.build`` compiles a module, and ``krammar.wire.native`` loads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from krammar.compiler import ir, layout, names
+from krammar.compiler.backends import python
+from krammar.compiler.backends.interface import Source
+from krammar.compiler.backends.templates import TemplateBackend, templates_folder
+
+_PREFIXES = {
+    layout.Prefix.INT16: 0,
+    layout.Prefix.INT32: 1,
+    layout.Prefix.UVARINT: 2,
+    layout.Prefix.VARINT: 3,
+}
+_FILES = {".py", ".j2", ".h", ".pyi"}
+
+
+def records_text() -> str:
+    """Return the source of the record batches' loops, which is not generated."""
+    return (templates_folder("native") / "records.py").read_text(encoding="utf-8")
+
+
+def digest() -> str:
+    """Return a digest of the parts of krammar that compiled modules depend on."""
+    found = hashlib.sha256()
+    here = Path(__file__).parent
+    paths = [here.parents[1] / "ir.py", here.parents[1] / "layout.py"]
+    paths += [here / "modules.py", here / "build.py"]
+    paths += sorted(path for path in templates_folder("native").rglob("*") if path.suffix in _FILES)
+    for path in paths:
+        data = path.read_bytes()
+        found.update(f"\n{path.name} {len(data)}\n".encode() + data)
+    return found.hexdigest()[:16]
+
+
+@dataclass(slots=True)
+class Context:
+    """Lookups for the macros: names of functions, and the numbers of prefixes and types."""
+
+    layouts: dict[tuple[str, str], layout.StructLayout] = field(default_factory=dict)
+    names: dict[tuple[str, str], str] = field(default_factory=dict)
+    # The layouts of structs that can be encoded alone.
+    tops: set[tuple[str, str]] = field(default_factory=set)
+
+    def add(self, top: layout.StructLayout) -> None:
+        """Register a layout and all nested layouts, with a name for each new one."""
+        self.tops.add((top.struct.name, top.key))
+        for inner in python.nested_layouts(top):
+            key = (inner.struct.name, inner.key)
+            if key in self.layouts:
+                continue
+            stem = f"{names.snake_case(inner.struct.name)}_v{inner.version}"
+            name, number = stem, 1
+            while name in self.names.values():
+                number += 1
+                name = f"{stem}_{number}"
+            self.layouts[key] = inner
+            self.names[key] = name
+
+    def name(self, of: layout.StructLayout) -> str:
+        return self.names[of.struct.name, of.key]
+
+    def function(self, struct: ir.Struct) -> str:
+        return names.snake_case(struct.name)
+
+    def dispatch(self, item: python.StructItem) -> list[tuple[int, str]]:
+        """Return each version with the name of its layout, newest first, as new versions are used most."""
+        assert item.table is not None
+        return sorted(
+            ((v, self.name(group.layout)) for group in item.table.layouts for v in group.versions),
+            reverse=True,
+        )
+
+    def view(self, of: layout.StructLayout, annotation: str = "") -> str:
+        """Return the argument from which fields of bytes are sliced.
+
+        It is empty if a nested struct has no such field, because passing it takes 2 ns.
+        """
+        needed = any(
+            (inner.struct.name, inner.key) in self.tops or any(map(_has_bytes, python.wires(inner)))
+            for inner in python.nested_layouts(of)
+        )
+        return f", view{annotation}" if needed else ""
+
+    def needs_n(self, of: layout.StructLayout) -> bool:
+        """Return whether the reader uses the local variable for lengths, counts and presence."""
+        return any(
+            (isinstance(part, layout.Run) and part.prefix is not None)
+            or (
+                isinstance(part, layout.Step)
+                and isinstance(part.wire, layout.WireSized | layout.WireArray)
+            )
+            for part in of.steps
+        )
+
+    def prefix(self, prefix: layout.Prefix) -> int:
+        """Return the number of a prefix in krammar_ops.h."""
+        return _PREFIXES[prefix]
+
+    def code(self, type_: ir.Primitive) -> int:
+        """Return the number of a type in krammar_ops.h: the character code of its ``struct`` letter."""
+        return ord(type_.code)
+
+    def min_size(self, wire: layout.WireType) -> int:
+        return layout.min_size(wire)
+
+    def is_integer(self, wire: layout.WireType) -> bool:
+        return isinstance(wire, layout.WireVarint) or (
+            isinstance(wire, layout.WireFixed) and wire.type.is_integer
+        )
+
+
+def _has_bytes(wire: layout.WireType) -> bool:
+    while isinstance(wire, layout.WireArray):
+        wire = wire.element
+    if isinstance(wire, layout.WireText):
+        return wire.kind == "bytes"
+    return isinstance(wire, layout.WireSized | layout.WireVersioned)
+
+
+class NativeBackend(TemplateBackend):
+    """Writes modules for mypyc, for the definition files that can be compiled."""
+
+    FOLDER = "native"
+
+    def reasons(self, source: Source) -> dict[str, str]:
+        """Return why each module cannot be compiled. The reason is empty if it can be compiled."""
+        found = {}
+        imports = {
+            file.module: python.module_context(source, file)["imports"]
+            for file in source.protocol.files
+        }
+        for file in source.protocol.files:
+            if not file.structs:
+                found[file.module] = "it contains no structs"
+                continue
+            others = set(imports[file.module])
+            others |= {name for name, used in imports.items() if file.module in used}
+            found[file.module] = (
+                f"it shares structs with {', '.join(sorted(others))}" if others else ""
+            )
+        return found
+
+    def files(self, source: Source) -> tuple[ir.DefinitionFile, ...]:
+        reasons = self.reasons(source)
+        return tuple(file for file in source.protocol.files if not reasons[file.module])
+
+    def context(self, source: Source) -> dict[str, Any]:
+        return python.shared_context(source)
+
+    def module_context(
+        self, source: Source, file: ir.DefinitionFile, shared: dict[str, Any]
+    ) -> dict[str, Any]:
+        context = Context()
+        module = python.module_context(source, file)
+        items: list[python.StructItem] = module["structs"]
+        for item in items:
+            for group in item.table.layouts if item.table is not None else ():
+                context.add(group.layout)
+        differing = dict(_differing(context))
+        return {
+            **module,
+            "context": context,
+            "layouts": [(context.name(found), found) for found in context.layouts.values()],
+            "defaults": sorted(_defaults(items), key=lambda struct: struct.name),
+            "differing": [(context.name(found), found) for found in differing.values()],
+            "held": sorted(
+                {found.struct.name: found.struct for found in differing.values()}.values(),
+                key=lambda struct: struct.name,
+            ),
+            "tagged": any(f.tags is not None and f.tags.known for f in context.layouts.values()),
+        }
+
+
+def _holds_struct(item: ir.Field) -> bool:
+    return isinstance(item.type, ir.StructType) and (
+        not item.type.nullable or item.default is not None
+    )
+
+
+def _defaults(items: list[python.StructItem]) -> list[ir.Struct]:
+    """The structs that occur as default values."""
+    found: dict[str, ir.Struct] = {}
+    for item in items:
+        for inner in item.struct.fields:
+            if _holds_struct(inner):
+                assert isinstance(inner.type, ir.StructType)
+                found[inner.type.struct.name] = inner.type.struct
+    return list(found.values())
+
+
+def _differing(context: Context) -> Iterator[tuple[tuple[str, str], layout.StructLayout]]:
+    """Layouts of structs in tagged fields. Writers compare these structs with their default values."""
+
+    def below(step: layout.Step) -> Iterator[tuple[tuple[str, str], layout.StructLayout]]:
+        wire = step.wire
+        if isinstance(wire, layout.WireStruct) and (
+            not wire.nullable or step.field.default is not None
+        ):
+            inner = wire.layout
+            yield (inner.struct.name, inner.key), inner
+            for other in (*inner.fields, *(inner.tags.known if inner.tags is not None else ())):
+                yield from below(other)
+
+    for found in context.layouts.values():
+        for step in found.tags.known if found.tags is not None else ():
+            yield from below(step)

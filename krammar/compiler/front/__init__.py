@@ -1,0 +1,1 @@
+"""Parses definition files into the intermediate representation, and reports diagnostics."""

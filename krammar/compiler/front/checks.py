@@ -1,0 +1,254 @@
+"""Checks of the IR that need all names to be resolved."""
+
+from __future__ import annotations
+
+import difflib
+
+from krammar.compiler import ir, layout
+from krammar.compiler.front.parser import MAX_DEPTH
+from krammar.util.diagnostics import Diagnostics
+
+# The limits of one struct: how many fields its codecs read, counted in each layout, and how many versions it
+# has. Kafka's largest message reads 306 fields in its 19 versions. Generating 2,000 fields takes about a
+# minute, and the number doubles with each level of structs that contain two structs. A long struct may
+# read each of its fields ``_MAX_REPEATS`` times.
+MAX_FIELDS = 2000
+MAX_VERSIONS = 4096
+_MAX_REPEATS = 10
+
+
+def check(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
+    """Check a resolved protocol: tags, flexibility, length fields, and the size of the generated code."""
+    flexible = _ever_flexible(protocol)
+    sizes = _Sizes()
+    depths: dict[str, int] = {}
+    for file in protocol.files:
+        for struct in file.structs:
+            for inside in ir.walk(struct):
+                _check_tags(inside, inside.name in flexible, diagnostics)
+                _check_length_fields(inside, diagnostics)
+            _check_depth(struct, depths, diagnostics)
+            if struct.encoding:
+                sizes.check(struct, diagnostics)
+    sizes.report(diagnostics)
+
+
+class _Sizes:
+    """Counts the fields that codecs read and write.
+
+    A codec repeats the code of every struct in it, so the counts of nested structs multiply.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, int, bool], int] = {}
+        self._defaults: dict[str, int] = {}
+        self._changes: dict[str, set[int]] = {}
+        self._too_long: dict[str, tuple[ir.Struct, str]] = {}
+
+    def check(self, struct: ir.Struct, diagnostics: Diagnostics) -> None:
+        changes = self._change_points(struct)
+        highest = struct.max_version
+        if highest is None:
+            highest = max([struct.min_version, *changes])
+        versions = highest - struct.min_version + 1
+        if versions > MAX_VERSIONS:
+            diagnostics.add(
+                "E508",
+                f"{struct.name} has {versions:,} versions; at most {MAX_VERSIONS:,} are allowed, because "
+                "the generated code lists them all",
+                struct.position,
+                "lower `max version`, or raise `min version`",
+            )
+            return
+        written = sum(len(inside.fields) for inside in ir.walk(struct))
+        limit = max(MAX_FIELDS, _MAX_REPEATS * written)
+        total = 0
+        for version in sorted(changes | {struct.min_version}):
+            if struct.min_version <= version <= highest:
+                total += self._count(struct, version, struct.flexible(version))
+            if total > limit:
+                self._too_long[struct.name] = struct, (
+                    f"the code of {struct.name} would be too long: it would read more than {limit:,} "
+                    "fields, because every layout, and every field that contains a struct, repeats the "
+                    "fields of the struct"
+                )
+                return
+
+    def report(self, diagnostics: Diagnostics) -> None:
+        """Report each struct that is too long, but not the structs that contain it."""
+        for struct, message in self._too_long.values():
+            held = (
+                ir.struct_of(field.type) for inside in ir.walk(struct) for field in inside.fields
+            )
+            if not any(inner is not None and inner.name in self._too_long for inner in held):
+                diagnostics.add(
+                    "E508",
+                    message,
+                    struct.position,
+                    "use the struct in fewer fields, reduce the number of layouts, or encode an inner "
+                    "struct separately and store it in a `bytes` field",
+                )
+
+    def _count(self, struct: ir.Struct, version: int, flexible: bool) -> int:
+        key = (struct.name, version, flexible)
+        if key not in self._counts:
+            total = 0
+            for field in struct.fields:
+                total += 1
+                absent = version not in field.versions or (field.tag is not None and not flexible)
+                if absent or field.tag is not None:
+                    total += self._default(field)
+                inner = ir.struct_of(field.type)
+                if not absent and inner is not None and inner.version_field is None:
+                    total += self._count(inner, version, flexible and field.flexible)
+            self._counts[key] = total
+        return self._counts[key]
+
+    def _default(self, field: ir.Field) -> int:
+        """The number of fields that creating the default value sets."""
+        if not isinstance(field.type, ir.StructType):
+            return 0
+        struct = field.type.struct
+        if struct.name not in self._defaults:
+            self._defaults[struct.name] = sum(1 + self._default(f) for f in struct.fields)
+        return self._defaults[struct.name]
+
+    def _change_points(self, struct: ir.Struct) -> set[int]:
+        if struct.name not in self._changes:
+            found = set(layout.own_changes(struct))
+            for field in struct.fields:
+                inner = ir.struct_of(field.type)
+                if inner is not None and inner.version_field is None:
+                    found |= self._change_points(inner)
+            self._changes[struct.name] = found
+        return self._changes[struct.name]
+
+
+def _check_depth(struct: ir.Struct, depths: dict[str, int], diagnostics: Diagnostics) -> None:
+    """Limit the nesting of arrays and nullable structs, which become nested blocks of Python."""
+
+    def depth(type_: ir.Type) -> int:
+        match type_:
+            case ir.Array(element):
+                return 1 + depth(element)
+            case ir.StructType(inner, nullable) if inner.version_field is None:
+                if inner.name not in depths:
+                    depths[inner.name] = max((depth(f.type) for f in inner.fields), default=0)
+                return nullable + depths[inner.name]
+            case _:
+                return 0
+
+    for field in struct.fields:
+        if depth(field.type) > MAX_DEPTH:
+            diagnostics.add(
+                "E507",
+                f'"{field.name}" contains more than {MAX_DEPTH} nested arrays or nullable structs',
+                field.position,
+            )
+
+
+def _ever_flexible(protocol: ir.Protocol) -> set[str]:
+    """Names of structs that are flexible in some version, by their own header or an outer struct's."""
+    found: set[str] = set()
+
+    def visit(struct: ir.Struct) -> None:
+        if struct.name in found:
+            return
+        found.add(struct.name)
+        for field in struct.fields:
+            inner = ir.struct_of(field.type)
+            if inner is not None:
+                visit(inner)
+
+    for file in protocol.files:
+        for struct in file.structs:
+            if struct.flexible_from is not None:
+                visit(struct)
+    return found
+
+
+def _check_tags(struct: ir.Struct, flexible: bool, diagnostics: Diagnostics) -> None:
+    tagged = [field for field in struct.fields if field.tag is not None]
+    seen: dict[int, ir.Field] = {}
+    for field in tagged:
+        assert field.tag is not None
+        if not flexible:
+            diagnostics.add(
+                "E308",
+                f'"{field.name}" has a tag, but no version of {struct.name} is flexible',
+                field.position,
+                "add `flexible vN+` to the header",
+            )
+        if not field.flexible:
+            diagnostics.add(
+                "E309",
+                f'"{field.name}" has a tag, so it cannot be `not flexible`',
+                field.position,
+                "remove one of the annotations",
+            )
+        other = seen.setdefault(field.tag, field)
+        if other is not field:
+            diagnostics.add(
+                "E203",
+                f'"{other.name}" (line {other.position.line}) already has tag {field.tag}',
+                field.position,
+                "give each field another tag",
+            )
+    for expected, tag in enumerate(sorted(seen)):
+        if tag != expected:
+            diagnostics.add(
+                "E310",
+                f"tag {expected} is missing",
+                seen[tag].position,
+                "number tags from 0 without gaps",
+            )
+            break
+
+
+def _check_length_fields(struct: ir.Struct, diagnostics: Diagnostics) -> None:
+    earlier: dict[str, ir.Field] = {}
+    used: dict[str, str] = {}
+    for field in struct.fields:
+        if isinstance(field.type, ir.LengthFieldMinus):
+            length = earlier.get(field.type.length_field)
+            position = field.type.position or field.position
+            if length is None:
+                near = difflib.get_close_matches(field.type.length_field, earlier, n=1)
+                diagnostics.add(
+                    "E506",
+                    f'no field before "{field.name}" has the name of its length field',
+                    position,
+                    (
+                        f'did you mean "{earlier[near[0]].name}"?'
+                        if near
+                        else "give the name of an integer field that precedes it in the same struct"
+                    ),
+                )
+            elif not (isinstance(length.type, ir.Primitive) and length.type.is_integer):
+                diagnostics.add(
+                    "E506",
+                    f'the length field "{length.name}" of "{field.name}" is not an integer',
+                    position,
+                    "give it a fixed-width type such as int32",
+                )
+            elif length.tag is not None or not length.versions.covers(field.versions):
+                diagnostics.add(
+                    "E506",
+                    f'"{field.name}" exists in versions without its length field "{length.name}"',
+                    field.position,
+                    "give both fields the same versions, and no tags",
+                )
+            elif length.name in used:
+                diagnostics.add(
+                    "E506",
+                    f'"{length.name}" is already the length field of "{used[length.name]}"',
+                    field.position,
+                    "add a length field for each `length-field-minus`",
+                )
+            else:
+                used[length.name] = field.name
+            if field.tag is not None:
+                diagnostics.add(
+                    "E506", "a `length-field-minus` field cannot have a tag", field.position
+                )
+        earlier[field.python_name] = field

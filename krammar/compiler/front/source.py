@@ -1,0 +1,133 @@
+"""Finds the definition files of each protocol, and compiles them to checked IR."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from krammar.compiler import ir
+from krammar.compiler.front.checks import check
+from krammar.compiler.front.parser import StructNode, SyntaxFile, parse_file
+from krammar.compiler.front.resolver import resolve
+from krammar.util.diagnostics import Diagnostics
+
+
+class SourceError(Exception):
+    """The source, the output folder or an option cannot be used. It is misuse, not a diagnostic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The definition files of a folder. ``package`` is its path below the source; "" is the source itself."""
+
+    package: str
+    files: tuple[Path, ...]
+
+
+# Names in the source become part of generated code and of file names, so only these are allowed.
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
+# A line that begins a definition. Files without a suffix are recognised by it.
+_DEFINITION = re.compile(rb"^[A-Za-z]\w* (?:=>|u?int\d+(?: camelcase)? \()", re.MULTILINE)
+
+# Kafka's standard headers, for protocols with requests that define no headers of their own.
+HEADERS = Path(__file__).with_name("kafka_headers.krm")
+
+
+def _wants_headers(files: Sequence[SyntaxFile]) -> bool:
+    """Whether the files contain requests, and define neither of the headers."""
+    definitions = [definition for file in files for definition in file.definitions]
+    taken = {definition.name.text for definition in definitions}
+    taken.update(*(file.unread for file in files))
+    requests = any(
+        kind == "key"
+        for definition in definitions
+        if isinstance(definition, StructNode)
+        for kind, _ in definition.modifiers
+    )
+    return requests and not taken & {"RequestHeader", "ResponseHeader"}
+
+
+def folders(source: Path, *, all_files: bool = False) -> list[Folder]:
+    """Find the folders below ``source`` that contain definition files, in a fixed order.
+
+    Definition files are named ``*.krm``. In a folder without them, files without a suffix are read too, as
+    in franz-go, if they contain a definition.
+
+    Args:
+        source: a folder, or a single definition file.
+        all_files: read every file, except hidden files and ``*.md``.
+
+    Raises:
+        SourceError: no definition file was found, or a name contains unusual characters.
+    """
+    if source.is_file():
+        _check_name(source, source.name)
+        return [Folder("", (source,))]
+    if not source.is_dir():
+        raise SourceError(f"{source} is not a file or folder")
+    found = []
+    others: list[Path] = []
+    for folder in sorted([source, *(p for p in source.rglob("*") if p.is_dir())]):
+        inside = folder.relative_to(source)
+        if any(part.startswith(".") for part in inside.parts):
+            continue
+        visible = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+        files = _definition_files(visible, all_files)
+        others += [path for path in visible if path.suffix.lower() != ".md"]
+        if files:
+            for path in files:
+                _check_name(path, *inside.parts, path.name)
+            found.append(Folder("" if inside == Path() else inside.as_posix(), tuple(files)))
+    if not found:
+        hint = ""
+        if others:
+            hint = (
+                f", only other files such as {others[0].name!r} (give the path of a single file, or "
+                "read all files with --all-files)"
+            )
+        raise SourceError(f"{source} contains no definition files (*.krm){hint}")
+    return found
+
+
+def _definition_files(visible: list[Path], all_files: bool) -> list[Path]:
+    if all_files:
+        return [path for path in visible if path.suffix.lower() != ".md"]
+    named = [path for path in visible if path.suffix == ".krm"]
+    return named or [
+        path for path in visible if not path.suffix and _DEFINITION.search(path.read_bytes())
+    ]
+
+
+def plain_name(name: str) -> str:
+    """Replace characters other than letters, digits, ``_``, ``.`` and ``-`` by ``_``."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+
+
+def _check_name(path: Path, *parts: str) -> None:
+    for part in parts:
+        if not _PLAIN.fullmatch(part):
+            raise SourceError(
+                f"{str(path)!r}: the name {part!r} would become part of generated code (rename it; "
+                "letters, digits, `_`, `-` and `.` are allowed)"
+            )
+
+
+def compile_folder(folder: Folder, diagnostics: Diagnostics) -> ir.Protocol:
+    """Parse, resolve and check one folder. The IR is complete only if no errors were added."""
+    before = len(diagnostics.found)
+    files = [parse_file(path, path.read_bytes(), diagnostics) for path in folder.files]
+    if _wants_headers(files):
+        files.append(parse_file(HEADERS, HEADERS.read_bytes(), diagnostics))
+    protocol = resolve(folder.package, files, diagnostics, before)
+    if all(diagnostic.is_style for diagnostic in diagnostics.found[before:]):
+        check(protocol, diagnostics)
+    return protocol
+
+
+def compile_source(
+    source: Path, diagnostics: Diagnostics, *, all_files: bool = False
+) -> Sequence[ir.Protocol]:
+    """Compile all protocols below ``source``. Errors and warnings are added to ``diagnostics``."""
+    return [compile_folder(folder, diagnostics) for folder in folders(source, all_files=all_files)]

@@ -1,0 +1,355 @@
+"""The engine: decides which rules act on a request and on its response. It does no I/O.
+
+```python
+talk = faults.talk()                             # for each connection
+verdict = talk.request(exchange)                 # None: nothing happens to the request
+delivery = talk.response(exchange, response)     # None: nothing happens to the response
+steps = talk.steps(delivery, frame)              # what to do instead of sending the frame
+```
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from itertools import count
+from types import ModuleType
+from typing import Any
+
+from krammar.faults.answers import Selection
+from krammar.faults.errors import FaultError, FaultNotFired
+from krammar.faults.names import LearnedNames
+from krammar.faults.paths import TopicNames
+from krammar.faults.rules import Client, Rule
+from krammar.faults.shape import Schema
+from krammar.faults.steps import (
+    Close,
+    Delivery,
+    Exchange,
+    Fate,
+    Hold,
+    Send,
+    StepTo,
+    Verdict,
+    Wait,
+)
+from krammar.wire.framing import join_frame
+from krammar.wire.package import package_of
+
+# So many events are remembered.
+HISTORY = 10_000
+
+_FETCH = "Fetch"
+_SESSION_NOT_FOUND = "FETCH_SESSION_ID_NOT_FOUND"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A fault that fired.
+
+    ``rule`` is its rule, ``action`` what was done. ``time`` is in seconds since 1970; ``frame`` has the
+    bytes of the request as it came, without the length prefix, and ``request`` is the same decoded.
+    ``response`` is the response that the rule acted on, None for a rule that acted on the request.
+    """
+
+    rule: Rule
+    action: str
+    time: float
+    connection: int
+    client_id: str | None
+    api: str
+    version: int
+    correlation_id: int
+    frame: bytes
+    request: Any
+    response: Any
+
+
+class Faults:
+    """The rules of a broker or a tap.
+
+    Rules can be added and removed from any thread, while clients are connected.
+
+    Args:
+        protocol: a generated package, such as ``kafka_wire``.
+        topic_names: returns the name of a topic by its id, or None; responses tell them too.
+        sees: what the place of the engine has beside the bytes: ``principal``, ``clock``.
+        clock: a monotonic time in seconds.
+    """
+
+    def __init__(
+        self,
+        protocol: ModuleType,
+        *,
+        topic_names: TopicNames | None = None,
+        sees: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.rules: tuple[Rule, ...] = ()
+        self.history: deque[Event] = deque(maxlen=HISTORY)
+        self.schema = Schema(package_of(protocol))
+        self.names = LearnedNames(topic_names)
+        self.changed = threading.Condition(threading.RLock())
+        self.clock = clock
+        self._sees = sees
+        self._numbers = count(1)
+
+    def on(
+        self,
+        *apis: Any,
+        versions: Any = None,
+        client_id: str | Iterable[str] | None = None,
+        principal: str | Iterable[str] | None = None,
+        connection: int | Iterable[int] | None = None,
+        node: int | Iterable[int] | None = None,
+        topic: str | Iterable[str] | None = None,
+        partition: int | Iterable[int] | None = None,
+        group: str | Iterable[str] | None = None,
+        transactional_id: str | Iterable[str] | None = None,
+        where: str | Iterable[str] | None = None,
+        name: str = "",
+    ) -> Rule:
+        """Add a rule. It does nothing until it has an action.
+
+        All that is given has to match. Where several values are possible, give a list.
+
+        Args:
+            apis: names, request classes or api keys; none means every API that the rule fits.
+            versions: ``7``, ``"3-7"`` or ``"3-"``.
+            principal: such as ``User:alice``; only krammar's broker knows it.
+            connection: the number of a connection, counted from 1 in the order of their first requests.
+            node: the id of the node that the client talks to.
+            topic: a topic that the message names, by name or by id.
+            where: conditions on fields: ``acks == -1``, ``topic_data[*].name == "orders"``.
+            name: what the rule is called in messages and in the history.
+
+        Raises:
+            FaultError: a name does not exist, or the rule cannot apply to a message-version that it names.
+        """
+        if principal is not None and "principal" not in self._sees:
+
+            raise FaultError(
+                "only krammar's broker knows the principal of a client",
+                hint="select by client_id, or use krammar broker --faults",
+                code="F501",
+                key="principal",
+            )
+        selected = {
+            "topic": _several("topic", topic, str),
+            "partition": _several("partition", partition, int),
+            "group": _several("group", group, str),
+            "transactional_id": _several("transactional_id", transactional_id, str),
+        }
+        with self.changed:
+            rule = Rule(
+                self.schema,
+                apis,
+                name=name or f"fault {next(self._numbers)}",
+                versions=versions,
+                client=Client(
+                    _several("client_id", client_id, str),
+                    _several("principal", principal, str),
+                    _several("connection", connection, int),
+                    _several("node", node, int),
+                ),
+                selection=Selection({k: v for k, v in selected.items() if v is not None}),
+                where=_several("where", where, str) or (),
+                seen=self._sees,
+                changed=self.changed,
+                now=(self.clock(), time.time()),
+            )
+            self.rules = (*self.rules, rule)
+        return rule
+
+    def remove(self, rule: Rule) -> None:
+        """Remove a rule. What it has begun goes on."""
+        with self.changed:
+            self.rules = tuple(each for each in self.rules if each is not rule)
+
+    def clear(self) -> None:
+        """Remove all rules and forget the history."""
+        with self.changed:
+            self.rules = ()
+            self.history.clear()
+
+    def expect(self, *rules: Rule) -> None:
+        """Check that rules have fired; without arguments, all rules. Raises FaultNotFired."""
+        failures = []
+        for rule in rules or self.rules:
+            try:
+                rule.expect()
+            except FaultNotFired as error:
+                failures.append(str(error))
+        if failures:
+            raise FaultNotFired("\n".join(failures))
+
+    def talk(self) -> Talk:
+        """Return the engine's side of a new connection."""
+        return Talk(self)
+
+
+class Talk:
+    """What the engine knows of one connection."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self._held: list[bytes] = []
+        # Whether a black hole has swallowed the connection.
+        self.dark = False
+
+    def request(self, exchange: Exchange) -> Verdict | None:
+        """Decide about a request before it is handled."""
+        faults = self._faults
+        verdict = Verdict(exchange.request)
+        if self.dark:
+            verdict.fate = Fate.SWALLOW
+            return verdict
+        with faults.changed:
+            for rule in faults.rules:
+                target = rule.target(exchange)
+                if target is None:
+                    continue
+                if rule.keeps_no_sessions and target.api == _FETCH:
+                    exchange.sessionless = True
+                    if self._refuses_session(exchange, verdict):
+                        return verdict
+                if not rule.decides_on_request(target) or not rule.matches(
+                    target, exchange, None, faults.names
+                ):
+                    continue
+                if not self._fires(rule, exchange, None):
+                    continue
+                exchange.fired.append(rule)
+                for action in rule.actions:
+                    action.request(target, exchange, verdict, faults.names)
+                if verdict.fate is not Fate.PASS:
+                    break
+        self.dark = verdict.fate is Fate.SWALLOW
+        return verdict if exchange.fired else None
+
+    def response(self, exchange: Exchange, message: Any) -> Delivery | None:
+        """Decide about a response. ``message`` may be changed."""
+        faults = self._faults
+        delivery = Delivery(message)
+        acted = bool(self._held)
+        with faults.changed:
+            shape = faults.schema.response(exchange.api_key, exchange.version)
+            if shape is not None and "topic" in shape.roles and "topic_id" in shape.roles:
+                faults.names.learn(message, shape)
+            if exchange.sessionless and message.session_id:
+                message.session_id = 0
+                acted = delivery.changed = True
+            for rule in dict.fromkeys((*exchange.fired, *faults.rules)):
+                target = rule.target(exchange)
+                if target is None:
+                    continue
+                if rule not in exchange.fired:
+                    if rule.decides_on_request(target) or not rule.matches(
+                        target, exchange, message, faults.names
+                    ):
+                        continue
+                    if not self._fires(rule, exchange, message):
+                        continue
+                acted = True
+                for action in rule.actions:
+                    action.response(target, exchange, delivery, faults.names)
+        return delivery if acted else None
+
+    def steps(self, delivery: Delivery, frame: bytes) -> list[StepTo]:
+        """Return how a frame, length prefix included, reaches the client."""
+        for transform in delivery.transforms:
+            frame = transform(frame)
+        steps: list[StepTo] = []
+        if delivery.delay_ms:
+            steps.append(Wait(delivery.delay_ms / 1000))
+        if delivery.drop:
+            return [*steps, Close()]
+        if delivery.cut_at is not None:
+            size = delivery.cut_at if delivery.cut_at >= 1 else len(frame) * delivery.cut_at
+            frame = frame[: max(1, min(int(size), len(frame) - 1))]
+        if delivery.hold_ms is not None:
+            self._held.append(frame)
+            return [*steps, Hold(delivery.hold_ms / 1000)]
+        size, pause = delivery.trickle or (len(frame), 0.0)
+        for begin in range(0, len(frame), size):
+            if begin and pause:
+                steps.append(Wait(pause / 1000))
+            steps.append(Send(frame[begin : begin + size]))
+        if delivery.cut_at is not None:
+            return [*steps, Close()]
+        return [*steps, *(Send(held) for held in self.release())]
+
+    def release(self) -> list[bytes]:
+        """Return the frames that were held, oldest first."""
+        held, self._held = self._held, []
+        return held
+
+    def _refuses_session(self, exchange: Exchange, verdict: Verdict) -> bool:
+        """Refuse a fetch that names only what has changed since the last one (KIP-227).
+
+        A rule about a topic needs requests that name all their partitions. FETCH_SESSION_ID_NOT_FOUND makes
+        the client send a full request, and no response opens another session.
+        """
+        if not exchange.request.session_id:
+            return False
+        package = self._faults.schema.package
+        code = package.get("ErrorCode")[_SESSION_NOT_FOUND]
+        verdict.fate = Fate.ANSWER
+        verdict.answer = package.response_class(exchange.api_key)(error_code=int(code))
+        return True
+
+    def _fires(self, rule: Rule, exchange: Exchange, response: Any) -> bool:
+        faults = self._faults
+        today = time.time()
+        if not rule.draw(faults.clock(), today):
+            return False
+        for action in rule.actions:
+            what = action.describe()
+            exchange.notes.append(f"{rule.name}: {what}")
+            faults.history.append(
+                Event(
+                    rule,
+                    what,
+                    today,
+                    exchange.connection,
+                    exchange.client_id,
+                    faults.schema.name(exchange.api_key),
+                    exchange.version,
+                    exchange.correlation_id,
+                    exchange.frame,
+                    exchange.request,
+                    response,
+                )
+            )
+        faults.changed.notify_all()
+        return True
+
+
+def encode_response(schema: Schema, exchange: Exchange, message: Any, version: int) -> bytes:
+    """Return the frame of a response, length prefix included. Raises EncodeError."""
+    package = schema.package
+    header = package.get("ResponseHeader")(correlation_id=exchange.correlation_id)
+    parts: list[bytes] = []
+    header._encode_parts(package.header_versions(exchange.api_key, version).response, parts)
+    message._encode_parts(version, parts)
+    return join_frame(parts)
+
+
+def _several(key: str, value: Any, kind: type) -> tuple[Any, ...] | None:
+    """Return one value or several as a tuple. Raises FaultError for values of another kind."""
+    if value is None:
+        return None
+    values = (value,) if isinstance(value, kind) else tuple(value) if _is_list(value) else (value,)
+    for each in values:
+        if not isinstance(each, kind) or isinstance(each, bool):
+
+            wanted = "a string" if kind is str else "a number"
+            raise FaultError(f"{each!r} is not {wanted}", word=str(each), key=key)
+    return values
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes))

@@ -1,0 +1,183 @@
+"""What the layouts of a protocol say about its messages: error codes, records, and what elements are about.
+
+A *role* is what a field identifies: ``topic``, ``topic_id``, ``partition``, ``group``,
+``transactional_id``; every other field has its own name as its role. Requests and responses name
+the same thing by different fields (``topic_data[*].index``, ``partition_responses[*].index``), and the
+role connects them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
+from krammar.wire.package import Package
+
+ERROR_CODE = "ErrorCode"
+
+_ROLES = {
+    "topic_name": "topic",
+    "topic_names": "topic",
+    "index": "partition",
+    "partition_index": "partition",
+    "partition_indexes": "partition",
+    "partition_id": "partition",
+    "partitions": "partition",  # an array of numbers
+    "group_id": "group",
+    "group_ids": "group",
+    "groups": "group",  # an array of strings
+    "groups_names": "group",
+    "transactional_ids": "transactional_id",
+    "coordinator_keys": "key",
+}
+# AddPartitionsToTxn has its fields twice, for old and for new versions.
+_OLD = "v3_and_below_"
+# A struct in one of these arrays whose ``name`` is not said to be something else is a topic.
+_TOPICS = ("topic", "results", "responses")
+# The roles that rules select by.
+SELECTED = ("topic", "topic_id", "partition", "group", "transactional_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A field that holds a struct or an array. ``shape`` is None for an array of plain values, whose
+    elements have ``role``."""
+
+    name: str
+    is_array: bool
+    shape: Shape | None
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The fields of a struct at one version, by what they are for.
+
+    ``plain`` are attributes and roles of plain fields, ``errors`` and ``records`` the attributes that
+    hold error codes and record batches.
+    """
+
+    layout: Layout
+    plain: tuple[tuple[str, str], ...]
+    branches: tuple[Branch, ...]
+    errors: tuple[str, ...]
+    records: tuple[str, ...]
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles of all fields, in nested structs too."""
+        found = {role for _, role in self.plain}
+        for branch in self.branches:
+            found |= {branch.role} if branch.shape is None else branch.shape.roles
+        if "key" in found:  # FindCoordinator: a group or a transactional id
+            found |= {"group", "transactional_id"}
+        return frozenset(found)
+
+    @property
+    def has_errors(self) -> bool:
+        return bool(self.errors) or any(b.shape and b.shape.has_errors for b in self.branches)
+
+    @property
+    def has_records(self) -> bool:
+        return bool(self.records) or any(b.shape and b.shape.has_records for b in self.branches)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message holds an error code: the branches on the way, and the attribute.
+
+    ``roles`` are the roles of the structs on the way, without the message's own.
+    """
+
+    branches: tuple[Branch, ...]
+    attribute: str
+    roles: frozenset[str]
+
+    def __str__(self) -> str:
+        steps = [f"{b.name}[*]" if b.is_array else b.name for b in self.branches]
+        return ".".join([*steps, self.attribute])
+
+
+class Schema:
+    """The shapes of a protocol's messages."""
+
+    def __init__(self, package: Package) -> None:
+        self.package = package
+        self._shapes: dict[tuple[str, int], Shape] = {}
+
+    def request(self, api_key: int, version: int) -> Shape:
+        return self.shape(self.package.request_class(api_key), version)
+
+    def response(self, api_key: int, version: int) -> Shape | None:
+        """Return the response's shape; None for a request without a response."""
+        cls = self.package.response_class(api_key)
+        return None if cls is None else self.shape(cls, version)
+
+    def shape(self, cls: Any, version: int) -> Shape:
+        key = (cls.__name__, version)
+        known = self._shapes.get(key)
+        if known is None:
+            known = self._shapes[key] = _shape(self.package.layout(cls, version), "")
+        return known
+
+    def name(self, api_key: int) -> str:
+        """Return the name of an API, such as ``Produce``."""
+        return self.package.requests[api_key][0].removesuffix("Request")
+
+    def names(self) -> dict[str, int]:
+        """Return the api keys by the names of APIs."""
+        return {self.name(key): key for key in sorted(self.package.requests)}
+
+
+def _shape(layout: Layout, array: str) -> Shape:
+    plain, branches, errors, records = [], [], [], []
+    fields = (*layout.fields, *layout.tags)
+    is_topic = array.startswith(_TOPICS) or any(
+        field.name == "topic_id" or _is_partitions(field.type) for field in fields
+    )
+    for field in fields:
+        kind, is_array = field.type, False
+        while isinstance(kind, Array):
+            kind, is_array = kind.element, True
+        if isinstance(kind, Nested):
+            inner = _shape(kind.layout, field.name.removeprefix(_OLD))
+            branches.append(Branch(field.name, is_array, inner, ""))
+        elif is_array:
+            branches.append(Branch(field.name, True, None, _role(field.name)))
+        elif isinstance(kind, Scalar) and kind.enum == ERROR_CODE:
+            errors.append(field.name)
+        elif isinstance(kind, Text) and kind.records:
+            records.append(field.name)
+        else:
+            plain.append(
+                (field.name, "topic" if is_topic and field.name == "name" else _role(field.name))
+            )
+    return Shape(layout, tuple(plain), tuple(branches), tuple(errors), tuple(records))
+
+
+def _is_partitions(kind: Any) -> bool:
+    if not isinstance(kind, Array) or not isinstance(kind.element, Nested):
+        return False
+    return any(_role(field.name) == "partition" for field in kind.element.layout.fields)
+
+
+def _role(name: str) -> str:
+    name = name.removeprefix(_OLD)
+    return _ROLES.get(name, name)
+
+
+def error_places(shape: Shape) -> list[Place]:
+    """Return where a message can hold an error code, outermost first."""
+    found: list[Place] = []
+
+    def visit(shape: Shape, branches: tuple[Branch, ...], roles: frozenset[str]) -> None:
+        for name in shape.errors:
+            found.append(Place(branches, name, roles))
+        for branch in shape.branches:
+            if branch.shape is not None:
+                own = frozenset(role for _, role in branch.shape.plain)
+                visit(branch.shape, (*branches, branch), roles | own)
+
+    visit(shape, (), frozenset())
+    return sorted(found, key=lambda place: len(place.branches))

@@ -1,0 +1,103 @@
+"""``krammar inspect PACKAGE NAME``: the bytes of a message as a tree of fields, with offsets and hex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from krammar.wire.classes import class_of, import_package
+from krammar.wire.errors import DecodeError, WireError
+from krammar.wire.layout import Layout, Node
+
+_HEX_BYTES = 8
+
+
+def show_layout(package: str, name: str, version: int | None) -> list[str]:
+    """Describe the layout of a class at a version (default: its highest), one field per line.
+
+    Raises:
+        NotFound: the package or the class does not exist.
+        UnsupportedVersionError: the class has no such version.
+    """
+    layout = _layout(package, name, version)
+    return [f"{layout.name} v{layout.version}", *_fields(layout, 1)]
+
+
+def inspect_bytes(
+    package: str, name: str, version: int | None, data: bytes
+) -> tuple[list[str], WireError | None]:
+    """Return the lines of the tree, and the error at which reading ended, if there was one.
+
+    Args:
+        name: a class, or ``request`` for a whole request frame without its length prefix.
+        version: default: the version field of the data, or else the highest version of the class.
+
+    Raises:
+        NotFound: the package or the class does not exist.
+        UnsupportedVersionError: the class has no such version.
+    """
+    if name == "request":
+        return _inspect_request(import_package(package), data)
+    cls = class_of(import_package(package), name)
+    if version is None and getattr(cls, "_version_field", None):
+        version = int.from_bytes(data[:2], "big", signed=True)
+    return _trace(_layout(package, name, version), data, 0)
+
+
+def _inspect_request(package: Any, data: bytes) -> tuple[list[str], WireError | None]:
+    key = int.from_bytes(data[:2], "big", signed=True)
+    version = int.from_bytes(data[2:4], "big", signed=True)
+    try:
+        headers = package.header_versions(key, version)
+        header = package.layout(package.RequestHeader, headers.request)
+        _, end = header.read_from(data, 0)
+        lines, _ = _trace(header, data[:end], 0)
+        body = package.layout(package.request_class(key), version)
+        more, error = _trace(body, data[end:], end)
+    except WireError as error:
+        return [], error
+    return lines + more, error
+
+
+def _trace(layout: Layout, data: bytes, shift: int) -> tuple[list[str], WireError | None]:
+    error = None
+    try:
+        root = layout.trace(data)
+    except DecodeError as failed:
+        error = failed
+        root = failed.node  # type: ignore[attr-defined]
+    lines = [f"{layout.name} v{layout.version}: {root.end} of {len(data)} bytes"]
+    for depth, node in root.walk():
+        if node is not root:
+            lines.append(_line(depth, node, data, shift))
+    return lines, error
+
+
+def _line(depth: int, node: Node, data: bytes, shift: int) -> str:
+    raw = data[node.offset : node.end]
+    shown = raw[:_HEX_BYTES].hex(" ") + (" …" if len(raw) > _HEX_BYTES else "")
+    label = f"{'  ' * (depth - 1)}{node.name}"
+    value = "" if node.children else f" = {_value(node.value)}"
+    return f"{node.offset + shift:6}  {shown:<26}  {label}{value}  {node.type}".rstrip()
+
+
+def _value(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _fields(layout: Layout, depth: int) -> Iterator[str]:
+    for field in (*layout.fields, *layout.tags):
+        tag = "" if field.tag is None else f"  tag {field.tag}"
+        yield f"{'  ' * depth}{field.name}: {field.type}  {field.versions}{tag}"
+        inner: Any = field.type
+        while hasattr(inner, "element"):
+            inner = inner.element
+        if hasattr(inner, "layout"):
+            yield from _fields(inner.layout, depth + 1)
+
+
+def _layout(package: str, name: str, version: int | None) -> Layout:
+    cls = class_of(import_package(package), name)
+    layout: Layout = cls._layout(cls.max_version if version is None else version)
+    return layout

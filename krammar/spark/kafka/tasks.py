@@ -1,0 +1,148 @@
+"""The tasks of ``source=kafka`` and their reader, for batches and for streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kafka_wire import FetchRequest
+from pyspark.sql.datasource import InputPartition
+
+from krammar.client import Client
+from krammar.client.errors import UnknownTopicOrPartition
+from krammar.client.fetch import FETCH_BY_ID
+from krammar.client.metadata import NO_ID
+from krammar.spark.brokers import broker_errors, settings_of
+from krammar.spark.kafka.clients import CLIENTS
+from krammar.spark.kafka.plan import Task, deleted_topic
+from krammar.spark.kafka.recheck import recheck
+from krammar.spark.loss import report_loss
+from krammar.spark.options import Options
+from krammar.spark.ranges import combine, split
+from krammar.spark.schema import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+# Spark plans batches and streams in processes that read no records. Modules that need Arrow are therefore imported
+# where a task is read.
+
+
+class KafkaPartition(InputPartition):
+    """What one Spark task reads: offsets of one partition, or of several small ones."""
+
+    def __init__(self, tasks: list[Task]) -> None:
+        self.tasks = tasks
+
+    def __str__(self) -> str:
+        first = self.tasks[0]
+        others = f" and of {len(self.tasks) - 1} other partitions" if len(self.tasks) > 1 else ""
+        return f"offsets {first.begin} to {first.end - 1} of {first.name}{others}"
+
+
+class TaskReader:
+    """Plans and reads the tasks of batches and streams.
+
+    Raises:
+        OptionError: a client setting is invalid.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__()
+        self.options = options
+        self.schema = schema
+        self.settings = settings_of(options)
+
+    def assign(self, client: Client, tasks: list[Task]) -> list[KafkaPartition]:
+        """Return what each Spark task reads.
+
+        Small partitions with the same leader share a Spark task, unless an option limits its size.
+        """
+        options = self.options
+        if options.given("minPartitions") or options.given("maxRecordsPerPartition"):
+            limits = options["minPartitions"], options["maxRecordsPerPartition"]
+            return [KafkaPartition([task]) for task in split(tasks, *limits)]
+        topics = client.cluster.metadata.topics
+
+        def leader(task: Task) -> int:
+            return topics[task.topic].partitions[task.partition].leader
+
+        groups = combine(tasks, options["minRecordsPerPartition"], leader)
+        return [KafkaPartition(group) for group in groups]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a Spark task.
+
+        Raises:
+            DataLossError: records are missing or corrupt, and ``failOnDataLoss`` is true.
+            BrokerError: the brokers cannot be read.
+        """
+        if not isinstance(partition, KafkaPartition):
+            return  # if there are no tasks, Spark plans one with None
+        from krammar.spark.batches import join
+
+        settings = self.settings
+        if self.options.given("kafkaConsumer.pollTimeoutMs"):
+            settings = settings.with_(
+                default_api_timeout_ms=self.options["kafkaConsumer.pollTimeoutMs"]
+            )
+        with CLIENTS.borrow(settings) as client, self.broker_errors(f"reading {partition}"):
+            built = self._rows(client, partition.tasks)
+            yield from built if len(partition.tasks) == 1 else join(built)
+
+    def _rows(self, client: Client, tasks: list[Task]) -> Iterator[pa.RecordBatch]:
+        from krammar.spark.decoding import rows_of
+        from krammar.spark.kafka.read import read_tasks
+
+        fail = self.options["failOnDataLoss"]
+        tasks = [task for task in tasks if _is_same_topic(client, task, fail)]
+        any_rows = rows_of(self.options, arrow_schema(self.schema), "", -1)
+        rows = {task: any_rows.at(task.topic, task.partition) for task in tasks}
+        for task, timestamp_type, batch in read_tasks(
+            client, tasks, fail_on_data_loss=fail, with_headers="headers" in self.schema.names
+        ):
+            built = rows[task].build(batch, timestamp_type)
+            if built.num_rows:
+                yield built
+
+    def broker_errors(self, doing: str) -> AbstractContextManager[None]:
+        """Convert errors of the client to BrokerError; ``doing`` describes the operation."""
+        return broker_errors(self.settings, doing)
+
+
+def _is_same_topic(client: Client, task: Task, fail: bool) -> bool:
+    """Return whether the topic still has the id for which the task was planned.
+
+    Brokers are not asked if the client knows the topic by this id and fetches by id: they refuse to fetch
+    from another topic then. Otherwise, the metadata that this requests is not requested again for reading.
+
+    Raises:
+        DataLossError: the topic has another id or does not exist, and ``fail`` is true.
+    """
+    cluster = client.cluster
+    known = cluster.metadata.topics.get(task.topic)
+    if task.topic_id == NO_ID:
+        return True
+    fetches_by_id = cluster.connections and all(
+        connection.has(FetchRequest, FETCH_BY_ID) for connection in cluster.connections
+    )
+    if known is not None and known.topic_id == task.topic_id and fetches_by_id:
+        return True
+
+    def current_id() -> UUID:
+        cluster.metadata.outdate([task.topic])
+        deadline = cluster.deadline(f"finding topic {task.topic}")
+        return cluster.topic(task.topic, deadline, auto_create=False).topic_id
+
+    try:
+        if recheck(client, current_id, lambda found: found != task.topic_id) == task.topic_id:
+            return True
+    except UnknownTopicOrPartition:
+        report_loss(deleted_topic(task, created_again=False), fail)
+        return False
+    report_loss(deleted_topic(task, created_again=True), fail)
+    return False

@@ -1,0 +1,1 @@
+"""Writes rows: the writers that Spark calls, and the interface of deliveries."""

@@ -1,0 +1,1 @@
+"""Helpers that import no other part of krammar, except its version."""

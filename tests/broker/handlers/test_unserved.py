@@ -1,0 +1,176 @@
+"""Requests that the broker does not serve: each gets an error in a response of its own type."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kafka_wire
+import pytest
+from confluent_kafka import Consumer, KafkaError
+from kafka_wire import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasRequestEntryEntity,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsRequestDir,
+    AlterReplicaLogDirsRequestDirTopic,
+    ApiKey,
+    ConsumerGroupDescribeRequest,
+    CreateAclsRequest,
+    CreateAclsRequestCreation,
+    DeleteAclsRequest,
+    DeleteAclsRequestFilter,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    ElectLeadersRequest,
+    ElectLeadersRequestTopicPartition,
+    ErrorCode,
+    MetadataRequest,
+    ShareGroupDescribeRequest,
+    StreamsGroupDescribeRequest,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersRequestMarker,
+    WriteTxnMarkersRequestMarkerTopic,
+)
+
+from krammar.broker import Broker
+from krammar.broker.apis import RANGES, UNSERVED
+from krammar.broker.handlers.unserved import MOST_ENTRIES
+from tests.broker.support import PATIENCE, RawClient
+
+HEARTBEATS = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT)
+# Requests between brokers and controllers.
+INTERNAL = {
+    *(ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA),
+    *(ApiKey.CONTROLLED_SHUTDOWN, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH),
+    *(ApiKey.END_QUORUM_EPOCH, ApiKey.ALTER_PARTITION, ApiKey.ENVELOPE, ApiKey.FETCH_SNAPSHOT),
+    *(ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT, ApiKey.ALLOCATE_PRODUCER_IDS),
+    *(ApiKey.CONTROLLER_REGISTRATION, ApiKey.ASSIGN_REPLICAS_TO_DIRS, ApiKey.UPDATE_RAFT_VOTER),
+    *(ApiKey.INITIALIZE_SHARE_GROUP_STATE, ApiKey.READ_SHARE_GROUP_STATE),
+    *(ApiKey.WRITE_SHARE_GROUP_STATE, ApiKey.DELETE_SHARE_GROUP_STATE),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+}
+# Requests with an error per entry: two entries each.
+ENTRIES: dict[int, Any] = {
+    ApiKey.WRITE_TXN_MARKERS: lambda: WriteTxnMarkersRequest(
+        markers=[
+            WriteTxnMarkersRequestMarker(
+                topics=[WriteTxnMarkersRequestMarkerTopic(name="t", partition_indexes=[0, 7])]
+            )
+        ]
+    ),
+    ApiKey.CREATE_ACLS: lambda: CreateAclsRequest(
+        creations=[CreateAclsRequestCreation(resource_type=2, operation=2, permission_type=2)] * 2
+    ),
+    ApiKey.DELETE_ACLS: lambda: DeleteAclsRequest(
+        filters=[DeleteAclsRequestFilter(resource_type_filter=2, operation=2, permission_type=2)]
+        * 2
+    ),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: lambda: AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDirsRequestDir(
+                path="/d", topics=[AlterReplicaLogDirsRequestDirTopic(name="t", partitions=[0, 7])]
+            )
+        ]
+    ),
+    ApiKey.ELECT_LEADERS: lambda: ElectLeadersRequest(
+        topic_partitions=[ElectLeadersRequestTopicPartition(topic="t", partitions=[0, 7])]
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: lambda: AlterClientQuotasRequest(
+        entries=[
+            AlterClientQuotasRequestEntry(
+                entity=[AlterClientQuotasRequestEntryEntity(entity_type="user", entity_name=name)]
+            )
+            for name in ("a", None)
+        ]
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: lambda: ConsumerGroupDescribeRequest(group_ids=["a", "b"]),
+    ApiKey.SHARE_GROUP_DESCRIBE: lambda: ShareGroupDescribeRequest(group_ids=["a", "b"]),
+    ApiKey.STREAMS_GROUP_DESCRIBE: lambda: StreamsGroupDescribeRequest(group_ids=["a", "b"]),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda: DescribeShareGroupOffsetsRequest(
+        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=name) for name in ("a", "b")]
+    ),
+}
+
+
+def errors(message: Any) -> Iterator[int]:
+    """The error codes of a message and of all its parts."""
+    if isinstance(message, list):
+        for each in message:
+            yield from errors(each)
+    for name in getattr(message, "_fields", ()):
+        part = getattr(message, name)
+        if name == "error_code":
+            yield part
+        else:
+            yield from errors(part)
+
+
+def request_class(key: int) -> Any:
+    return kafka_wire.request_class(key)
+
+
+def test_every_api_is_served_or_refused_or_internal() -> None:
+    assert set(RANGES) | set(UNSERVED) | INTERNAL == set(ApiKey)
+    assert not (set(RANGES) | set(UNSERVED)) & INTERNAL
+    assert not set(RANGES) & set(UNSERVED)
+    for key in (*UNSERVED, *HEARTBEATS):
+        low, high = UNSERVED.get(key) or RANGES[key]
+        assert (request_class(key).min_version, request_class(key).max_version) == (low, high)
+
+
+@pytest.mark.parametrize("key", [*UNSERVED, *HEARTBEATS], ids=lambda key: ApiKey(key).name)
+def test_the_response_says_that_an_api_is_not_served(client: RawClient, key: int) -> None:
+    low, high = UNSERVED.get(key) or RANGES[key]
+    for version in range(low, high + 1):
+        request = ENTRIES[key]() if key in ENTRIES else request_class(key)()
+        codes = list(errors(client.call(request, version)))
+        if (key, version) == (ApiKey.ELECT_LEADERS, 0):
+            codes.remove(0)  # only later versions have one for the whole request
+        assert set(codes) == {ErrorCode.UNSUPPORTED_VERSION}
+        assert len(codes) >= (2 if key in ENTRIES else 1)
+    # The connection lives on.
+    assert client.call(MetadataRequest(topics=[])).brokers
+
+
+def test_a_request_with_too_many_entries_ends_the_connection(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = WriteTxnMarkersRequestMarkerTopic(name="t", partition_indexes=[0] * MOST_ENTRIES)
+    request = WriteTxnMarkersRequest(markers=[WriteTxnMarkersRequestMarker(topics=[topic])])
+    with (
+        caplog.at_level(logging.WARNING, "krammar.broker"),
+        RawClient(broker.port) as client,
+        pytest.raises(ConnectionError),
+    ):
+        client.call(request)
+    assert f"it has more than {MOST_ENTRIES} entries" in caplog.text
+
+
+def test_a_consumer_of_the_new_protocol_is_told(broker: Broker) -> None:
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "group.id": "g",
+        "group.protocol": "consumer",
+        "log_level": 0,
+    }
+    with contextlib.closing(Consumer(settings)) as consumer:
+        consumer.subscribe(["t"])
+        message = consumer.poll(PATIENCE)
+        assert message is not None
+        assert message.error().code() == KafkaError._FATAL
+        assert "ConsumerGroupHeartbeat" in message.error().str()
+        assert "API version not supported" in message.error().str()
+
+
+def test_the_documentation_lists_them_all() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "broker.md").read_text("utf-8")
+    section = text.split("## What is served\n", 1)[1].split("\n## ", 1)[0]
+    named = set(re.findall(r"`(\w+)`", section))
+    for key in (*UNSERVED, *HEARTBEATS):
+        assert request_class(key).__name__.removesuffix("Request") in named

@@ -1,0 +1,426 @@
+"""Rules in a file: what they do, and every diagnostic with its complete text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import dedent
+
+import kafka_wire
+import pytest
+import wafka_wire
+from kafka_wire import ErrorCode, HeartbeatRequest
+
+from krammar.faults import Faults
+from krammar.faults.errors import CODES
+from krammar.faults.file import FaultsFileError, read_rules
+from krammar.faults.rules import Limits
+from krammar.faults.steps import Fate
+from tests.faults.support import exchange
+
+
+def read(folder: Path, text: str, protocol: object = kafka_wire) -> Faults:
+    faults = Faults(protocol, sees=("principal", "clock"))  # type: ignore[arg-type]
+    path = folder / "faults.toml"
+    path.write_text(dedent(text))
+    read_rules(faults, path)
+    return faults
+
+
+def limits(faults: Faults, number: int) -> Limits:
+    return faults.rules[number]._limits
+
+
+EVERYTHING = """
+# All keys.
+[[fault]]
+name = "first"
+api = ["Produce", "Fetch"]
+versions = "4-"
+client_id = "billing"
+principal = ["User:alice", "User:bob"]
+connection = 3
+node = [1, 2]
+topic = 'orders'
+partition = [0, 1]
+answer = { code = "NOT_LEADER_OR_FOLLOWER", after = true }
+times = 3
+
+[[fault]]
+api = "Heartbeat"
+group = "g"
+versions = "1-"
+where = '''generation_id == -1'''
+once = true
+delay_ms = { ms = 5.5, of = "request" }
+throttle_ms = 100
+trickle = { bytes = 10, every_ms = 1 }
+
+[[fault]]
+api = "Metadata"
+versions = "1-"
+after = "first"
+probability = 0.5
+seed = 9
+every = 2
+between = [2020-01-01T00:00:00Z, 2021-01-01T00:00:00Z]
+truncate = 3
+flip_bits = 2
+correlation_id = 1
+reorder = { ms = 10 }
+[fault.change]
+"brokers[*].port" = 1
+controller_id = -1
+
+[[fault]]
+transactional_id = "t"
+nth = 4
+between = [1, 2.5]
+drop = { when = "middle", at = 10 }
+reorder = true
+
+[[fault]]
+api = "ApiVersions"
+offer = { Produce = "3-7", Fetch = false }
+black_hole = true
+advance_clock_ms = 1000
+expect = 2
+
+[[fault]]
+api = "Fetch"
+corrupt = "crc"
+answer = "OFFSET_OUT_OF_RANGE"
+"""
+
+
+def test_a_file_has_all_that_the_methods_have(tmp_path: Path) -> None:
+    faults = Faults(kafka_wire, sees=("principal", "clock"))
+    path = tmp_path / "faults.toml"
+    path.write_text(EVERYTHING)
+    (expected,) = read_rules(faults, path)
+    rules = faults.rules
+    assert expected.rule is rules[4] and expected.times == 2
+    assert [[action.key for action in rule.actions] for rule in rules] == [
+        ["answer"],
+        ["delay_ms", "throttle_ms", "trickle"],
+        ["truncate", "flip_bits", "correlation_id", "reorder", "change", "change"],
+        ["drop", "reorder"],
+        ["offer", "black_hole", "advance_clock_ms"],
+        ["corrupt", "answer"],
+    ]
+    assert rules[0].name == "first"
+    assert limits(faults, 0).times == 3 and limits(faults, 1).times == 1
+    third = limits(faults, 2)
+    assert third.after is rules[0] and third.probability == 0.5 and third.every == 2
+    year = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
+    assert third.absolute and third.between == (year, year + 366 * 86_400)
+    assert limits(faults, 3).nth == 4 and limits(faults, 3).between == (1, 2.5)
+
+
+def test_a_rule_of_a_file_acts(tmp_path: Path) -> None:
+    text = """
+        [[fault]]
+        api = "Heartbeat"
+        answer = "REBALANCE_IN_PROGRESS"
+    """
+    verdict = read(tmp_path, text).talk().request(exchange(HeartbeatRequest(), 4))
+    assert verdict is not None and verdict.fate is Fate.ANSWER
+    assert verdict.answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+# (text, the diagnostics without the path)
+MISTAKES = {
+    "text": (
+        '[[fault]]\napi = "Produce\n',
+        """
+        :2:15: error F101: Illegal character '\\n'
+          |
+        2 | api = "Produce
+          |               ^
+        """,
+    ),
+    "names": (
+        """\
+        [[fault]]
+        api = ["Fetch", "Prodce"]
+        drop = "before"
+        [[fault]]
+        api = "Produce"
+        anser = "NONE"
+        [[fault]]
+        api = "Produce"
+        answer = { code = "NOT_LEADER_OR_FOLOWER", at = "x" }
+        [[faults]]
+        """,
+        """
+        :2:18: error F201: the API "Prodce" does not exist
+          |
+        2 | api = ["Fetch", "Prodce"]
+          |                  ^^^^^^
+          = hint: did you mean "Produce"?
+
+        :6:1: error F201: the key "anser" does not exist
+          |
+        6 | anser = "NONE"
+          | ^^^^^
+          = hint: did you mean "answer"?
+
+        :9:20: error F201: ErrorCode: "NOT_LEADER_OR_FOLOWER" does not exist
+          |
+        9 | answer = { code = "NOT_LEADER_OR_FOLOWER", at = "x" }
+          |                    ^^^^^^^^^^^^^^^^^^^^^
+          = hint: did you mean "NOT_LEADER_OR_FOLLOWER"?
+
+        :10:1: error F201: the table "faults" does not exist
+           |
+        10 | [[faults]]
+           | ^^^^^^^^^^
+           = hint: did you mean "fault"?
+        """,
+    ),
+    "fields": (
+        """\
+        [[fault]]
+        api = "Produce"
+        where = ['acks == -1',
+                 'topic_data[*].nme == "orders"']
+        drop = "before"
+        [[fault]]
+        api = "Metadata"
+        [fault.change]
+        "brokers[*].prt" = 5
+        "brokers[*].port" = "a"
+        """,
+        """
+        :4:25: error F201: ProduceRequestTopicData: the field "nme" does not exist
+          |
+        4 |          'topic_data[*].nme == "orders"']
+          |                         ^^^
+          = hint: did you mean "name"?
+
+        :9:13: error F201: MetadataResponseBroker: the field "prt" does not exist
+          |
+        9 | "brokers[*].prt" = 5
+          |             ^^^
+          = hint: did you mean "port"?
+
+        :10:22: error F301: "a" does not fit brokers[*].port: needs an integer, not str 'a'
+           |
+        10 | "brokers[*].port" = "a"
+           |                      ^
+        """,
+    ),
+    "values": (
+        """\
+        [[fault]]
+        api = "Fetch"
+        times = "3"
+        delay_ms = true
+        [[fault]]
+        api = "Fetch"
+        times = 0
+        between = [1]
+        after = "nobody"
+        drop = { wen = "middle" }
+        trickle = { bytes = "x", every_ms = 1 }
+        reorder = false
+        corrupt = "crcc"
+        delay_ms = 5
+        [[fault]]
+        name = "a"
+        drop = "before"
+        [[fault]]
+        name = "a"
+        between = [2020-01-01T00:00:00, 2020-01-01T00:00:01]
+        drop = "before"
+        """,
+        """
+        :3:9: error F301: times needs a whole number
+          |
+        3 | times = "3"
+          |         ^^^
+
+        :4:12: error F301: delay_ms needs a number or a table
+          |
+        4 | delay_ms = true
+          |            ^^^^
+
+        :7:9: error F301: times = 0 is not a number from 1
+          |
+        7 | times = 0
+          |         ^
+
+        :8:11: error F301: between needs two moments, not 1
+          |
+        8 | between = [1]
+          |           ^^^
+
+        :9:10: error F201: an earlier rule called "nobody" does not exist
+          |
+        9 | after = "nobody"
+          |          ^^^^^^
+
+        :10:10: error F201: the key "wen" does not exist
+           |
+        10 | drop = { wen = "middle" }
+           |          ^^^
+           = hint: did you mean "when"?
+
+        :11:22: error F301: bytes needs a whole number
+           |
+        11 | trickle = { bytes = "x", every_ms = 1 }
+           |                      ^
+
+        :12:11: error F301: reorder needs true
+           |
+        12 | reorder = false
+           |           ^^^^^
+           = hint: or leave it out
+
+        :13:12: error F301: "crcc" is not a way to corrupt a batch
+           |
+        13 | corrupt = "crcc"
+           |            ^^^^
+           = hint: write crc, count or codec
+
+        :19:8: error F301: another rule is called "a"
+           |
+        19 | name = "a"
+           |        ^^^
+           = hint: rename one
+
+        :20:11: error F301: 2020-01-01 00:00:00 has no time zone
+           |
+        20 | between = [2020-01-01T00:00:00, 2020-01-01T00:00:01]
+           |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+           = hint: add Z for UTC
+        """,
+    ),
+    "versions": (
+        """\
+        [[fault]]
+        api = "OffsetFetch"
+        answer = { code = "NOT_COORDINATOR", at = "error_code" }
+        [[fault]]
+        api = "Produce"
+        throttle_ms = 5
+        [[fault]]
+        api = "Produce"
+        versions = "20-"
+        drop = "before"
+        [[fault]]
+        api = "Heartbeat"
+        topic = "orders"
+        drop = "before"
+        """,
+        """
+        :3:44: error F401: OffsetFetchResponse v0 has no error code at "error_code"
+          |
+        3 | answer = { code = "NOT_COORDINATOR", at = "error_code" }
+          |                                            ^^^^^^^^^^
+          = hint: write versions = "2-7"
+
+        :6:15: error F401: ProduceResponse v0 has no throttle_time_ms
+          |
+        6 | throttle_ms = 5
+          |               ^
+          = hint: write versions = "1-13"
+
+        :9:13: error F401: Produce has no version 20 or newer
+          |
+        9 | versions = "20-"
+          |             ^^^
+          = hint: it has the versions 0 to 13
+
+        :13:9: error F401: HeartbeatRequest v0 names no topic
+           |
+        13 | topic = "orders"
+           |         ^^^^^^^^
+        """,
+    ),
+    "parts": (
+        """\
+        [[fault]]
+        api = "Heartbeat"
+        where = "response.error_code == 27"
+        drop = "before"
+        [[fault]]
+        api = "Heartbeat"
+        """,
+        """
+        :4:8: error F501: the rule "fault 1" looks at the response, so it cannot act on the request
+          |
+        4 | drop = "before"
+          |        ^^^^^^^^
+          = hint: use an action on the response, or a condition on the request
+
+        :5:1: error F501: the rule does nothing
+          |
+        5 | [[fault]]
+          | ^^^^^^^^^
+          = hint: add one of answer, drop, delay_ms, throttle_ms, trickle, black_hole, truncate, \
+flip_bits, correlation_id, offer, corrupt, reorder, advance_clock_ms, change
+        """,
+    ),
+    "shape": (
+        '\n[fault]\napi = "Heartbeat"\n',
+        """
+        :2:1: error F101: rules are an array of tables
+          |
+        2 | [fault]
+          | ^^^^^^^
+          = hint: write [[fault]]
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_diagnostics(mistake: str, tmp_path: Path) -> None:
+    text, expected = MISTAKES[mistake]
+    with pytest.raises(FaultsFileError) as error:
+        read(tmp_path, text)
+    shown = str(error.value).replace(str(tmp_path / "faults.toml"), "")
+    assert shown == dedent(expected).strip("\n")
+
+
+def test_every_code_has_an_example() -> None:
+    assert {code for code in CODES if any(code in out for _, out in MISTAKES.values())} == set(
+        CODES
+    )
+
+
+def test_a_file_with_a_mistake_adds_no_rule(tmp_path: Path) -> None:
+    faults = Faults(kafka_wire)
+    path = tmp_path / "faults.toml"
+    path.write_text('[[fault]]\napi = "Fetch"\ndrop = "before"\n[[fault]]\napi = "x"\n')
+    with pytest.raises(FaultsFileError):
+        read_rules(faults, path)
+    assert faults.rules == ()
+    path.write_bytes(b'[[fault]]\napi = "\xff"\n')
+    with pytest.raises(FaultsFileError, match=":2:1: error F101: the file is not UTF-8"):
+        read_rules(faults, path)
+
+
+def test_names_come_from_the_protocol(tmp_path: Path) -> None:
+    text = """
+        [[fault]]
+        api = "Produce"
+        topic = "orders"
+        answer = "KAFKA_STORAGE_ERROR"
+    """
+    faults = read(tmp_path, text, wafka_wire)
+    request = wafka_wire.ProduceRequest(
+        topic_data=[
+            wafka_wire.ProduceRequestTopicData(
+                name="orders",
+                partition_data=[wafka_wire.ProduceRequestTopicDataPartitionData(index=2)],
+            )
+        ]
+    )
+    verdict = faults.talk().request(exchange(request, 3))
+    assert verdict is not None and verdict.fate is Fate.ANSWER
+    (partition,) = verdict.answer.topics[0].partitions
+    assert (partition.index, partition.error_code) == (2, 56)
+    with pytest.raises(FaultsFileError, match='ErrorCode: "NOT_LEADER_OR_FOLLOWER" does not exist'):
+        read(tmp_path, text.replace("KAFKA_STORAGE_ERROR", "NOT_LEADER_OR_FOLLOWER"), wafka_wire)

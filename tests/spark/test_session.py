@@ -1,0 +1,49 @@
+"""``krammar.spark.session``, in a process of its own: Spark has one JVM per process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.samples import blocks
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+
+_SHOW = """
+import os
+print("python", os.environ["PYSPARK_PYTHON"])
+print("zips", [path for path in os.environ["SPARK_HOME"].split() if "krammar-spark-" in path] != [])
+"""
+
+
+def not_activated() -> dict[str, str]:
+    """The environment of a shell in which the virtual environment is not activated."""
+    programs = str(Path(sys.executable).parent)
+    path = [each for each in os.environ["PATH"].split(os.pathsep) if each != programs]
+    left_out = {"PYSPARK_PYTHON", "SPARK_HOME", "VIRTUAL_ENV", "PYTHONPATH"}
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    return {**kept, "PATH": os.pathsep.join(path)}
+
+
+def test_sample_of_the_readme_in_an_environment_that_is_not_activated(tmp_path: Path) -> None:
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Java is not installed")
+    sample = tmp_path / "sample.py"
+    sample.write_text("\n".join(blocks("README.md", section="Kafka data in Spark")) + _SHOW)
+    done = subprocess.run(
+        [sys.executable, str(sample)],
+        cwd=tmp_path,
+        env=not_activated(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "|partition|count|" in done.stdout
+    assert f"python {sys.executable}" in done.stdout
+    assert "zips True" in done.stdout

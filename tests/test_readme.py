@@ -1,0 +1,93 @@
+"""The samples of README.md, and of the guides on messages and on the client, run as pasted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from krammar.broker import Broker
+from tests.samples import ROOT, SERVERS, blocks, run, run_python
+
+README = "README.md"
+
+
+def test_no_sample_of_the_readme_is_forgotten() -> None:
+    sections = {
+        "Kafka messages in Python": 1,
+        "A Kafka broker in your tests": 2,
+        "Kafka data in Spark": 1,
+        "A protocol of your own": 1,
+    }
+    assert {name: len(blocks(README, section=name)) for name in sections} == sections
+    assert len(blocks(README)) == sum(sections.values())
+    assert (ROOT / "docs/images/pipeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_messages_in_the_readme(tmp_path: Path) -> None:
+    output = run_python(tmp_path, *blocks(README, section="Kafka messages in Python"))
+    assert output == "NOT_LEADER_OR_FOLLOWER True\n"
+
+
+def test_the_broker_in_the_readme(tmp_path: Path) -> None:
+    fixture, program = blocks(README, section="A Kafka broker in your tests")
+    (tmp_path / "test_orders.py").write_text(fixture)
+    assert "1 passed" in run(tmp_path, sys.executable, "-m", "pytest", "-q", "test_orders.py")
+    assert run_python(tmp_path, program) == "orders-0 0 b'value'\n"
+
+
+def test_spark_in_the_readme(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    if not _java():
+        pytest.skip("Java is not installed")
+    output = run_python(tmp_path, *blocks(README, section="Kafka data in Spark"), timeout=300)
+    assert "|        0| 1000|" in output
+
+
+def _java() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    try:
+        return subprocess.run([java, "-version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def test_a_protocol_in_the_readme(tmp_path: Path) -> None:
+    section = "A protocol of your own"
+    definitions, command = blocks(README, language="", section=section)
+    (tmp_path / "protocol").mkdir()
+    (tmp_path / "protocol" / "sensors.krm").write_text(definitions)
+    run(tmp_path, "krammar", "check", "protocol/", "--strict")
+    run(tmp_path, *command.split())
+    run_python(tmp_path, *blocks(README, section=section))
+
+
+def test_the_guide_on_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    samples = blocks("docs/messages.md")
+    assert len(samples) == 3
+    names: dict[str, Any] = {}
+    for sample in samples:
+        exec(compile(sample, "docs/messages.md", "exec"), names)
+    assert capsys.readouterr().out == blocks("docs/messages.md", "", "Layouts")[-1]
+    assert names["again"] == names["request"]
+    assert names["end"] == len(names["data"]) == names["layout"].size_of(names["request"])
+
+
+def test_the_guide_on_the_client(tmp_path: Path) -> None:
+    sample, *_ = blocks("docs/client.md")  # the others need a login
+    with Broker.start() as broker:
+        output = run_python(tmp_path, sample.replace(SERVERS, broker.bootstrap_servers))
+    assert output == "orders-0 0 b'value'\n"
+
+
+def test_the_guide_on_the_broker(tmp_path: Path) -> None:
+    program, loop, fixture = blocks("docs/broker.md")
+    run_python(tmp_path, program)
+    assert run_python(tmp_path, loop).startswith("127.0.0.1:")
+    (tmp_path / "test_orders.py").write_text(fixture)
+    assert "1 passed" in run(tmp_path, sys.executable, "-m", "pytest", "-q", "test_orders.py")
