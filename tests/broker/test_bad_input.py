@@ -326,7 +326,7 @@ def test_bad_frames(scene: Scene, count: int) -> None:
         hammer.run(frames, WARM_UP)
         resident = target.resident
         rounds = service.rounds
-        hammer.run(frames, count)
+        hammer.run(frames, WARM_UP + count)
         grown = target.resident - resident
     hammer.report(target.tracebacks()[before:])
     assert service.rounds > rounds
