@@ -9,9 +9,12 @@ _COMPILER = ("black", "jinja2", "lark")
 MODULES = {
     "arrow": ("pyarrow",),
     "compiler": _COMPILER,
+    "lsp": (*_COMPILER, "lsprotocol", "pygls"),
     "native": (*_COMPILER, "librt", "mypyc", "setuptools"),
+    "oauth": ("joserfc",),
     "re2": ("re2",),
     "spark": ("pyspark", "pyarrow"),
+    "testing": ("trustme",),
 }
 
 
