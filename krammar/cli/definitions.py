@@ -346,7 +346,8 @@ def import_(
     Versions that it no longer has are added from the older schemas. If a schema is invalid, nothing is
     written.
     """
-    from krammar.compiler.importer import KAFKA_ENUMS, SchemaError, import_schemas
+    from krammar.compiler.importer import KAFKA_ENUMS, import_schemas
+    from krammar.compiler.schemas import SchemaError
     from krammar.compiler.write import replace_file
 
     if release and len(release) != len(source):
