@@ -34,6 +34,7 @@ _VERBS = {
     "inspect": "inspect",
     "produce": "produce",
     "random-uuid": "broker:random_id",
+    "show": "inspect",
     "tap": "tap",
     "topics": "topics",
     "wafka-produce": "wafka:wafka_produce",

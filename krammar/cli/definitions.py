@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krammar.cli.options import examples
+from krammar.cli.options import examples, key_values
 from krammar.cli.output import quantity
 
 if TYPE_CHECKING:
+    from krammar.compiler.guide import Answers
+    from krammar.compiler.schemas import ImportResult
     from krammar.util.diagnostics import Diagnostics
 
 _SOURCE = click.Path(exists=True, path_type=Path)
@@ -317,54 +319,160 @@ def docs(source: Path, out: Path, all_files: bool, format_: str) -> None:
 @click.command(
     "import",
     epilog=examples(
+        "krammar import protocol.md -o definitions/kafka --key ApiVersions=18 --key Fetch=1",
+        "krammar import README.md -o out/ --key Produce=0 --type 'RECORDS=[string]'",
         "krammar import kafka/clients/src/main/resources/common/message -o definitions/kafka_wire",
-        "krammar import kafka-4.4/message kafka-3.9/message -o definitions/kafka_wire",
-        "krammar import schemas/ -o out/ --docs       # include the schemas' documentation",
+        "krammar import kafka-4.4/message kafka-3.9/message -o definitions/kafka_wire --docs",
     ),
 )
-@click.argument("source", type=_SOURCE, nargs=-1, required=True, metavar="KAFKA_JSON_DIR...")
+@click.argument("source", type=_SOURCE, nargs=-1, required=True, metavar="TEXT|KAFKA_JSON_DIR...")
 @click.option(
     "-o", "--out", type=_FOLDER, required=True, help="Folder to write definition files to."
 )
-@click.option("--docs", is_flag=True, help="Include the schemas' documentation, as comments.")
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@click.option("--key", multiple=True, metavar="API=KEY", help="Texts: the API key of a request.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="WORD=TYPE",
+    help="Texts: the type of definitions for a word such as RECORDS.",
+)
+@click.option(
+    "--nullable",
+    multiple=True,
+    metavar="PATH",
+    help="Texts: a field that can be null, such as FetchRequest.topics.",
+)
+@click.option(
+    "--default",
+    "defaults",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Texts: the default of a field, such as FetchRequest.replica_state.replica_id=-1.",
+)
+@click.option("--docs", is_flag=True, help="JSON: include the schemas' documentation, as comments.")
 @click.option(
     "--enums",
     is_flag=True,
-    help="Give error codes and similar fields the enum types of krammar's enums.krm.",
+    help="JSON: give error codes and similar fields the enum types of krammar's enums.krm.",
 )
 @click.option(
     "--release",
     multiple=True,
-    help="The Kafka release of each folder, for the first line of each file.",
+    help="JSON: the Kafka release of each folder, for the first line of each file.",
 )
+@_format_option
 def import_(
-    source: tuple[Path, ...], out: Path, docs: bool, enums: bool, release: tuple[str, ...]
+    source: tuple[Path, ...],
+    out: Path,
+    force: bool,
+    key: tuple[str, ...],
+    types: tuple[str, ...],
+    nullable: tuple[str, ...],
+    defaults: tuple[str, ...],
+    docs: bool,
+    enums: bool,
+    release: tuple[str, ...],
+    format_: str,
 ) -> None:
-    """Convert Apache Kafka's JSON schemas to definition files.
+    """Convert protocol guides, or Apache Kafka's JSON schemas, to definition files.
 
-    Several folders are merged. For each message, the schema with the highest version takes precedence.
-    Versions that it no longer has are added from the older schemas. If a schema is invalid, nothing is
-    written.
+    A TEXT is a file that describes messages in the notation of Kafka's protocol guide, in prose, in code
+    blocks or in HTML. krammar merges all versions of a message. It asks for what the texts do not
+    contain, such as API keys.
+
+    Several folders of JSON schemas are merged. For each message, the schema with the highest version
+    takes precedence. Versions that it no longer has are added from the older schemas.
+
+    If the source is invalid, nothing is written. Files that exist are replaced only with --force.
     """
     from krammar.compiler.importer import KAFKA_ENUMS, import_schemas
     from krammar.compiler.schemas import SchemaError
-    from krammar.compiler.write import replace_file
 
+    texts = [path for path in source if path.is_file()]
+    if texts and len(texts) < len(source):
+        raise click.UsageError("give files or folders, not both")
+    if texts and (docs or enums or release):
+        raise click.UsageError("--docs, --enums and --release need folders of JSON schemas")
+    if not texts and (key or types or nullable or defaults):
+        raise click.UsageError("--key, --type, --nullable and --default need texts, not folders")
     if release and len(release) != len(source):
         raise click.UsageError("give --release once for each folder, in the same order")
     with _misuse():
         try:
-            result = import_schemas(
-                source, docs=docs, enums=KAFKA_ENUMS if enums else None, releases=release
-            )
+            if texts:
+                answers = _answers(key, types, nullable, defaults)
+                result = _import_texts(texts, out, answers, format_)
+            else:
+                result = import_schemas(
+                    source, docs=docs, enums=KAFKA_ENUMS if enums else None, releases=release
+                )
         except SchemaError as error:
             click.echo(str(error), err=True)
             sys.exit(1)
         for warning in result.warnings:
             click.echo(f"warning: {warning}", err=True)
-        for name, text in result.files.items():
-            replace_file(out / name, text.encode("utf-8"))
+        _write_new({out / name: text for name, text in result.files.items()}, force=force)
     click.echo(f"{out}: {quantity(len(result.files), 'file')} written")
+
+
+def _answers(
+    key: tuple[str, ...],
+    types: tuple[str, ...],
+    nullable: tuple[str, ...],
+    defaults: tuple[str, ...],
+) -> Answers:
+    from krammar.compiler.guide import Answers
+
+    keys = key_values("--key", key)
+    for name, number in keys.items():
+        if not number.isdecimal() or int(number) > 0x7FFF:
+            raise click.UsageError(f"--key {name}={number}: needs a number from 0 to 32767")
+    return Answers(
+        {name: int(number) for name, number in keys.items()},
+        key_values("--type", types),
+        frozenset(nullable),
+        key_values("--default", defaults),
+    )
+
+
+def _import_texts(texts: list[Path], out: Path, answers: Answers, format_: str) -> ImportResult:
+    """Convert texts and compile the result. Exits if there are errors."""
+    from krammar.compiler.front.source import compile_texts
+    from krammar.compiler.guide import import_guides
+    from krammar.util.diagnostics import Diagnostics
+
+    diagnostics = Diagnostics()
+    result = import_guides(texts, answers, diagnostics)
+    if result is not None:
+        encoded = {out / name: text.encode("utf-8") for name, text in result.files.items()}
+        compile_texts("", encoded, diagnostics)
+    if diagnostics.found:
+        _report(diagnostics, format_)
+    if result is None or diagnostics.has_errors:
+        click.echo("nothing was written", err=True)
+        sys.exit(1)
+    return result
+
+
+def _write_new(files: dict[Path, str], *, force: bool) -> None:
+    """Write files. Raises UsageError if other files of these names exist, unless ``force``."""
+    from krammar.compiler.write import replace_file
+
+    changed = {
+        path: text.encode("utf-8")
+        for path, text in files.items()
+        if not (path.is_file() and path.read_bytes() == text.encode("utf-8"))
+    }
+    there = [str(path) for path in changed if path.exists()]
+    if there and not force:
+        more = f" and {len(there) - 3} more" if len(there) > 3 else ""
+        raise click.UsageError(
+            f"{', '.join(there[:3])}{more} would be replaced (give another folder, or --force)"
+        )
+    for path, data in changed.items():
+        replace_file(path, data)
 
 
 def _options(given: Iterable[str], templates: Path | None) -> dict[str, str]:
