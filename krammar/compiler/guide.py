@@ -16,6 +16,7 @@ The stages, in the order of this file:
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,6 +64,8 @@ _SCALARS = {
     "VARLONG": "varlong",
 }
 _TEXT = re.compile(r"(?P<form>COMPACT_|VARINT_)?(?P<null>NULLABLE_)?(?P<kind>STRING|BYTES|RECORDS)")
+# An array in an array, in guides before Kafka 2.
+_ARRAY = re.compile(r"ARRAY\((\S+)\)")
 _SIZED = re.compile(r"BYTES\[(?P<field>\w+) - (?P<minus>\d+)\]")
 
 
@@ -185,8 +188,8 @@ class _Reader:
         self._named: list[tuple[str, Position]] = []
 
     def read(self, path: Path, text: str) -> None:
-        text = _HTML.sub("", text.replace("=&gt;", "=>").expandtabs(8))
-        self._path, self._lines = path, text.splitlines()
+        text = html.unescape(_HTML.sub("", text.expandtabs(8)))
+        self._path, self._lines = path, text.replace("\r\n", "\n").split("\n")
         self._diagnostics.add_source(path, "\n".join(self._lines))
         recent: list[tuple[_Message, int | None]] = []
         number = 0
@@ -271,9 +274,16 @@ class _Reader:
                 # A rule that begins another message ends this one.
                 title = _TITLE.fullmatch(line.rstrip())
                 versioned = title and (title["version"] or title["v"] or title["kind"])
-                if not match or not match["indent"] or versioned:
+                if versioned or not line.startswith(" ") or "=>" not in line:
                     break
-                block.append((number, match))
+                if match:
+                    block.append((number, match))
+                else:
+                    self._error(
+                        "E601",
+                        "this line is not a field and its type",
+                        self._at(number, len(line) - len(line.lstrip()), len(line.strip())),
+                    )
                 end = number + 1
             number += 1
         return end, block
@@ -380,6 +390,9 @@ class _Reader:
 
     def _type(self, node: _Node, word: str) -> bool:
         """Set the type of a field. Return False if the type is unknown."""
+        while inner := _ARRAY.fullmatch(word):
+            node.brackets += 1
+            word = inner[1]
         if word in self._answers.types:
             node.type = self._answers.types[word]
         elif sized := _SIZED.fullmatch(word):
