@@ -28,6 +28,7 @@ _VERBS = {
     "diff": "definitions",
     "docs": "definitions",
     "doctor": "doctor",
+    "export": "definitions",
     "fmt": "definitions",
     "gen": "definitions",
     "import": "definitions:import_",

@@ -417,6 +417,54 @@ def import_(
     click.echo(f"{out}: {quantity(len(result.files), 'file')} written")
 
 
+@click.command(
+    epilog=examples("krammar export --kafka-json definitions/kafka_wire -o schemas/"),
+)
+@click.argument("source", type=_SOURCE)
+@click.option(
+    "--kafka-json",
+    "kafka_json",
+    is_flag=True,
+    required=True,
+    help="Write Apache Kafka's JSON message schemas.",
+)
+@click.option("-o", "--out", type=_FOLDER, required=True, help="Folder to write files to.")
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@_all_files_option
+@_format_option
+def export(
+    source: Path, kafka_json: bool, out: Path, force: bool, all_files: bool, format_: str
+) -> None:
+    """Convert definitions to the formats of other tools.
+
+    SOURCE is a definition file, or a folder with definition files (*.krm). Kafka's JSON schemas have no
+    enums, which become integers, and no varints; structs with varints are skipped, with a warning.
+    `krammar import` reads the schemas again. For JSON Schema, see `krammar gen --backend json-schema`.
+
+    If there are errors, nothing is written. Files that exist are replaced only with --force.
+    """
+    from krammar.compiler.front.source import compile_source
+    from krammar.compiler.kafka_json import export as schemas
+    from krammar.util.diagnostics import Diagnostics
+
+    diagnostics = Diagnostics()
+    files: dict[Path, str] = {}
+    with _misuse():
+        protocols = compile_source(source, diagnostics, all_files=all_files)
+        diagnostics.keep_errors()
+        if diagnostics.has_errors:
+            _report(diagnostics, format_)
+            click.echo("nothing was written", err=True)
+            sys.exit(1)
+        for protocol in protocols:
+            texts, warnings = schemas(protocol)
+            files |= {out / protocol.package / name: text for name, text in texts.items()}
+            for warning in warnings:
+                click.echo(f"warning: {warning}", err=True)
+        _write_new(files, force=force)
+    click.echo(f"{out}: {quantity(len(files), 'file')} written")
+
+
 def _answers(
     key: tuple[str, ...],
     types: tuple[str, ...],

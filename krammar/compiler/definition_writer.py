@@ -162,7 +162,10 @@ class _Writer:
             if self.docs and item.about:
                 width = max(40, _WIDTH - len(indent) - 3)
                 prose = " ".join(item.about.split())
-                lines += [f"{indent}// {line}" for line in textwrap.wrap(prose, width)]
+                lines += [
+                    f"{indent}// {line}"
+                    for line in textwrap.wrap(prose, width, break_on_hyphens=False)
+                ]
             inner = item.fields
             if item.common and _in_place(item):
                 inner = schema.commons[item.common]
