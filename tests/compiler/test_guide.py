@@ -625,3 +625,15 @@ def test_files_are_replaced_only_by_force(tmp_path: Path) -> None:
     assert own.read_text() == "// Mine.\n"
     assert not (tmp_path / "made" / "pong.krm").exists()
     assert imported(PING, tmp_path, "--force")["ping.krm"].startswith("PingRequest")
+
+
+# -- the guide of the documentation ----------------------------------------------------------------
+
+
+def test_the_sample_of_the_documentation(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "definitions.md").read_text()
+    section = page.split("## Import, export and show\n")[1].split("\n## ")[0]
+    text = section.split("````\n")[1]
+    command, made = (block.strip("\n") for block in section.split("````\n")[2].split("```")[1:4:2])
+    *_, path = imported(text, tmp_path, *command.split("protocol/")[1].split())
+    assert imported(text, tmp_path, *command.split("protocol/")[1].split())[path] == made + "\n"
