@@ -16,6 +16,19 @@ GROUPS = {
     "B2": "Breaking changes of the Python API",
 }
 
+# Names of breaking changes, for files of accepted changes.
+RULES = {
+    "B101": "definition-missing",
+    "B102": "key-changed",
+    "B103": "version-missing",
+    "B104": "bytes-changed",
+    "B105": "tagged-default-changed",
+    "B106": "enum-changed",
+    "B201": "name-missing",
+    "B202": "name-changed",
+    "B203": "default-changed",
+}
+
 CODES = {
     "E101": "The file is not UTF-8.",
     "E102": "The line contains a tab.",
