@@ -18,6 +18,8 @@ from click.testing import CliRunner
 
 from krammar import __version__
 from krammar.cli import main
+from krammar.compiler.front.codes import CODES, RULES
+from tests.samples import blocks
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -262,6 +264,28 @@ def test_the_action_installs_krammar(user: Path, tmp_path: Path) -> None:
         pytest.skip(f"pip cannot install krammar's dependencies here: {action.output[-300:]}")
     assert set(codes.values()) == {0}, action.output
     assert (tmp_path / "krammar" / "bin" / "krammar").exists()
+
+
+# -- docs/ci.md ------------------------------------------------------------------------------------
+
+
+def test_the_samples_of_the_documentation() -> None:
+    config, workflow, scanning = map(yaml.safe_load, blocks("docs/ci.md", "yaml"))
+    known = {
+        hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    }
+    hooks = config["repos"][0]["hooks"]
+    assert [hook["id"] for hook in hooks] == list(known)
+    assert all(hook.get("args") == known[hook["id"]].get("args") for hook in hooks)
+    inputs = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
+    used = workflow["jobs"]["definitions"]["steps"][1]["with"] | scanning[0]["with"]
+    assert used.keys() <= inputs.keys()
+    page = (ROOT / "docs" / "ci.md").read_text()
+    for name, facts in inputs.items():
+        default = f" `{facts['default']}` |" if facts["default"] else " |"
+        assert re.search(rf"^\| `{name}` \|.*\|{re.escape(default)}$", page, re.MULTILINE), name
+    for code, rule in RULES.items():
+        assert f"| `{rule}` | {code} | {CODES[code]} |" in page
 
 
 # -- SARIF -----------------------------------------------------------------------------------------
