@@ -19,6 +19,7 @@ from krammar.cli.options import examples, find_packages_here
         "krammar tap --upstream broker:9092 --faults faults.toml  # let requests fail on cue",
         "krammar tap orders.tap --summary                         # print the frames of a capture",
         "krammar tap orders.tap --json | jq 'select(.api == \"Produce\").message'",
+        "krammar tap orders.tap --pcap orders.pcapng              # for Wireshark",
     )
 )
 @click.argument(
@@ -55,6 +56,17 @@ from krammar.cli.options import examples, find_packages_here
     help="Store the frames in a capture, including passwords. An older capture in FILE is replaced.",
 )
 @click.option(
+    "--pcap",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="OUT",
+    help="Write the capture FILE as pcapng, which Wireshark reads, instead of printing it.",
+)
+@click.option(
+    "--secrets",
+    is_flag=True,
+    help="Show passwords and tokens in --pcap. Without it, their bytes are masked with '*'.",
+)
+@click.option(
     "--max-frame",
     type=click.IntRange(1, 0x7FFFFFFF),
     default=100 * 1024 * 1024,
@@ -86,6 +98,8 @@ def tap(
     json_: bool,
     quiet: bool,
     save: Path | None,
+    pcap: Path | None,
+    secrets: bool,
     max_frame: int,
     faults_file: Path | None,
     package: str,
@@ -106,6 +120,7 @@ def tap(
     """
     from krammar.cli.faults import read_faults, report
     from krammar.tap.capture import CaptureError
+    from krammar.tap.export import write_pcap
     from krammar.tap.proxy import Address, Route, TapError
     from krammar.tap.run import Output, run_live, run_replay
 
@@ -124,7 +139,14 @@ def tap(
                     "FILE cannot be combined with --listen, --upstream, --save, --advertise, --faults "
                     "or --stay"
                 )
+            if pcap is not None:
+                click.echo(write_pcap(protocol, file, pcap, secrets=secrets), err=True)
+                return
             counted = run_replay(protocol, file, output)
+        elif pcap is not None:
+            raise click.UsageError(
+                "--pcap needs the FILE of a capture (store one with --save, then run krammar tap FILE --pcap OUT)"
+            )
         elif not upstream:
             raise click.UsageError("give --upstream HOST:PORT, or the FILE of a capture")
         else:
