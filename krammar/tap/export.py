@@ -13,7 +13,7 @@ from krammar.tap.capture import Capture, CaptureError, replay
 from krammar.tap.describe import Describer
 from krammar.tap.details import details
 from krammar.tap.exchanges import Exchange, Exchanges, Filter
-from krammar.tap.feed import MAX_ROWS, Connections, kept, row_of
+from krammar.tap.feed import MAX_ROWS, Connections, pack, row_of, unpack
 from krammar.tap.page import MARK, block, parts
 from krammar.tap.pcap import SECTION, PcapWriter
 from krammar.wire.package import Package, package_of
@@ -73,8 +73,8 @@ def write_html(
         replay(capture, package, [connections, exchanges])
         exchanges.close()
         blocks.flush()
+        blocks.rows.sort()  # by number
         rows = {"rows": blocks.rows, "connections": list(connections.all.values()), "first": 0}
-        blocks.rows.sort()
         file.write(block("rows", rows).encode())
         _, end = parts({"live": False, "source": source.name, "omitted": blocks.omitted})
         file.write(end.encode())
@@ -87,7 +87,7 @@ class _Blocks:
     """Writes the details of exchanges in compressed blocks, of which the page unpacks one at a time."""
 
     def __init__(self, package: Package, file: BinaryIO, select: Filter, secrets: bool) -> None:
-        self.rows: list[list[Any]] = []
+        self.rows: list[tuple[Any, ...]] = []
         self.omitted = 0
         self._package = package
         self._file = file
@@ -103,11 +103,9 @@ class _Blocks:
         if len(self.rows) >= MAX_ROWS:
             self.omitted += 1
             return
-        row = row_of(exchange)
-        row.append([self._written, len(self._block)])
-        self.rows.append(row)
+        self.rows.append((*row_of(exchange), (self._written, len(self._block))))
         frames = [
-            kept(self._package, frame, secrets=self._secrets)
+            unpack(pack(self._package, frame, secrets=self._secrets))
             for frame in (exchange.request, exchange.response)
         ]
         self._block.append([details(self._package, frame) for frame in frames])

@@ -2,18 +2,20 @@
 
 A page gets a short row per exchange. It asks for the fields and bytes of an exchange when a reader opens it, so nothing
 is decoded for the page while frames pass.
+
+What is stored are tuples of strings, numbers and bytes, which the garbage collector does not track. As objects, 100,000
+exchanges would stop the tap, and the clients behind it, for half a second at each full collection.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from krammar.tap.exchanges import Exchange
 from krammar.tap.fields import masked
-from krammar.tap.inspector import Frame
+from krammar.tap.inspector import Frame, Status
 from krammar.tap.observer import Observer
 from krammar.util.printable import escape
 from krammar.wire.package import Package
@@ -26,34 +28,42 @@ _MAX_TOPICS = 20
 _MAX_TEXT = 400
 
 Json = list[Any]
+Row = tuple[Any, ...]
+Packed = tuple[Any, ...]
+# The attributes of a frame in Packed.
+_FIELDS = (
+    *("time_ns", "connection", "is_request", "data", "size", "api", "api_key", "version"),
+    *("correlation_id", "body_version", "status", "error", "path", "offset", "note", "raw"),
+)
+_DATA = _FIELDS.index("data")
 
 
-def row_of(exchange: Exchange) -> Json:
+def row_of(exchange: Exchange) -> Row:
     """Return an exchange as a row of the page; ``page.js`` names its elements."""
     first, request, response = exchange.first, exchange.request, exchange.response
     latency = None if response is None else response.latency_ns
-    return [
+    return (
         exchange.number,
         first.time_ns // 1000,
         first.connection,
         first.api,
         first.version,
         exchange.client_id,
-        exchange.topics[:_MAX_TOPICS],
+        tuple(exchange.topics[:_MAX_TOPICS]),
         exchange.text[:_MAX_TEXT],
         None if request is None else request.size,
         None if response is None else response.size,
         None if latency is None else latency // 1000,
-        str(exchange.state),
-        [*exchange.told.errors, *(str(f.status) for f in exchange.frames if not f.is_good)],
-    ]
+        exchange.state.value,
+        (*exchange.told.errors, *(f.status.value for f in exchange.frames if not f.is_good)),
+    )
 
 
-def kept(package: Package, frame: Frame | None, *, secrets: bool) -> Frame | None:
-    """Return a frame without its message, and with masked secrets unless ``secrets`` is set."""
+def pack(package: Package, frame: Frame | None, *, secrets: bool) -> Packed | None:
+    """Return a frame without its message, with masked secrets unless ``secrets`` is set."""
     if frame is None:
         return None
-    return Frame(
+    return (
         frame.time_ns,
         frame.connection,
         frame.is_request,
@@ -64,14 +74,21 @@ def kept(package: Package, frame: Frame | None, *, secrets: bool) -> Frame | Non
         frame.version,
         frame.correlation_id,
         frame.body_version,
-        status=frame.status,
-        error=frame.error,
-        path=frame.path,
-        offset=frame.offset,
-        latency_ns=frame.latency_ns,
-        note=frame.note,
-        raw=frame.raw,
+        frame.status.value,
+        frame.error,
+        frame.path,
+        frame.offset,
+        frame.note,
+        frame.raw,
     )
+
+
+def unpack(packed: Packed | None) -> Frame | None:
+    """Return the frame that ``pack`` has packed."""
+    if packed is None:
+        return None
+    values = dict(zip(_FIELDS, packed, strict=True))
+    return Frame(**values | {"status": Status(values["status"])})
 
 
 class Connections(Observer):
@@ -97,14 +114,6 @@ class Connections(Observer):
             known[4:] = [time_ns // 1000, escape(reason)]
 
 
-@dataclass(slots=True, eq=False)
-class _Stored:
-    """A row, and the frames behind it. Rows are built when a page asks for them."""
-
-    exchange: Exchange
-    size: int = 0
-
-
 class Feed(Observer):
     """Stores what pages show. ``begun`` and ``ended`` receive exchanges.
 
@@ -128,44 +137,46 @@ class Feed(Observer):
         self._max_rows = max_rows
         self._max_bytes = max_bytes
         self._bytes = 0
-        # Numbers are consecutive, so the place of an exchange follows from its number.
-        self._stored: deque[_Stored] = deque()
-        # What changed, newest last: exchanges or connections. Pages remember how far they have read.
-        self._changed: deque[Exchange | Json] = deque(maxlen=3 * max_rows)
+        # Numbers are consecutive, so the place of an exchange follows from its number and that of the first one.
+        self._first = 1
+        self._stored: deque[tuple[Row, Packed | None, Packed | None]] = deque()
+        # What changed, newest last: numbers of exchanges, and negative ones of connections. Pages remember how
+        # far they have read.
+        self._changed: deque[int] = deque(maxlen=3 * max_rows)
         self._connections = Connections()
 
     def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
         self._connections.opened(time_ns, connection, client, upstream)
-        self._note(self._connections.all[connection])
+        self._note(-connection)
 
     def closed(self, time_ns: int, connection: int, reason: str) -> None:
         self._connections.closed(time_ns, connection, reason)
-        if (known := self._connections.all.get(connection)) is not None:
-            self._note(known)
+        self._note(-connection)
 
     def begun(self, exchange: Exchange) -> None:
-        self._store(self._kept(exchange))
+        self._store(exchange)
 
     def ended(self, exchange: Exchange) -> None:
-        stored = self._find(exchange.number)
-        if stored is None:
-            if self._stored and exchange.number < self._stored[0].exchange.number:
-                return  # forgotten while its response was awaited
-            self._store(self._kept(exchange))
+        place = exchange.number - self._first
+        if place < 0:
+            return  # forgotten while its response was awaited
+        if place >= len(self._stored):
+            self._store(exchange)
             return
-        mine = stored.exchange
-        mine.state, mine.told = exchange.state, exchange.told
-        mine.response = kept(self.package, exchange.response, secrets=self._secrets)
-        if mine.response is not None:
-            stored.size += len(mine.response.data)
-            self._bytes += len(mine.response.data)
-        self._note(mine)
+        _, request, _ = self._stored[place]
+        response = pack(self.package, exchange.response, secrets=self._secrets)
+        self._stored[place] = (row_of(exchange), request, response)
+        self._bytes += _size(response)
+        self._note(exchange.number)
         self._make_room()
 
-    def find(self, number: int) -> Exchange | None:
-        """Return an exchange; None if it is not stored any more."""
-        stored = self._find(number)
-        return None if stored is None else stored.exchange
+    def find(self, number: int) -> tuple[Frame | None, Frame | None] | None:
+        """Return the request and the response of an exchange; None if it is not stored any more."""
+        place = number - self._first
+        if not 0 <= place < len(self._stored):
+            return None
+        _, request, response = self._stored[place]
+        return unpack(request), unpack(response)
 
     def batch(self, cursor: int, limit: int) -> tuple[dict[str, Any], int]:
         """Return what has changed since ``cursor``, at most ``limit`` changes, and the next cursor.
@@ -175,54 +186,38 @@ class Feed(Observer):
         cursor = min(max(cursor, self.changes - len(self._changed)), self.changes)
         count = self.changes - cursor
         some = min(count, limit)
-        changed = list(islice(reversed(self._changed), count - some, count))[::-1]
-        first = self._stored[0].exchange.number if self._stored else 1
-        rows = {
-            each.number: each
-            for each in changed
-            if isinstance(each, Exchange) and each.number >= first
-        }
-        connections = {each[0]: each for each in changed if isinstance(each, list)}
+        changed = list(islice(reversed(self._changed), count - some, count))
+        numbers = dict.fromkeys(reversed(changed))
+        connections = self._connections.all
         batch = {
-            "rows": [row_of(each) for each in rows.values()],
-            "connections": list(connections.values()),
-            "first": first,
+            "rows": [self._stored[n - self._first][0] for n in numbers if n >= self._first],
+            "connections": [connections[-n] for n in numbers if -n in connections],
+            "first": self._first,
         }
         return batch, cursor + some
 
-    def _kept(self, exchange: Exchange) -> Exchange:
-        return Exchange(
-            exchange.number,
-            kept(self.package, exchange.request, secrets=self._secrets),
-            kept(self.package, exchange.response, secrets=self._secrets),
-            exchange.client_id,
-            exchange.state,
-            exchange.asked,
-            exchange.told,
-        )
-
     def _store(self, exchange: Exchange) -> None:
-        size = sum(len(frame.data) for frame in exchange.frames)
-        self._stored.append(_Stored(exchange, size))
-        self._bytes += size
-        self._note(exchange)
+        request = pack(self.package, exchange.request, secrets=self._secrets)
+        response = pack(self.package, exchange.response, secrets=self._secrets)
+        if not self._stored:
+            self._first = exchange.number
+        self._stored.append((row_of(exchange), request, response))
+        self._bytes += _size(request) + _size(response)
+        self._note(exchange.number)
         self._make_room()
 
     def _make_room(self) -> None:
         while len(self._stored) > 1 and (
             len(self._stored) > self._max_rows or self._bytes > self._max_bytes
         ):
-            oldest = self._stored.popleft()
-            self._bytes -= oldest.size
-            # The list of changes may still name it.
-            oldest.exchange.request = oldest.exchange.response = None
+            _, request, response = self._stored.popleft()
+            self._first += 1
+            self._bytes -= _size(request) + _size(response)
 
-    def _find(self, number: int) -> _Stored | None:
-        if not self._stored:
-            return None
-        place = number - self._stored[0].exchange.number
-        return self._stored[place] if 0 <= place < len(self._stored) else None
-
-    def _note(self, change: Exchange | Json) -> None:
+    def _note(self, change: int) -> None:
         self.changes += 1
         self._changed.append(change)
+
+
+def _size(packed: Packed | None) -> int:
+    return 0 if packed is None else len(packed[_DATA])

@@ -173,17 +173,12 @@ class PageServer:
 
     async def _details(self, query: dict[str, str]) -> bytes:
         number = query.get("row", "")
-        exchange = self._feed.find(int(number)) if number.isdecimal() and len(number) < 16 else None
-        if exchange is None:
+        frames = self._feed.find(int(number)) if number.isdecimal() and len(number) < 16 else None
+        if frames is None:
             raise _Refused(HTTPStatus.NOT_FOUND, "the tap does not store this exchange any more")
         # In a thread: a response with ten thousand partitions takes a second.
         return await asyncio.to_thread(
-            lambda: to_json(
-                [
-                    details(self._feed.package, frame)
-                    for frame in (exchange.request, exchange.response)
-                ]
-            )
+            lambda: to_json([details(self._feed.package, frame) for frame in frames])
         )
 
     async def _events(self, writer: asyncio.StreamWriter, cursor: int) -> None:
