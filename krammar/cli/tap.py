@@ -177,6 +177,12 @@ def tap(
         faults = Faults(protocol)
         expected = read_faults(faults, faults_file)
     select = Filter(_known_apis(protocol, apis), clients, topics, errors)
+    if ui is not None and select and not json_:
+        raise click.UsageError(
+            "--ui cannot be combined with --api, --client, --topic or --errors: the page has filters of its own"
+        )
+    if secrets and ui is None and html is None and pcap is None:
+        raise click.UsageError("--secrets needs --ui, --html or --pcap")
     output = Output(
         click.echo,
         lambda line: click.echo(line, err=True),

@@ -149,7 +149,10 @@ class PageServer:
             )
         if words[0] != "GET":
             raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, "only GET is answered")
-        url = urlsplit(words[1])
+        try:
+            url = urlsplit(words[1])
+        except ValueError:
+            raise _Refused(HTTPStatus.BAD_REQUEST, "the address is not a URL") from None
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
         if not hmac.compare_digest(query.get("token", "").encode(), self.token.encode()):
             raise _Refused(
@@ -161,10 +164,10 @@ class PageServer:
 
     def _leads_here(self, host: str) -> bool:
         """Whether a Host header cannot be the name of another web site that resolves to this machine."""
-        name = urlsplit(f"//{host}").hostname or "" if "@" not in host else ""
-        if name in ("localhost", self._address.host.lower()):
-            return True
         try:
+            name = "" if "@" in host else urlsplit(f"//{host}").hostname or ""
+            if name in ("localhost", self._address.host.lower()):
+                return True
             address = ipaddress.ip_address(name)
         except ValueError:
             return False

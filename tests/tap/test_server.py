@@ -127,6 +127,8 @@ def test_nothing_without_the_token(path: str) -> None:
         ("localhost@evil.example", 421),
         ("10.0.0.1:{port}", 421),
         ("", 421),
+        ("[::1", 421),
+        ("[evil]:80", 421),
         ("localhost:{port}", 200),
         ("LOCALHOST", 200),
         ("127.0.0.1:{port}", 200),
@@ -155,6 +157,7 @@ def test_other_machines_if_told_so() -> None:
     [
         (b"POST /?token=T HTTP/1.1\r\nHost: localhost\r\n\r\n", b"405"),
         (b"GET /nowhere?token=T HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
+        (b"GET //[ HTTP/1.1\r\nHost: localhost\r\n\r\n", b"400"),
         (b"nonsense\r\nHost: localhost\r\n\r\n", b"400"),
         (b"GET /?token=T HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 40_000, b"431"),
         (b"GET /details?row=99&token=T HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
@@ -331,6 +334,8 @@ def test_the_command() -> None:
     [
         (("--upstream", "a:1", "--ui", "nonsense"), "'nonsense' is not host:port"),
         (("--upstream", "a:1", "--api", "Produc"), "has no api 'Produc' (did you mean Produce?)"),
+        (("--upstream", "a:1", "--ui", "0", "--errors"), "the page has filters of its own"),
+        (("--upstream", "a:1", "--secrets"), "--secrets needs --ui, --html or --pcap"),
         ((__file__, "--ui", "0"), "use --html OUT to see a capture in a browser"),
         (("--upstream", "a:1", "--html", "x.html"), "--html needs the FILE of a capture"),
         ((__file__, "--pcap", "x", "--errors"), "--pcap cannot be combined with --api"),

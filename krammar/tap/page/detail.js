@@ -47,6 +47,7 @@ class Detail {
     this.parents = new Map();
     this.marked = null;
     this.end = 0;
+    this.fault = -1;
     byId("path").textContent = "";
   }
 
@@ -59,6 +60,7 @@ class Detail {
       this.data = Uint8Array.from(atob(frame.data), (c) => c.charCodeAt(0));
       this.roots = frame.tree;
       this.end = frame.end;
+      if (frame.error && frame.offset < this.data.length) this.fault = frame.offset;
       this.openSome();
       const words = [frame.error, frame.note && `The tap changed: ${frame.note}`];
       if (frame.size > this.data.length) {
@@ -74,6 +76,7 @@ class Detail {
     byId("bytes").scrollTop = 0;
     this.tree.update(this.lines.length);
     this.hex.update(Math.ceil(this.data.length / this.width));
+    if (this.fault >= 0) this.hex.show(Math.floor(this.fault / this.width), "middle");
   }
 
   // Open everything in small messages, and the upper levels of large ones.
@@ -216,6 +219,7 @@ class Detail {
       const sign = el("span", "", byte > 31 && byte < 127 ? String.fromCharCode(byte) : "·");
       for (const cell of [pair, sign]) {
         cell.dataset.o = offset;
+        if (offset === this.fault) cell.classList.add("fault");
         if (offset >= this.end) cell.classList.add("rest");
         if (this.marked && this.marked[BEGIN] <= offset && offset < this.marked[END]) cell.classList.add("marked");
       }
