@@ -60,14 +60,23 @@ _MAX_TEXT = 60
 class Description:
     """What a message is about.
 
-    ``text``    one line; empty if the message was not decoded
+    ``about``   one line without error codes; empty if the message was not decoded
     ``topics``  the names of topics, escaped; their ids if no message has named them
-    ``errors``  the names of error codes other than 0
+    ``errors``  the names of error codes other than 0, and how often each one occurs
     """
 
-    text: str = ""
+    about: str = ""
     topics: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
+    errors: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """One line, with the first error codes."""
+        errors = [
+            f"{name} x{count}" if count > 1 else name
+            for name, count in list(self.errors.items())[:_MAX_SHOWN]
+        ]
+        return ", ".join(part for part in (self.about, *errors) if part)
 
 
 class Describer:
@@ -100,11 +109,7 @@ class Describer:
             parts.append(" ".join(shown) + (f" and {more} more" if more else ""))
         if walk.records:
             parts.append(f"{walk.records:,} B of records")
-        errors = [self._error(code) for code in walk.errors]
-        parts += [
-            f"{name}{f' x{count}' if count > 1 else ''}"
-            for name, count in zip(errors[:_MAX_SHOWN], walk.errors.values(), strict=False)
-        ]
+        errors = {self._error(code): count for code, count in walk.errors.items()}
         return Description(", ".join(parts), names, errors)
 
     def _name(self, name: str | UUID) -> str:

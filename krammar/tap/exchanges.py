@@ -56,9 +56,16 @@ class Exchange:
 
     @property
     def text(self) -> str:
-        """Both descriptions, with what was wrong and what the tap changed."""
-        told = "" if self.told.text == self.asked.text else self.told.text
-        parts = [" → ".join(part for part in (self.asked.text, told) if part)]
+        """Both descriptions, with error codes, what was wrong, and what the tap changed."""
+        return self._joined(self.asked.text, self.told.text)
+
+    @property
+    def about(self) -> str:
+        """``text`` without error codes."""
+        return self._joined(self.asked.about, self.told.about)
+
+    def _joined(self, asked: str, told: str) -> str:
+        parts = [" → ".join(part for part in (asked, "" if told == asked else told) if part)]
         for frame in self.frames:
             parts += (frame.error, frame.note)
         if self.state is State.UNANSWERED:

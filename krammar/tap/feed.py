@@ -50,7 +50,7 @@ def row_of(exchange: Exchange) -> Row:
         first.version,
         exchange.client_id,
         tuple(exchange.topics[:_MAX_TOPICS]),
-        exchange.text[:_MAX_TEXT],
+        exchange.about[:_MAX_TEXT],
         None if request is None else request.size,
         None if response is None else response.size,
         None if latency is None else latency // 1000,

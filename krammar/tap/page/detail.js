@@ -62,7 +62,7 @@ class Detail {
       this.end = frame.end;
       if (frame.error && frame.offset < this.data.length) this.fault = frame.offset;
       this.openSome();
-      const words = [frame.error, frame.note && `The tap changed: ${frame.note}`];
+      const words = [frame.error, frame.note && (frame.note.includes("by the tap") ? "Changed by the tap." : `Changed by the tap: ${frame.note}.`)];
       if (frame.size > this.data.length) {
         words.push(`The first ${count(this.data.length)} of ${count(frame.size)} bytes are shown.`);
       }

@@ -152,8 +152,10 @@ function drawRow(index) {
   }
   const api = el("span", "api");
   api.append(el("b", "", row.api), el("i", "", row.v === null ? "" : `v${row.v}`));
-  const about = el("span", "about", [...new Set(row.errors)].filter((e) => !row.text.includes(e)).concat(row.text).filter(Boolean).join(", "));
-  about.title = row.text;
+  const about = el("span", "about");
+  if (row.errors.length) about.append(el("b", "", [...new Set(row.errors)].join(", ")), " ");
+  about.append(row.text);
+  about.title = about.textContent;
   const latency = el("span", "num state", row.lat !== null ? duration(row.lat) : row.state === "waiting" ? "waiting" : "–");
   const bar = el("span", "meter");
   if (row.lat !== null) bar.append(meter(row.lat));
@@ -254,7 +256,7 @@ const lanes = new VirtualList(byId("lanes"), 38, (index) => {
   };
   canvas.addEventListener("pointermove", (event) => {
     const row = find(event);
-    tip(row && `${clock(row.t)}  ${row.api} v${row.v}  ${duration(row.lat)}  ${row.text}`, event);
+    tip(row && `${clock(row.t)}  ${row.api} v${row.v}  ${duration(row.lat)}  ${[...row.errors, row.text].join(" ")}`, event);
     canvas.style.cursor = row ? "pointer" : "";
   });
   canvas.addEventListener("pointerleave", () => tip(null));
