@@ -31,7 +31,7 @@ from krammar.broker.config import BrokerConfig, Listener
 from krammar.broker.elections import Elections
 from krammar.broker.errors import BrokerError
 from krammar.broker.log.manager import LogManager
-from krammar.broker.node import Node, node_config
+from krammar.broker.node import Node, node_configs
 from krammar.broker.nodes import Nodes
 from krammar.broker.security.users import Credentials
 from krammar.broker.timers import Timers
@@ -78,9 +78,10 @@ class Broker:
         nodes: int = 1,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self.config = config = BrokerConfig.defaults() if config is None else config
-        others = [Node(node_config(config, number)) for number in range(1, nodes)]
-        self.nodes = {node.config.node_id: node for node in (Node(config), *others)}
+        config = BrokerConfig.defaults() if config is None else config
+        configs = [config] if nodes == 1 else node_configs(config, nodes)
+        self.config = configs[0]
+        self.nodes = {each.node_id: Node(each) for each in configs}
         self._clock = clock
         self._is_open = False
         self._thread: _Thread | None = None

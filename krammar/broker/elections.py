@@ -41,9 +41,14 @@ class Elections:
             )
         return found, found.partitions[index]
 
+    @property
+    def topics(self) -> list[Topic]:
+        """All topics at this moment."""
+        return list(self._cluster.topics.values())
+
     def all(self) -> Iterator[Place]:
         """Yield all partitions."""
-        for topic in list(self._cluster.topics.values()):
+        for topic in self.topics:
             for partition in list(topic.partitions.values()):
                 yield topic, partition
 
@@ -88,16 +93,21 @@ class Elections:
         """Elect the preferred leader, or with ``unclean`` any replica if there is no leader (KIP-460)."""
         preferred = partition.replicas[0]
         if partition.leader == preferred or (unclean and partition.leader != NO_LEADER):
-            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED)
+            raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, "The right leader leads already.")
         running = [node for node in partition.replicas if node in self._nodes.running]
         if unclean:
             if not running:
-                raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
+                raise ApiError(
+                    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica is on a running node."
+                )
             self._write([_change(topic, partition, leader=running[0], isr=running)])
         elif preferred in running and preferred in partition.isr:
             self._write([_change(topic, partition, leader=preferred)])
         else:
-            raise ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
+            raise ApiError(
+                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+                f"Node {preferred}, the preferred leader, is not in sync.",
+            )
 
     def reassign(
         self,

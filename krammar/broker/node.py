@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafka_wire import ErrorCode
 
+from krammar.broker.config.broker_config import attribute
 from krammar.broker.connections import Connections
 from krammar.broker.dispatch import Handlers
 from krammar.broker.errors import BrokerError
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     from krammar.broker.timers import Timers
     from krammar.broker.topics import Topics
     from krammar.broker.transactions.coordinator import TransactionCoordinator
+
+_FACTORS = {
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+}
 
 
 class Node:
@@ -113,23 +120,34 @@ def _tls_context(config: BrokerConfig, listener: Listener) -> ssl.SSLContext:
     return server_context(config, listener)
 
 
-def node_config(config: BrokerConfig, number: int) -> BrokerConfig:
-    """Return the settings of the next node, and so on: its id and its ports follow those of the first one."""
-    shift = number * len(config.listeners)
-    other = copy(config)
-    other.node_id = config.node_id + number
-    other.listeners = [
-        replace(
-            each,
-            port=each.port and each.port + shift,
-            advertised_port=each.advertised_port and each.advertised_port + shift,
-        )
-        for each in config.listeners
-    ]
-    addresses = [f"{each.name}://{each.host}:{each.port}" for each in other.listeners]
-    other.static = {
-        **config.static,
-        "node.id": str(other.node_id),
-        "listeners": ",".join(addresses),
-    }
-    return other
+def node_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
+    """Return the settings of each node: ids and ports count up from those of ``config``.
+
+    Several nodes have three replicas by default, as in Kafka, or as many as there are nodes.
+    """
+    factors = dict.fromkeys(_FACTORS - config.static.keys(), min(count, 3))
+    found = []
+    for number in range(count):
+        own = copy(config)
+        shift = number * len(config.listeners)
+        own.node_id = config.node_id + number
+        own.listeners = [
+            replace(
+                each,
+                port=each.port and each.port + shift,
+                advertised_port=each.advertised_port and each.advertised_port + shift,
+            )
+            for each in config.listeners
+        ]
+        for name, value in factors.items():
+            setattr(own, attribute(name), value)
+        own.static = {
+            **config.static,
+            **{name: str(value) for name, value in factors.items()},
+            "node.id": str(own.node_id),
+            "listeners": ",".join(
+                f"{each.name}://{each.host}:{each.port}" for each in own.listeners
+            ),
+        }
+        found.append(own)
+    return found

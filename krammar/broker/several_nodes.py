@@ -61,11 +61,8 @@ class Cluster(Broker):
         """
         if nodes < 1:
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
-        replicas, partitions = str(min(nodes, 3)), str(2 * nodes)
+        partitions = str(2 * nodes)
         defaults = {
-            "default.replication.factor": replicas,
-            "offsets.topic.replication.factor": replicas,
-            "transaction.state.log.replication.factor": replicas,
             "offsets.topic.num.partitions": partitions,
             "transaction.state.log.num.partitions": partitions,
         }

@@ -39,36 +39,32 @@ class ElectionHandlers:
         self, session: Session, request: ElectLeadersRequest, version: int
     ) -> Steps[ElectLeadersResponse]:
         """Elect leaders. For all partitions, the response lists only those that need an election."""
-        wanted: dict[str, list[int]] = {}
-        if request.topic_partitions is None:
-            for each, partition in self._elections.all():
-                wanted.setdefault(each.name, []).append(partition.index)
-        else:
-            for topic in request.topic_partitions:
-                wanted.setdefault(topic.topic, []).extend(topic.partitions)
-        unclean = version >= 1 and request.election_type == ElectionType.UNCLEAN
-        results = []
-        for name, indexes in wanted.items():
-            answers = []
+        listed = request.topic_partitions
+        wanted = [(topic.topic, topic.partitions) for topic in listed or ()]
+        if listed is None:
+            wanted = [(topic.name, list(topic.partitions)) for topic in self._elections.topics]
+        response = ElectLeadersResponse()
+        kind = request.election_type if version >= 1 else ElectionType.PREFERRED
+        if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
+            response.error_code = ErrorCode.INVALID_REQUEST
+        for name, indexes in wanted:
+            result = ElectLeadersResponseReplicaElectionResult(topic=name)
             for index in indexes:
                 answer = ElectLeadersResponseReplicaElectionResultPartitionResult(
                     partition_id=index, error_message=None
                 )
                 try:
-                    self._elections.elect(*self._elections.find(name, index), unclean=unclean)
+                    if response.error_code:
+                        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+                    place = self._elections.find(name, index)
+                    self._elections.elect(*place, unclean=kind == ElectionType.UNCLEAN)
                 except ApiError as error:
                     answer.error_code, answer.error_message = error.code, error.message
-                if (
-                    request.topic_partitions is not None
-                    or answer.error_code != ErrorCode.ELECTION_NOT_NEEDED
-                ):
-                    answers.append(answer)
+                if listed is not None or answer.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+                    result.partition_result.append(answer)
                 yield None
-            if answers or request.topic_partitions is not None:
-                results.append(
-                    ElectLeadersResponseReplicaElectionResult(topic=name, partition_result=answers)
-                )
-        return ElectLeadersResponse(replica_election_results=results)
+            response.replica_election_results.append(result)
+        return response
 
     def alter_partition_reassignments(
         self, session: Session, request: AlterPartitionReassignmentsRequest, version: int
