@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from krammar.wire.batches.header import codec_of, magic_of
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata, Topic
+    from krammar.broker.log.log import Appended, PartitionLog
     from krammar.broker.log.manager import LogManager
     from krammar.broker.session import Session
     from krammar.broker.transactions.coordinator import TransactionCoordinator
@@ -35,11 +37,15 @@ _ADMIN = "__admin_client"
 
 
 class ProduceHandlers:
-    """Handles Produce."""
+    """Handles Produce.
+
+    ``appended``  functions that are called with the client id, the log and the offsets of each appended batch
+    """
 
     def __init__(
         self, cluster: ClusterMetadata, logs: LogManager, transactions: TransactionCoordinator
     ) -> None:
+        self.appended: list[Callable[[str | None, PartitionLog, Appended], None]] = []
         self._cluster = cluster
         self._logs = logs
         self._transactions = transactions
@@ -72,7 +78,7 @@ class ProduceHandlers:
                         raise ApiError(
                             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic"
                         )
-                    response = self._append(request, topic, partition, version)
+                    response = self._append(session, request, topic, partition, version)
                 except ApiError as error:
                     failed = error
                     response = _refusal(partition.index, error, MOST_INVALID_RECORDS - listed)
@@ -92,6 +98,7 @@ class ProduceHandlers:
 
     def _append(
         self,
+        session: Session,
         request: ProduceRequest,
         topic: Topic,
         data: ProduceRequestTopicDataPartitionData,
@@ -138,6 +145,8 @@ class ProduceHandlers:
             leader_epoch=topic.partitions[data.index].leader_epoch,
             transaction_check=check_transaction,
         )
+        for notify in self.appended:
+            notify(session.client_id, log, appended)
         return ProduceResponseResponsePartitionResponse(
             index=data.index,
             base_offset=appended.base_offset,
