@@ -13,10 +13,10 @@ docs/fixtures.md describes the fixtures and the marks.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pytest
 
@@ -81,7 +81,7 @@ def session_kafka_broker(
 def kafka_prefix(request: pytest.FixtureRequest) -> str:
     """A prefix that no other test has, such as ``test_orders-3f0a91c2-``, for topics, groups and ids."""
     name = re.sub(r"[^a-zA-Z0-9_]+", "_", request.node.name)[:100]
-    return f"{name}-{uuid4().hex[:8]}-"
+    return f"{name}-{os.urandom(4).hex()}-"
 
 
 @pytest.fixture
