@@ -1,0 +1,84 @@
+"""Start times of the brokers of docs/fixtures.md: ``python -m tests.bench.fixtures`` writes them into the page."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from krammar.testing import KafkaBroker
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "fixtures.md"
+BEGIN, END = "<!-- times -->\n", "<!-- end of the times -->\n"
+ROUNDS = 50
+
+_KINDS: list[tuple[str, dict[str, Any]]] = [
+    ("`kafka_broker`", {}),
+    ('`topics={"orders": 4}`', {"topics": {"orders": 4}}),
+    ('`sasl="scram"`', {"sasl": "scram"}),
+    ("`tls=True`", {"tls": True}),
+    ('`sasl="scram", tls=True`', {"sasl": "scram", "tls": True}),
+]
+
+# From the start of the imports until the first broker of a process is ready.
+_FIRST = """
+from time import perf_counter
+start = perf_counter()
+from krammar.testing import KafkaBroker
+KafkaBroker.start()
+print(perf_counter() - start)
+"""
+
+
+def _ms(seconds: list[float]) -> str:
+    return f"{median(seconds) * 1000:.1f} ms"
+
+
+def _timed(action: Callable[[], Any]) -> tuple[float, Any]:
+    start = perf_counter()
+    result = action()
+    return perf_counter() - start, result
+
+
+def table() -> str:
+    """Measure, and return the page's part."""
+    first = [
+        float(
+            subprocess.run([sys.executable, "-c", _FIRST], capture_output=True, check=True).stdout
+        )
+        for _ in range(5)
+    ]
+    lines = []
+    for name, keywords in _KINDS:
+        KafkaBroker.start(**keywords).close()
+        starts, resets, closes = [], [], []
+        for _ in range(ROUNDS):
+            seconds, broker = _timed(lambda keywords=keywords: KafkaBroker.start(**keywords))
+            starts.append(seconds)
+            resets.append(_timed(broker.reset)[0])
+            closes.append(_timed(broker.close)[0])
+        lines.append(f"| {name} | {_ms(starts)} | {_ms(closes)} | {_ms(resets)} |")
+    return f"""\
+The times of krammar's broker, without clients, are medians of {ROUNDS} on two cores; `python -m tests.bench.fixtures`
+measures them. The first broker of a process, with the imports, is ready after {_ms(first)}. Containers cannot run where
+these figures come from, so there are none of testcontainers.
+
+| | Start | Stop | `reset()` |
+|---|--:|--:|--:|
+{chr(10).join(lines)}
+"""
+
+
+def main() -> None:
+    text = PAGE.read_text("utf-8")
+    head, _, rest = text.partition(BEGIN)
+    tail = rest.partition(END)[2]
+    PAGE.write_text(f"{head}{BEGIN}{table()}{END}{tail}", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
