@@ -38,8 +38,10 @@ class Server:
         self._connections = connections
         self._servers: list[asyncio.Server] = []
 
-    async def listen(self, listener: Listener, tls: ssl.SSLContext | None) -> tuple[str, int]:
-        """Open a listener and return its bound address. Raises OSError."""
+    async def listen(
+        self, listener: Listener, port: int, tls: ssl.SSLContext | None
+    ) -> tuple[str, int]:
+        """Open a listener on a port and return its bound address. Raises OSError."""
         kind = Connection
         if not listener.kafka:
             from krammar.broker.wafka import WafkaConnection
@@ -55,7 +57,7 @@ class Server:
                 self._connections,
             ),
             listener.host or None,
-            listener.port,
+            port,
             ssl=tls,
             ssl_handshake_timeout=30 if tls is not None else None,
             backlog=1024,
