@@ -15,23 +15,31 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from krammar.faults import Faults
-    from krammar.testing import KafkaBroker
+    from krammar.testing import KafkaBroker, KafkaCluster
 
-_BROKER_MARK = "kafka_broker"
-# The fixtures that kafka_topic and kafka_faults look for in a test, the first one wins.
-_BROKERS = ("kafka_broker", "module_kafka_broker", "session_kafka_broker")
+T = TypeVar("T")
+
+# The fixtures that kafka_topic and kafka_faults look for in a test; the first one wins.
+_BROKERS = (
+    "kafka_broker",
+    "kafka_cluster",
+    "module_kafka_broker",
+    "module_kafka_cluster",
+    "session_kafka_broker",
+    "session_kafka_cluster",
+)
 
 
 @pytest.fixture(scope="session")
 def kafka_broker_settings() -> Mapping[str, Any]:
-    """Keywords for all brokers, as in the mark ``kafka_broker``. Override it in ``conftest.py``.
+    """Keywords for all brokers and clusters, as in the marks. Override it in ``conftest.py``.
 
     Keywords of a mark take precedence.
     """
@@ -47,7 +55,7 @@ def kafka_broker(
     ``@pytest.mark.kafka_broker(num_partitions=3, topics={"orders": 4}, sasl="scram", tls=True)`` passes the
     keywords of ``KafkaBroker.start``. An unknown keyword fails the test.
     """
-    with _start(request, kafka_broker_settings) as broker:
+    with _broker(request, kafka_broker_settings) as broker:
         yield broker
 
 
@@ -60,7 +68,7 @@ def module_kafka_broker(
     Nothing is deleted between tests: use ``kafka_topic`` or ``kafka_prefix`` for new names, or
     ``module_kafka_broker.reset()``.
     """
-    with _start(request, kafka_broker_settings) as broker:
+    with _broker(request, kafka_broker_settings) as broker:
         yield broker
 
 
@@ -73,8 +81,38 @@ def session_kafka_broker(
     The fixture ``kafka_broker_settings`` has its keywords; marks do not apply. Nothing is deleted between
     tests: use ``kafka_topic`` or ``kafka_prefix`` for new names, or ``session_kafka_broker.reset()``.
     """
-    with _start(request, kafka_broker_settings) as broker:
+    with _broker(request, kafka_broker_settings) as broker:
         yield broker
+
+
+@pytest.fixture
+def kafka_cluster(
+    request: pytest.FixtureRequest, kafka_broker_settings: Mapping[str, Any]
+) -> Iterator[KafkaCluster]:
+    """An empty ``krammar.testing.KafkaCluster`` with three nodes on loopback, for one test.
+
+    ``@pytest.mark.kafka_cluster(nodes=5, topics={"orders": 4})`` passes the keywords of ``KafkaCluster.start``.
+    """
+    with _cluster(request, kafka_broker_settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def module_kafka_cluster(
+    request: pytest.FixtureRequest, kafka_broker_settings: Mapping[str, Any]
+) -> Iterator[KafkaCluster]:
+    """A ``krammar.testing.KafkaCluster`` that the tests of a module share, as ``module_kafka_broker``."""
+    with _cluster(request, kafka_broker_settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def session_kafka_cluster(
+    request: pytest.FixtureRequest, kafka_broker_settings: Mapping[str, Any]
+) -> Iterator[KafkaCluster]:
+    """A ``krammar.testing.KafkaCluster`` that all tests share, as ``session_kafka_broker``."""
+    with _cluster(request, kafka_broker_settings) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -107,20 +145,33 @@ def kafka_faults(request: pytest.FixtureRequest) -> Iterator[Faults]:
         faults.clear()
 
 
-def _broker_of(request: pytest.FixtureRequest) -> KafkaBroker:
+def _broker_of(request: pytest.FixtureRequest) -> KafkaBroker | KafkaCluster:
     name = next((name for name in _BROKERS if name in request.fixturenames), _BROKERS[0])
-    broker: KafkaBroker = request.getfixturevalue(name)
+    broker: KafkaBroker | KafkaCluster = request.getfixturevalue(name)
     return broker
 
 
-def _start(request: pytest.FixtureRequest, settings: Mapping[str, Any]) -> KafkaBroker:
-    from krammar.broker import ConfigError
+def _broker(request: pytest.FixtureRequest, settings: Mapping[str, Any]) -> KafkaBroker:
     from krammar.testing import KafkaBroker
+
+    return _started(KafkaBroker.start, request, "kafka_broker", settings)
+
+
+def _cluster(request: pytest.FixtureRequest, settings: Mapping[str, Any]) -> KafkaCluster:
+    from krammar.testing import KafkaCluster
+
+    return _started(KafkaCluster.start, request, "kafka_cluster", settings)
+
+
+def _started(
+    start: Callable[..., T], request: pytest.FixtureRequest, mark: str, settings: Mapping[str, Any]
+) -> T:
+    from krammar.broker import ConfigError
     from krammar.util.extras import MissingExtra
 
-    given, keywords, where = _keywords(request, _BROKER_MARK, settings)
+    given, keywords, where = _keywords(request, mark, settings)
     try:
-        return KafkaBroker.start(given, **keywords)
+        return start(given, **keywords)
     except (ConfigError, MissingExtra) as error:
         pytest.fail(f"{where}: {error}", pytrace=False)
 
@@ -150,10 +201,25 @@ def _keywords(
     return {**others, **dict(*given)}, {**keywords, **marker.kwargs}, f"@pytest.mark.{mark}"
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.own_markers:
+        if mark.name in ("kafka_broker", "kafka_cluster"):
+            fixtures = getattr(item, "fixturenames", ())
+            shared = [f"{scope}_{mark.name}" for scope in ("module", "session")]
+            if mark.name not in fixtures and any(name in fixtures for name in shared):
+                pytest.fail(
+                    f"@pytest.mark.{mark.name} of a test has no effect on {' and '.join(shared)}, which other "
+                    f"tests share: use the fixture {mark.name}, or set pytestmark for the module, or "
+                    "override the fixture kafka_broker_settings",
+                    pytrace=False,
+                )
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers",
-        "kafka_broker(settings, *, topics, sasl, users, tls, **more): keywords of KafkaBroker.start for the "
-        "fixtures kafka_broker and module_kafka_broker; settings have their names in Kafka "
-        "(num_partitions=3 is num.partitions)",
-    )
+    for name, keywords in (("broker", ""), ("cluster", "nodes, ")):
+        config.addinivalue_line(
+            "markers",
+            f"kafka_{name}(settings, *, {keywords}topics, sasl, users, tls, **more): keywords of "
+            f"Kafka{name.title()}.start for the fixtures kafka_{name} and module_kafka_{name}; settings have "
+            "their names in Kafka (num_partitions=3 is num.partitions)",
+        )

@@ -264,6 +264,50 @@ def test_only_a_topic(kafka_topic, request):
     ).assert_outcomes(passed=13)
 
 
+def test_clusters(pytester: pytest.Pytester) -> None:
+    result = run_file(
+        pytester,
+        """
+pytestmark = pytest.mark.kafka_cluster(nodes=2)
+
+def test_three_scopes(kafka_cluster, module_kafka_cluster, session_kafka_cluster, kafka_topic):
+    clusters = (kafka_cluster, module_kafka_cluster, session_kafka_cluster)
+    assert [len(each.broker.nodes) for each in clusters] == [2, 2, 3]
+    assert [list(each.topics) for each in clusters] == [[kafka_topic], [], []]
+
+@pytest.mark.kafka_cluster(nodes=5, topics=["orders"])
+def test_a_node_stops(kafka_cluster, kafka_faults):
+    kafka_faults.on("Produce", topic="orders").drop().once()
+    kafka_cluster.stop_node(kafka_cluster.leader("orders", 0))
+    send(kafka_cluster, "orders")
+    assert values(kafka_cluster, "orders") == [b"one"]
+
+def test_in_the_module(module_kafka_cluster, kafka_topic):
+    assert kafka_topic in module_kafka_cluster.topics
+
+def test_in_the_session(session_kafka_cluster, kafka_topic):
+    assert kafka_topic in session_kafka_cluster.topics
+
+@pytest.mark.kafka_cluster(node=5)
+def test_wrong(kafka_cluster): ...
+
+@pytest.mark.kafka_broker(nodes=5)
+def test_wrong_too(kafka_broker): ...
+
+@pytest.mark.kafka_cluster(nodes=5)
+def test_without_effect(session_kafka_cluster): ...
+""",
+    )
+    result.assert_outcomes(passed=4, errors=3)
+    result.stdout.fnmatch_lines(
+        [
+            '@pytest.mark.kafka_cluster: node: unknown keyword; did you mean "nodes"[?]',
+            "@pytest.mark.kafka_broker: nodes: a broker has one; use KafkaCluster (kafka_cluster)",
+            "@pytest.mark.kafka_cluster of a test has no effect on module_kafka_cluster and *",
+        ]
+    )
+
+
 # Faults.
 
 

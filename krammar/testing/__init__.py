@@ -16,6 +16,7 @@ from __future__ import annotations
 from krammar.testing.broker import KafkaBroker
 from krammar.testing.certificates import TlsFiles
 from krammar.testing.clients import ClientSettings
+from krammar.testing.cluster import KafkaCluster
 from krammar.testing.groups import Group, Member
 from krammar.testing.observed import NotInTime
 from krammar.testing.records import Record
@@ -24,6 +25,7 @@ __all__ = [
     "ClientSettings",
     "Group",
     "KafkaBroker",
+    "KafkaCluster",
     "Member",
     "NotInTime",
     "Record",

@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker, ConfigError
-from krammar.broker.config import BrokerConfig
-from krammar.broker.security.scram import new_credential
-from krammar.broker.security.users import record_of
-from krammar.testing.certificates import TlsFiles, make_certificates
-from krammar.testing.clients import ClientSettings
-from krammar.testing.observed import Observed
-from krammar.testing.options import Options, plain_logins, read_options
-from krammar.util.diagnostics import did_you_mean
-
-if TYPE_CHECKING:
-    from krammar.faults import Faults
+from krammar.testing.embedded import Embedded
+from krammar.testing.options import read_options
 
 
-class KafkaBroker(Observed):
-    """A running broker on loopback, with what tests need. Use ``start``.
-
-    ``users``  the passwords of the users, by name; empty without ``sasl``
-    ``tls``    the certificates for clients; None without ``tls=True``
-    """
-
-    def __init__(self, options: Options) -> None:
-        super().__init__()
-        self._options = options
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._settings = {**_login_settings(options), **options.settings}
-        self.users = dict(options.users)
-        self.tls: TlsFiles | None = None
-        self._broker: Broker | None = None
+class KafkaBroker(Embedded[Broker]):
+    """A running broker on loopback, with what tests need. Use ``start``."""
 
     @classmethod
     def start(
@@ -65,34 +40,14 @@ class KafkaBroker(Observed):
             BrokerError: the broker cannot start.
             MissingExtra: ``tls`` needs trustme, which is not installed.
         """
-        self = cls(read_options(settings, topics=topics, sasl=sasl, users=users, tls=tls, **more))
-        try:
-            if tls:
-                self._make_certificates()
-            self._start(port=0)
-        except BaseException:
-            self.close()
-            raise
-        return self
+        if "nodes" in more:
+            raise ConfigError("nodes", None, "a broker has one; use KafkaCluster (kafka_cluster)")
+        return cls(
+            read_options(settings, topics=topics, sasl=sasl, users=users, tls=tls, **more)
+        )._begin()
 
-    def close(self) -> None:
-        """Stop the broker and delete its files. A second call does nothing."""
-        if self._broker is not None:
-            self._broker.close()
-            self._broker = None
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        where = "stopped" if self._broker is None else self._broker.bootstrap_servers
-        return f"<KafkaBroker {where}>"
+    def _launch(self, properties: dict[str, Any]) -> Broker:
+        return Broker.start(properties=properties)
 
     def reset(self) -> None:
         """Restart the broker at the same address without records, groups, transactions and rules of faults.
@@ -100,52 +55,11 @@ class KafkaBroker(Observed):
         Clients are disconnected. Topics, users, passwords and certificates of ``start`` are there again. It
         takes a few milliseconds.
         """
-        port = self.broker.port
+        port = self.port
         self.broker.close()
         self._broker = None
         self._produced.clear()
         self._start(port)
-
-    def _start(self, port: int) -> None:
-        options = self._options
-        listener = {"listeners": f"{options.protocol}://127.0.0.1:{port}"}
-        self._broker = broker = Broker.start(properties={**listener, **self._settings})
-        self._observe(broker)
-        if options.mechanism in BY_NAME:
-            mechanism = BY_NAME[options.mechanism]
-            broker.call(
-                broker.cluster.append,
-                [
-                    record_of(name, mechanism, new_credential(mechanism, password))
-                    for name, password in self.users.items()
-                ],
-            )
-        for topic, partitions in options.topics.items():
-            self.create_topic(topic, partitions)
-
-    def _make_certificates(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="krammar-tls-")
-        self.tls, settings = make_certificates(Path(self._folder.name))
-        self._settings = {**settings, **self._settings}
-
-    # The broker.
-
-    @property
-    def broker(self) -> Broker:
-        """The broker itself. Raises RuntimeError if it was stopped."""
-        if self._broker is None:
-            raise RuntimeError(
-                "the broker was stopped; ask it before the end of the test or `with`"
-            )
-        return self._broker
-
-    def _one(self) -> Broker:
-        return self.broker
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """``host:port``, for the setting of clients."""
-        return self.broker.bootstrap_servers
 
     @property
     def host(self) -> str:
@@ -156,67 +70,3 @@ class KafkaBroker(Observed):
     def port(self) -> int:
         """The port of the listener."""
         return self.broker.port
-
-    @property
-    def config(self) -> BrokerConfig:
-        """The broker's settings."""
-        return self.broker.config
-
-    @property
-    def faults(self) -> Faults:
-        """The rules of faults, which apply to all clients; see docs/faults.md."""
-        return self.broker.faults
-
-    # Clients and topics.
-
-    @property
-    def clients(self) -> ClientSettings:
-        """The settings of clients, logged in as the first user."""
-        return self.clients_as(next(iter(self.users), None))
-
-    def clients_as(self, user: str | None) -> ClientSettings:
-        """Return the settings of clients that log in as a user. Raises ValueError for an unknown one."""
-        if user is not None and user not in self.users:
-            hint = did_you_mean(user, self.users) or f"the users are {', '.join(self.users)}"
-            raise ValueError(
-                f"user {user!r} does not exist; {hint if self.users else 'sasl is off'}"
-            )
-        return ClientSettings(
-            self.bootstrap_servers,
-            self._options.protocol,
-            self._options.mechanism,
-            user,
-            None if user is None else self.users[user],
-            self.tls,
-            self.config.ssl_client_auth != "none",
-        )
-
-    def create_topic(self, name: str, partitions: int | None = None) -> str:
-        """Create a topic, and return its name.
-
-        Args:
-            name: the name
-            partitions: their number; by default ``num.partitions``
-
-        Raises:
-            ConfigError: name or number are invalid, or the topic exists.
-        """
-        read_options(topics={name: partitions})
-        broker = self.broker
-
-        def create() -> None:
-            if name in broker.cluster.topics:
-                raise ConfigError("topics", name, "exists already")
-            broker.topics.create(name, partitions or broker.config.num_partitions)
-
-        broker.call(create)
-        return name
-
-
-def _login_settings(options: Options) -> dict[str, Any]:
-    if options.mechanism is None:
-        return {}
-    login = {"sasl.enabled.mechanisms": options.mechanism}
-    if options.mechanism == "PLAIN":
-        login["sasl.jaas.config"] = plain_logins(options.users)
-    return login

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -45,8 +46,8 @@ class Group:
     offsets: dict[tuple[str, int], int]
 
 
-def groups_of(coordinator: GroupCoordinator) -> dict[str, Group]:
-    """Read all groups. Call it in the broker's loop."""
+def groups_of(coordinators: Iterable[GroupCoordinator]) -> dict[str, Group]:
+    """Read the groups of all nodes. Call it in the broker's loop."""
     return {
         group.group_id: Group(
             group.group_id,
@@ -58,6 +59,7 @@ def groups_of(coordinator: GroupCoordinator) -> dict[str, Group]:
                 for where, committed in sorted(coordinator.offsets_of(group.group_id).items())
             },
         )
+        for coordinator in coordinators
         for group in coordinator.all_groups()
     }
 

@@ -58,7 +58,8 @@ class Observed(ABC):
                 last = appended.last_offset
                 self._produced.append(_Produced(client_id, log, appended.base_offset, last))
 
-        broker.handlers.produce.appended.append(note)
+        for node in broker.nodes.values():
+            node.handlers.produce.appended.append(note)
 
     def records(
         self, topic: str, *, partition: int | None = None, isolation_level: str = "read_committed"
@@ -118,7 +119,7 @@ class Observed(ABC):
     def groups(self) -> dict[str, Group]:
         """The groups, by id, with members and committed offsets."""
         broker = self._one()
-        return broker.call(groups_of, broker.groups)
+        return broker.call(groups_of, [node.groups for node in broker.nodes.values()])
 
     @property
     def topics(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ from krammar.broker.errors import ApiError
 from krammar.broker.topic_names import check_topic_name, colliding
 from krammar.util.diagnostics import did_you_mean
 
-KEYWORDS = ("topics", "sasl", "users", "tls")
+KEYWORDS = ("nodes", "topics", "sasl", "users", "tls")
 
 _MECHANISMS = {
     "plain": "PLAIN",

@@ -12,14 +12,14 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from krammar.testing import KafkaBroker
+from krammar.testing import KafkaBroker, KafkaCluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "fixtures.md"
 BEGIN, END = "<!-- times -->\n", "<!-- end of the times -->\n"
 ROUNDS = 50
 
 _KINDS: list[tuple[str, dict[str, Any]]] = [
-    ("`kafka_broker`", {}),
+    ("`kafka_broker`, without a mark", {}),
     ('`topics={"orders": 4}`', {"topics": {"orders": 4}}),
     ('`sasl="scram"`', {"sasl": "scram"}),
     ("`tls=True`", {"tls": True}),
@@ -72,10 +72,16 @@ def table() -> str:
             resets.append(_timed(broker.reset)[0])
             closes.append(_timed(broker.close)[0])
         lines.append(f"| {name} | {_ms(starts)} | {_ms(closes)} | {_ms(resets)} |")
+    starts, closes = [], []
+    for _ in range(ROUNDS):
+        seconds, cluster = _timed(KafkaCluster.start)
+        starts.append(seconds)
+        closes.append(_timed(cluster.close)[0])
+    lines.append(f"| `kafka_cluster`, three nodes | {_ms(starts)} | {_ms(closes)} | |")
     return f"""\
-The times of krammar's broker, without clients, are medians of {ROUNDS} on two cores; `python -m tests.bench.fixtures`
-measures them. The first broker of a process, with the imports, is ready after {_ms(first)}. Containers cannot run where
-these figures come from, so there are none of testcontainers.
+The times of krammar are medians of {ROUNDS} on two cores; `python -m tests.bench.fixtures` measures them. The first broker
+of a process, with the imports, is ready after {_ms(first)}. There are no figures of testcontainers: containers cannot run
+on the machine that measured.
 
 | | Start | Stop | `reset()` |
 |---|--:|--:|--:|

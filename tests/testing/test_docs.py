@@ -27,6 +27,11 @@ def test_the_samples_pass(tmp_path: Path) -> None:
     run(tmp_path, sys.executable, "sample.py")
 
 
+def test_nothing_needs_pytest(tmp_path: Path) -> None:
+    code = "import sys, krammar.testing as t; t.KafkaBroker.start().close(); print(*sys.modules)"
+    assert "pytest" not in run(tmp_path, sys.executable, "-c", code).split()
+
+
 def test_the_test_is_the_same_with_testcontainers() -> None:
     theirs, ours = (
         ast.parse(sample) for sample in blocks(PAGE, section="Coming from testcontainers")
