@@ -82,6 +82,8 @@ class Broker:
         configs = [config] if nodes == 1 else node_configs(config, nodes)
         self.config = configs[0]
         self.nodes = {each.node_id: Node(each) for each in configs}
+        for node in self.nodes.values():
+            node.connections.numbers = self.connections.numbers
         self._clock = clock
         self._is_open = False
         self._thread: _Thread | None = None

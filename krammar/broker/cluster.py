@@ -7,6 +7,8 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -303,6 +305,17 @@ class ClusterMetadata:
             self._write([record])
         except ApiError as error:
             raise BrokerError(str(error.message)) from None
+
+    def frozen(self) -> ClusterMetadata:
+        """Return a copy for reading, whose topics, partitions and running nodes do not change."""
+        other = copy(self)
+        other.running = set(self.running)
+        other.topics = {
+            name: replace(topic, partitions=dict(topic.partitions))
+            for name, topic in self.topics.items()
+        }
+        other.topics_by_id = {topic.topic_id: topic for topic in other.topics.values()}
+        return other
 
     def fence(self, node_id: int) -> None:
         """Record that the cluster does not see a node any more."""

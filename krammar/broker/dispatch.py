@@ -84,6 +84,15 @@ class Handlers(dict[int, "Handler"]):
         self[api_key] = handler
         return handler
 
+    def see(self, cluster: ClusterMetadata) -> None:
+        """Answer from this state of the cluster from now on."""
+        self._cluster = cluster
+        self._nodes = self._nodes.seeing(cluster.running)
+        self.clear()
+        for name, part in vars(type(self)).items():
+            if isinstance(part, cached_property):
+                vars(self).pop(name, None)
+
     # The groups, by the names in apis.py.
 
     @cached_property

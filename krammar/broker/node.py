@@ -91,7 +91,9 @@ class Node:
         self._server = Server(config, timers, credentials, self.handlers, self.connections)
 
     async def listen(self) -> None:
-        """Open the listeners. Raises BrokerError."""
+        """Open the listeners that are closed. Raises BrokerError."""
+        if self._server.is_listening:
+            return
         for listener in self.config.listeners:
             bound = self.addresses.get(listener.name)
             port = listener.port if bound is None else bound[1]

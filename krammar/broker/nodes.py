@@ -52,6 +52,12 @@ class Nodes(dict[int, Addresses]):
     def __init__(self, running: set[int]) -> None:
         self.running = running
 
+    def seeing(self, running: set[int]) -> Nodes:
+        """Return the same addresses, with other running nodes."""
+        other = Nodes(running)
+        other.update(self)
+        return other
+
     @property
     def controller(self) -> int:
         """The node that Metadata names as the controller; as in Kafka, every node serves its requests."""

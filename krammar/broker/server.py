@@ -66,6 +66,10 @@ class Server:
         host, port = server.sockets[0].getsockname()[:2]
         return host, port
 
+    @property
+    def is_listening(self) -> bool:
+        return bool(self._servers)
+
     def sweep_idle(self) -> None:
         """Close connections that were idle for connections.max.idle.ms, and repeat periodically."""
         limit = self._config.connections_max_idle_ms / 1000
@@ -97,8 +101,7 @@ class Server:
         # Responses that were written are still sent, unless the client does not read them.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._connections.drained(), DRAIN_SECONDS)
-        for connection in list(self._connections.open):
-            connection.abort()
+        self._connections.abort()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()

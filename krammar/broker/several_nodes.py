@@ -13,15 +13,18 @@ cluster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from krammar.broker.broker import Broker
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.metadata_image import Partition
 from krammar.broker.node import Node
+
+if TYPE_CHECKING:
+    from krammar.faults.rules import Rule
 
 T = TypeVar("T")
 
@@ -31,6 +34,11 @@ class Cluster(Broker):
 
     Its methods may be called from any thread but the cluster's own. They return when clients see the change.
     """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._isolated: set[int] = set()
+        self._black_holes: list[tuple[Sequence[int], Rule]] = []
 
     @classmethod
     def start(
@@ -81,6 +89,9 @@ class Cluster(Broker):
         node = self._known(node_id)
 
         async def stop() -> None:
+            if node_id in self._isolated:
+                self._isolated.discard(node_id)
+                node.handlers.see(self.cluster)
             if node_id in self.cluster.running:
                 self.cluster.fence(node_id)
                 self.elections.settle()
@@ -98,11 +109,60 @@ class Cluster(Broker):
         node = self._known(node_id)
 
         async def start() -> None:
-            if node_id not in self.cluster.running:
+            if node_id not in self.cluster.running and node_id not in self._isolated:
                 await self._listen(node)
                 self.elections.settle()
 
         self._run(start())
+
+    # The network.
+
+    def partition_from(self, others: Literal["clients", "nodes"], *node_ids: int) -> None:
+        """Cut nodes off, until ``heal``.
+
+        From ``"clients"``: the nodes answer no request that arrives from now on; connections stay open. From
+        ``"nodes"``: the other nodes treat them as stopped. Clients that still ask them get the metadata of this
+        moment, and NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR.
+
+        Raises:
+            ValueError: the cluster has no such node, or ``others`` is neither of the two.
+        """
+        for node_id in node_ids:
+            self._known(node_id)
+        if others == "clients":
+            self._black_holes.append((node_ids, self.faults.on(node=node_ids).black_hole()))
+        elif others == "nodes":
+            self._try(lambda: self._isolate(node_ids))
+        else:
+            raise ValueError(
+                f'nodes are cut off from "clients" or from "nodes", not from {others!r}'
+            )
+
+    def _isolate(self, node_ids: Sequence[int]) -> None:
+        before = self.cluster.frozen()
+        for node_id in node_ids:
+            if node_id in self.cluster.running:
+                self.cluster.fence(node_id)
+                self.nodes[node_id].handlers.see(before)
+                self._isolated.add(node_id)
+        self.elections.settle()
+
+    def heal(self) -> None:
+        """End all network partitions. Connections with unanswered requests are closed."""
+        while self._black_holes:
+            node_ids, rule = self._black_holes.pop()
+            self.faults.remove(rule)
+            for node_id in node_ids:
+                self.call(self.nodes[node_id].connections.abort)
+
+        async def rejoin() -> None:
+            while self._isolated:
+                node = self.nodes[self._isolated.pop()]
+                node.handlers.see(self.cluster)
+                await self._listen(node)
+            self.elections.settle()
+
+        self._run(rejoin())
 
     # Partitions.
 
