@@ -123,7 +123,9 @@ class Handlers(dict[int, "Handler"]):
     def groups(self) -> GroupHandlers:
         from krammar.broker.handlers.groups import GroupHandlers
 
-        return GroupHandlers(self._config, self._addresses, self._topics, self._groups)
+        return GroupHandlers(
+            self._config, self._addresses, self._cluster, self._topics, self._groups
+        )
 
     @cached_property
     def group_offsets(self) -> GroupOffsetHandlers:

@@ -15,7 +15,6 @@ from kafka_wire import (
     AlterClientQuotasResponseEntryEntity,
     AlterReplicaLogDirsResponseResult,
     AlterReplicaLogDirsResponseResultPartition,
-    ConsumerGroupDescribeResponseGroup,
     CreateAclsResponseResult,
     DeleteAclsResponseFilterResult,
     DescribeShareGroupOffsetsResponseGroup,
@@ -153,7 +152,6 @@ _ENTRIES: dict[str, tuple[str, str, _Answer]] = {
     "AlterReplicaLogDirs": ("dirs", "results", _log_dir),
     "ElectLeaders": ("topic_partitions", "replica_election_results", _election),
     "AlterClientQuotas": ("entries", "entries", _quota),
-    "ConsumerGroupDescribe": ("group_ids", "groups", _group(ConsumerGroupDescribeResponseGroup)),
     "ShareGroupDescribe": ("group_ids", "groups", _group(ShareGroupDescribeResponseGroup)),
     "StreamsGroupDescribe": ("group_ids", "groups", _group(StreamsGroupDescribeResponseGroup)),
     "DescribeShareGroupOffsets": (
