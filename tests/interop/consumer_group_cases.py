@@ -210,6 +210,7 @@ def patterns(talk: Talk, topic_id: UUID) -> None:
 def static_members(talk: Talk, topic_id: UUID) -> None:
     group = "848-static"
     talk.say(joining(group, A, instance_id="i"), 1)
+    talk.say(joining(group, A, instance_id="i"), 1)
     talk.say(joining(group, B, instance_id="i"), 1)
     talk.say(heartbeat(group, A, 2, instance_id="i"), 1)
     talk.say(heartbeat(group, A, 2, instance_id="j"), 1)
@@ -270,6 +271,9 @@ def offsets(talk: Talk, topic_id: UUID) -> None:
     commits_of(talk, group, topic_id, B, 2)
     talk.say(fetch(9, group, "t", member_id=A, member_epoch=2), 9)
     talk.say(delete_offsets(group, "t", 0), 0)
+    both = {"member_id": A, "generation_id_or_member_epoch": 2}
+    talk.say(commit(group, {0: 1, 1: 1}, **both), 9)
+    talk.say(joining(group, A), 1)
     for member in (A, B):
         talk.say(heartbeat(group, member, -1), 1)
     commits_of(talk, group, topic_id, "", -1)
@@ -421,7 +425,11 @@ def group_configs(talk: Talk, topic_id: UUID) -> None:
             4,
         )
         (result,) = response.results
-        result.configs.sort(key=lambda config: config.name)
+        result.configs = sorted(
+            # An internal setting, which Kafka shows if it is set.
+            (config for config in result.configs if "offload" not in config.name),
+            key=lambda config: config.name,
+        )
         talk.note(DescribeConfigsRequest(), 4, response)
     talk.say(ListConfigResourcesRequest(resource_types=[kind]), 1)
     talk.say(joining("848-configs", A), 1)

@@ -173,7 +173,7 @@ class ConfigHandlers:
     ) -> DescribeConfigsResponseResult:
         """Describe one resource; the response may have ``left`` more settings."""
         result = DescribeConfigsResponseResult(
-            error_message=None,
+            error_message="",
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )

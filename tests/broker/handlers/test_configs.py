@@ -160,7 +160,7 @@ def test_topic_in_every_version(client: RawClient, version: int) -> None:
         include_synonyms=True,
         include_documentation=documentation,
     )
-    assert (result.error_code, result.error_message) == (0, None)
+    assert (result.error_code, result.error_message) == (0, "")
     found = {config.name: config for config in result.configs}
     assert set(found) == {each.name for each in TOPIC_CONFIGS.values() if not each.internal}
     retention = found["retention.ms"]
@@ -216,7 +216,7 @@ def test_topic_that_is_not_there(client: RawClient) -> None:
 @pytest.mark.parametrize("version", range(1, 5))
 def test_broker_in_every_version(client: RawClient, version: int) -> None:
     result = describe(client, BROKER, "1", version=version, include_synonyms=True)
-    assert (result.error_code, result.error_message) == (0, None)
+    assert (result.error_code, result.error_message) == (0, "")
     found = {config.name: config for config in result.configs}
     assert set(found) == {each.name for each in BROKER_CONFIGS.values() if not each.internal}
     assert found["node.id"].value == "1"
