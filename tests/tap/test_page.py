@@ -239,7 +239,9 @@ def test_100_000_rows_scroll(browser: Any) -> None:
         started = time.monotonic()
         view.run("refresh()")
         view.rows(100_000)
-        assert time.monotonic() - started < 5  # 0.2 s when nothing else runs
+        assert (
+            time.monotonic() - started < 10
+        )  # 0.4 s on a busy machine; it would take minutes to draw all rows
         assert 10 < len(view.all("#rows .row")) < 80
         assert view.run("return document.getElementById('rows').scrollHeight") == 2_700_000
         view.run("document.getElementById('rows').scrollTop = 1350000")
