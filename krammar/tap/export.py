@@ -80,7 +80,8 @@ def write_html(
         file.write(end.encode())
     more = f"; {blocks.omitted:,} more are left out" if blocks.omitted else ""
     torn = f"\n{source}: {capture.torn}" if capture.torn else ""
-    return f"wrote {target}: {len(blocks.rows):,} requests{more}{torn}"
+    count = len(blocks.rows)
+    return f"wrote {target}: {count:,} request{'' if count == 1 else 's'}{more}{torn}"
 
 
 class _Blocks:

@@ -25,8 +25,7 @@ from krammar.tap.exchanges import EVERYTHING, Filter
 from krammar.tap.export import write_html
 from krammar.tap.inspector import Frame
 from krammar.tap.page import block, page, parts
-from tests.cli.test_tap import run
-from tests.tap.support import PATIENCE, inspector
+from tests.tap.support import PATIENCE, inspector, invoke
 from tests.tap.test_exchanges import asking, beat
 from tests.tap.test_inspector import request, response
 from tests.tap.test_pcap import talk
@@ -306,12 +305,11 @@ def test_the_file(tmp_path: Path) -> None:
     html(tmp_path, talk(100))
     document = (tmp_path / "a.html").read_text()
     assert "http://" not in document and "https://" not in document
-    again = run(tmp_path / "a.tap", "--html", tmp_path / "a.html", "--api", "produce")
-    assert again.returncode == 0
-    assert again.stderr == f"wrote {tmp_path / 'a.html'}: 1 requests\n"
-    refused = run(tmp_path / "a.tap", "--html", tmp_path / "a.tap")
-    assert refused.returncode == 2
-    assert "a.tap is not a page of krammar tap, so it is not overwritten" in refused.stderr
+    again = invoke(tmp_path / "a.tap", "--html", tmp_path / "a.html", "--api", "produce")
+    assert again == (0, f"wrote {tmp_path / 'a.html'}: 1 request\n")
+    code, output = invoke(tmp_path / "a.tap", "--html", tmp_path / "a.tap")
+    assert code == 2
+    assert "a.tap is not a page of krammar tap, so it is not overwritten" in output
 
 
 def test_a_file_has_no_more_rows_than_the_page_shows(
