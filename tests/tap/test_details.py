@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import random
 from typing import Any
 from uuid import UUID
 
@@ -25,9 +27,13 @@ from kafka_wire import (
 )
 
 from krammar.tap import details as details_module
+from krammar.tap.describe import Describer
 from krammar.tap.details import details
+from krammar.tap.exchanges import Exchanges
+from krammar.tap.feed import Feed
 from krammar.tap.fields import SECRETS, fields_of, masked
 from krammar.tap.inspector import Frame, Status
+from krammar.tap.pcap import PcapWriter
 from krammar.wire.batches import Compression, Record, encode_batch
 from krammar.wire.package import package_of
 from tests.tap.support import inspector
@@ -225,3 +231,30 @@ def test_the_names_of_secrets_exist() -> None:
         classes = (PACKAGE.request_class(names[api]), PACKAGE.response_class(names[api]))
         text = "".join(str(PACKAGE.layout(each, each.max_version)) for each in classes)
         assert all(f" {field} =>" in text for field in fields)
+
+
+def test_mutated_frames_are_shown_stored_and_written() -> None:
+    chance = random.Random(15)
+    feed = Feed(PACKAGE, max_rows=20)
+    exchanges = Exchanges(Describer(PACKAGE), feed.ended, feed.begun)
+    pcap = PcapWriter(PACKAGE, lambda data: None)
+    requests = [frame for frame in NAMED if frame.is_request]
+    for number in range(300):
+        frame = chance.choice(NAMED)
+        data = bytearray(frame.data)
+        for _ in range(chance.randrange(5)):
+            data[chance.randrange(len(data))] = chance.choice((0, 1, 127, 128, 255))
+        if chance.random() < 0.3:
+            del data[chance.randrange(len(data)) :]
+        seen = inspector()
+        for asking in requests:
+            seen.request(asking.data, 0)
+        read = seen.request if frame.is_request else seen.response
+        mutated = read(bytes(data), number)
+        exchanges.frame(mutated)
+        pcap.frame(mutated)
+        batch, _ = feed.batch(feed.changes - 1, 1)
+        (row,) = batch["rows"]
+        stored = feed.find(row[0])
+        assert stored is not None
+        assert json.dumps([row, *(details(PACKAGE, each) for each in stored)])

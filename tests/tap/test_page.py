@@ -161,6 +161,17 @@ def test_a_capture_in_the_browser(browser: Any, tmp_path: Path) -> None:
     view.one("#errors").click()
     view.rows(3)
 
+    view.one("#head .num:nth-last-child(2) button").click()  # the longest latency first
+    assert view.rows(3)[-1] == "Metadata"
+    view.one("#head .time button").click()
+    chart = view.one("#overview")
+    chains = pytest.importorskip("selenium.webdriver").ActionChains(browser)
+    chains.move_to_element_with_offset(chart, 0, 5).click_and_hold().move_by_offset(600, 0)
+    chains.release().perform()
+    assert view.rows(1) == ["Heartbeat"]  # the others are in the first half of the time
+    view.one("#reset").click()
+    view.rows(3)
+
     view.one("#tab-connections").click()
     assert view.texts(".lane .who div") == ["#1 c"]
     view.one("#tab-summary").click()
