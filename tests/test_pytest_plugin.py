@@ -67,7 +67,7 @@ def process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=3 * PATIENCE,  # three processes import all of it
         check=False,
     )
 
@@ -361,18 +361,8 @@ def test_shared(turn, session_kafka_broker, worker_id):
     mine = list(pathlib.Path().glob(f"{worker_id}.*"))
     assert len(values(session_kafka_broker, "orders")) == len(mine)
 """)
-    result = process(
-        tmp_path,
-        "-m",
-        "pytest",
-        "--strict-markers",
-        "-q",
-        "-n",
-        "2",
-        "--dist",
-        "each",
-        "test_it.py",
-    )
+    options = ("--strict-markers", "-n", "2", "--dist", "each")
+    result = process(tmp_path, "-m", "pytest", *_FEWER, *options, "test_it.py")
     assert result.returncode == 0, result.stdout
     addresses = {file.name: file.read_text() for file in tmp_path.glob("gw*")}
     assert len(addresses) == 8 and len(set(addresses.values())) == 2
@@ -420,5 +410,5 @@ def test_nothing():
     loaded = [name for name in sys.modules if name.partition(".")[0] in ("krammar", "kafka_wire")]
     assert sorted(loaded) == ["krammar", "krammar.pytest_plugin"]
 """)
-    result = process(tmp_path, "-m", "pytest", "-q", "test_it.py")
+    result = process(tmp_path, "-m", "pytest", *_FEWER, "test_it.py")
     assert result.returncode == 0, result.stdout
