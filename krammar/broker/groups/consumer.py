@@ -48,7 +48,7 @@ from krammar.broker.groups.protocol import (
     member_key,
     protocols_of,
 )
-from krammar.broker.groups.records import topics_of
+from krammar.broker.groups.records import fits, topics_of
 from krammar.broker.patterns import whole_match
 from krammar.util.extras import MissingExtra
 from krammar.wire.errors import WireError
@@ -89,6 +89,8 @@ class ConsumerProtocol:
         ):
             if text is not None and not text.strip():
                 raise _invalid(f"{name} can't be empty.")
+            if not fits(text):
+                raise _invalid(f"{name} can't be longer than 32767 bytes.")
         epoch = request.member_epoch
         if epoch == 0:
             if request.rebalance_timeout_ms == -1:
