@@ -395,12 +395,6 @@ class ConsumerProtocol:
             if member.state == UNREVOKED and not member.protocols:
                 self._time_out(group, member)
 
-    def extend_session(self, group: Group, member_id: str) -> None:
-        """Restart the session timeout of a member of the classic protocol after a commit."""
-        member = group.members.get(member_id)
-        if member is not None and member.protocols:
-            self._expect(group, member)
-
     # -- members of the classic protocol
 
     def leave(
