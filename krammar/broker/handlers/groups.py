@@ -74,14 +74,14 @@ class GroupHandlers:
     def __init__(
         self,
         config: BrokerConfig,
-        cluster: ClusterMetadata,
         nodes: Nodes,
+        cluster: ClusterMetadata,
         topics: Topics,
         groups: GroupCoordinator,
     ) -> None:
         self._config = config
-        self._cluster = cluster
         self._nodes = nodes
+        self._cluster = cluster
         self._topics = topics
         self._groups = groups
 
