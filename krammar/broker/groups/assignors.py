@@ -67,6 +67,8 @@ def assign_uniformly(
     for topic_id, owned in owners.items():
         _hand_out(sorted(free[topic_id]), owned, sizes)
     for _ in range(_MOST_ROUNDS):
+        if max(sizes.values()) - min(sizes.values()) <= 1:
+            break
         moved = [_balance(owned, sizes) for owned in owners.values()]
         if not any(moved):
             break

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from kafka_wire import (
     ConfigResourceType,
@@ -19,6 +19,7 @@ from kafka_wire import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatResponseAssignment,
     ConsumerGroupHeartbeatResponseTopicPartitions,
+    ConsumerGroupRegularExpressionValue,
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentAssignedPartition,
     ConsumerProtocolSubscription,
@@ -47,7 +48,7 @@ from krammar.broker.groups.protocol import (
     member_key,
     protocols_of,
 )
-from krammar.broker.groups.records import topics_of
+from krammar.broker.groups.records import fits, topics_of
 from krammar.broker.patterns import whole_match
 from krammar.util.extras import MissingExtra
 from krammar.wire.errors import WireError
@@ -88,6 +89,8 @@ class ConsumerProtocol:
         ):
             if text is not None and not text.strip():
                 raise _invalid(f"{name} can't be empty.")
+            if not fits(text):
+                raise _invalid(f"{name} can't be longer than 32767 bytes.")
         epoch = request.member_epoch
         if epoch == 0:
             if request.rebalance_timeout_ms == -1:
@@ -262,17 +265,19 @@ class ConsumerProtocol:
         seen = self._cluster.last_offset
         if not changed and seen == group.topics_seen:
             return False
-        known = group.matches if seen == group.topics_seen else {}
+        known, patterns = group.matches, {m.pattern for m in group.members.values()} - {""}
+        group.matches = {}
+        for pattern in sorted(patterns):
+            found = known.get(pattern)
+            if found is None or seen != group.topics_seen:
+                names = sorted(filter(_matcher(pattern), self._cluster.topics))
+                if found is None or found.topics != names:
+                    found = ConsumerGroupRegularExpressionValue(
+                        topics=names, body_version=seen, timestamp=self._host.now_ms()
+                    )
+            group.matches[pattern] = found
         group.topics_seen = seen
-        patterns = {m.pattern for m in group.members.values() if m.pattern}
-        group.matches = {
-            pattern: known.get(pattern)
-            or frozenset(filter(_matcher(pattern), self._cluster.topics))
-            for pattern in sorted(patterns)
-        }
-        group.subscriptions = frozenset().union(
-            *group.matches.values(), *(m.topics for m in group.members.values())
-        )
+        group.subscriptions = group.subscribed_topics()
         topics = [
             t for name in sorted(group.subscriptions) if (t := self._cluster.topics.get(name))
         ]
@@ -286,16 +291,21 @@ class ConsumerProtocol:
         """Compute the target assignment for the group's epoch."""
         topics = self._cluster.topics
         subscriptions = {}
+        ids: dict[tuple[tuple[str, ...], str], frozenset[UUID]] = {}
         # Assignors give the first members more; static members keep their place after a restart.
         for member in sorted(
             group.members.values(),
             key=lambda m: (m.instance_id is None, m.instance_id or m.member_id),
         ):
-            names = {*member.topics, *group.matches.get(member.pattern, ())}
-            subscriptions[member.member_id] = {topics[n].topic_id for n in names if n in topics}
+            key = (member.topics, member.pattern)
+            if key not in ids:
+                match = group.matches.get(member.pattern)
+                names = (*member.topics, *(match.topics if match is not None else ()))
+                ids[key] = frozenset(topics[name].topic_id for name in names if name in topics)
+            subscriptions[member.member_id] = ids[key]
         counts = {
             topic_id: len(self._cluster.topics_by_id[topic_id].partitions)
-            for topic_id in set().union(*subscriptions.values())
+            for topic_id in frozenset().union(*ids.values())
         }
         current = {member_id: member.target for member_id, member in group.members.items()}
         targets = ASSIGNORS[assignor](subscriptions, counts, current)
@@ -384,12 +394,6 @@ class ConsumerProtocol:
             self._expect(group, member)
             if member.state == UNREVOKED and not member.protocols:
                 self._time_out(group, member)
-
-    def extend_session(self, group: Group, member_id: str) -> None:
-        """Restart the session timeout of a member of the classic protocol after a commit."""
-        member = group.members.get(member_id)
-        if member is not None and member.protocols:
-            self._expect(group, member)
 
     # -- members of the classic protocol
 
@@ -486,6 +490,9 @@ class ConsumerProtocol:
         if request.generation_id != member.epoch:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
         self._expect(group, member)
+        if self._refresh_topics(group, False):
+            group.generation += 1
+            self._store(group)
         if (
             member.epoch < group.generation
             or member.state == UNREVOKED

@@ -17,6 +17,7 @@ from kafka_wire import (
     JoinGroupResponse,
     LeaveGroupRequestMember,
     LeaveGroupResponseMember,
+    OffsetCommitRequest,
     SyncGroupRequest,
     SyncGroupResponse,
     TxnOffsetCommitRequest,
@@ -311,85 +312,53 @@ class GroupCoordinator:
 
     def commit_offsets(
         self,
-        group_id: str,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
+        request: OffsetCommitRequest | TxnOffsetCommitRequest,
         offsets: Sequence[tuple[TopicPartition, Committed]],
         version: int,
     ) -> None:
-        """Store offsets.
-
-        Args:
-            group_id: the group
-            generation: -1 for clients that are not members
-            member_id: empty for clients that are not members
-            instance_id: of a static member
-            offsets: the offsets by topic and partition
-            version: of the request
-        """
+        """Store offsets; those of a transaction are pending until it ends."""
+        transaction = request if isinstance(request, TxnOffsetCommitRequest) else None
+        group_id, member_id = request.group_id, request.member_id
+        generation = request.generation_id_or_member_epoch
+        if transaction is not None and not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
+        with_epochs = transaction is None and version >= WITH_EPOCHS
         if group is None:
             if generation >= 0:
                 raise ApiError(
-                    ErrorCode.GROUP_ID_NOT_FOUND
-                    if version >= WITH_EPOCHS
-                    else ErrorCode.ILLEGAL_GENERATION
+                    ErrorCode.GROUP_ID_NOT_FOUND if with_epochs else ErrorCode.ILLEGAL_GENERATION
                 )
             group = Group(group_id, None)
         member = group.members.get(member_id)
-        if version < WITH_EPOCHS and member is not None and not member.protocols:
+        if transaction is None and not with_epochs and member is not None and not member.protocols:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-        group.check_commit(
-            member_id,
-            instance_id,
-            generation,
-            transactional=False,
-            places=[(offset.topic_id, where[1]) for where, offset in offsets],
-        )
-        if group.kind is Kind.CLASSIC and group.state in (State.STABLE, State.PREPARING_REBALANCE):
-            self._protocol.extend_session(group, group.members[member_id])
-        try:
-            if offsets:
-                shard.commit(group_id, offsets)
-        except ApiError as error:
-            raise write_error(error) from error
-
-    def commit_transactional_offsets(
-        self,
-        request: TxnOffsetCommitRequest,
-        offsets: Sequence[tuple[TopicPartition, Committed]],
-    ) -> None:
-        """Store offsets that are pending until the producer's transaction ends."""
-        if not request.group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        shard = self._shard(request.group_id)
-        group = shard.groups.get(request.group_id)
-        generation = request.generation_id_or_member_epoch
-        if group is None:
-            if generation >= 0:
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION)
-            group = Group(request.group_id, None)
         try:
             group.check_commit(
-                request.member_id,
+                member_id,
                 request.group_instance_id,
                 generation,
-                transactional=True,
+                transactional=transaction is not None,
                 places=[(offset.topic_id, where[1]) for where, offset in offsets],
             )
         except ApiError as error:
-            if error.code == ErrorCode.STALE_MEMBER_EPOCH:
+            if transaction is not None and error.code == ErrorCode.STALE_MEMBER_EPOCH:
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION) from error
             raise
+        if (
+            transaction is None
+            and group.kind is Kind.CLASSIC
+            and group.state in (State.STABLE, State.PREPARING_REBALANCE)
+        ):
+            self._protocol.extend_session(group, group.members[member_id])
         try:
             if offsets:
                 shard.commit(
-                    request.group_id,
+                    group_id,
                     offsets,
-                    producer_id=request.producer_id,
-                    producer_epoch=request.producer_epoch,
+                    producer_id=-1 if transaction is None else transaction.producer_id,
+                    producer_epoch=-1 if transaction is None else transaction.producer_epoch,
                 )
         except ApiError as error:
             raise write_error(error) from error

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kafka_wire import (
+    ConsumerGroupRegularExpressionValue,
     ConsumerProtocolSubscription,
     ErrorCode,
     JoinGroupResponse,
@@ -63,7 +64,7 @@ class Group:
     ``state_since``    milliseconds since 1970; None if unknown
     ``grew``           whether a member joined during the first rebalance, a reason to wait for more
     ``assignment_epoch``, ``assigned_at``  the generation and the time of the target assignment
-    ``matches``        the topics that match each pattern of the members
+    ``matches``        the record of each pattern of the members, with the topics that match it
     ``topics_hash``    identifies the subscribed topics and their partitions, as of ``topics_seen``, an offset of the
                        metadata log
     ``stored``         the group's records in the log, by kind and member id (or pattern)
@@ -88,7 +89,7 @@ class Group:
         self.grew = False
         self.assignment_epoch = self.generation
         self.assigned_at = 0
-        self.matches: dict[str, frozenset[str]] = {}
+        self.matches: dict[str, ConsumerGroupRegularExpressionValue] = {}
         self.topics_hash = 0
         self.topics_seen = -1
         self.stored: dict[tuple[str, str], Any] = {}
@@ -288,6 +289,13 @@ class Group:
     def uses_only_classic(self, besides: Collection[str] = ()) -> bool:
         """Return whether all members, besides some, speak the classic protocol."""
         return all(m.protocols for m in self.members.values() if m.member_id not in besides)
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """Return the topics that members of a consumer group subscribe to by name or by a pattern."""
+        return frozenset().union(
+            *(found.topics for found in self.matches.values()),
+            *{member.topics for member in self.members.values()},
+        )
 
     def owned_by_others(self, member: Member) -> set[Place]:
         """Return the partitions that other members may own or have not given up yet."""

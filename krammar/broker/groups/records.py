@@ -14,7 +14,6 @@ from kafka_wire import (
     ConsumerGroupMemberMetadataValueClassicMemberMetadata,
     ConsumerGroupMemberMetadataValueClassicMemberMetadataSupportedProtocol,
     ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMemberValueTopicPartition,
     ConsumerGroupTargetAssignmentMetadataValue,
@@ -126,7 +125,11 @@ def group_records(group: Group) -> tuple[dict[RecordKey, Any], list[Record]]:
     """Return all records of a group, and those that differ from the log, in an order that Kafka can read."""
     new = _all_records(group)
     gone = sorted(group.stored.keys() - new.keys(), key=lambda key: _ORDER.index(key[0]))
-    changed = [key for key, value in new.items() if group.stored.get(key) != value]
+    changed = [
+        key
+        for key, value in new.items()
+        if (old := group.stored.get(key)) is not value and old != value
+    ]
     changed.sort(key=lambda key: -_ORDER.index(key[0]))
     return new, [
         *(Record(key=_key(group, key)) for key in gone),
@@ -161,15 +164,7 @@ def _all_records(group: Group) -> dict[RecordKey, Any]:
             assignment_epoch=group.assignment_epoch, assignment_timestamp=group.assigned_at
         ),
     }
-    for pattern, topics in group.matches.items():
-        known: Any = group.stored.get((PATTERN, pattern))
-        found[PATTERN, pattern] = (
-            known
-            if known is not None and known.topics == sorted(topics)
-            else ConsumerGroupRegularExpressionValue(
-                topics=sorted(topics), body_version=group.topics_seen, timestamp=group.assigned_at
-            )
-        )
+    found |= {(PATTERN, pattern): value for pattern, value in group.matches.items()}
     for member_id, member in group.members.items():
         for kind, build in _MEMBER_RECORDS.items():
             key = (kind, member_id)
@@ -285,12 +280,10 @@ def read_group(group_id: str, stored: Mapping[RecordKey, Any]) -> Group:
             group.assignment_epoch = value.assignment_epoch
             group.assigned_at = value.assignment_timestamp
         elif kind == PATTERN:
-            group.matches[name] = frozenset(value.topics)
+            group.matches[name] = value
         elif kind == MEMBER:
             group.add(_read_member(name, value, stored), "consumer", None)
-    group.subscriptions = frozenset().union(
-        *group.matches.values(), *(member.topics for member in group.members.values())
-    )
+    group.subscriptions = group.subscribed_topics()
     group.refresh_state()
     return group
 

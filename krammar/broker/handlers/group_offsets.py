@@ -193,14 +193,7 @@ class GroupOffsetHandlers:
         failure = None
         if commit.results:
             try:
-                self._groups.commit_offsets(
-                    request.group_id,
-                    request.generation_id_or_member_epoch,
-                    request.member_id,
-                    request.group_instance_id,
-                    commit.offsets,
-                    version,
-                )
+                self._groups.commit_offsets(request, commit.offsets, version)
             except ApiError as error:
                 failure = error.code
         return OffsetCommitResponse(
@@ -237,7 +230,7 @@ class GroupOffsetHandlers:
             results = commit.results
             if results:
                 try:
-                    self._groups.commit_transactional_offsets(request, commit.offsets)
+                    self._groups.commit_offsets(request, commit.offsets, version)
                 except ApiError as error:
                     failure = error.code
         return TxnOffsetCommitResponse(

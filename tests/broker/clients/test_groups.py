@@ -42,13 +42,13 @@ CLASSIC = {
 COOPERATIVE = CLASSIC | {"partition.assignment.strategy": "cooperative-sticky"}
 CONSUMER = {"group.protocol": "consumer"}
 RANGE = CONSUMER | {"group.remote.assignor": "range"}
-# So that members hear of a new assignment at once.
-pytestmark = pytest.mark.kafka_broker({"group.consumer.heartbeat.interval.ms": "20"})
 
 
 @pytest.fixture
-def broker(kafka_broker: Broker) -> Broker:
-    return kafka_broker
+def broker() -> Iterator[Broker]:
+    # So that members hear of a new assignment at once.
+    with Broker.start(properties={"group.consumer.heartbeat.interval.ms": "20"}) as broker:
+        yield broker
 
 
 def settings(broker: Broker, **changes: Any) -> dict[str, Any]:

@@ -242,6 +242,12 @@ def test_without_re2_a_pattern_is_refused(world: World, monkeypatch: pytest.Monk
     assert caught.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
+@pytest.mark.parametrize("field", ["member", "instance_id", "rack_id"])
+def test_ids_that_do_not_fit_into_records(world: World, field: str) -> None:
+    changes = {"member": "a", field: "x" * 32768}
+    assert refused(world.join, changes.pop("member"), **changes) == ErrorCode.INVALID_REQUEST
+
+
 def test_a_full_group() -> None:
     world = World(**{"group.consumer.max.size": "1"})
     world.cluster.create("t", 1)
