@@ -145,6 +145,27 @@ def test_groups(broker: KafkaBroker) -> None:
     assert left == {"billing": Group("billing", "Empty", None, (), {("orders", 0): 2})}
 
 
+def test_a_consumer_group_of_kip_848(broker: KafkaBroker) -> None:
+    produce(broker, b"a")
+    consumer = Consumer(
+        {
+            **broker.clients.confluent_kafka,
+            "group.id": "billing",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    with contextlib.closing(consumer):
+        consumer.subscribe(["orders"])
+        assert consumer.poll(PATIENCE) is not None
+        consumer.commit(asynchronous=False)
+        broker.wait_until(lambda: broker.groups["billing"].state == "Stable")
+        group = broker.groups["billing"]
+        assert group.members[0].partitions == (("orders", 0), ("orders", 1))
+        assert group.offsets == {("orders", 0): 1}
+
+
 def test_a_group_of_another_protocol_has_no_partitions(broker: KafkaBroker) -> None:
     with RawClient(broker.port) as client:
         protocols = [JoinGroupRequestProtocol(name="compatible", metadata=b"{}")]
