@@ -56,7 +56,8 @@ def _all_files_option(command: Callable[..., Any]) -> Callable[..., Any]:
     default="python",
     show_default=True,
     metavar="NAME",
-    help="What to generate: python, json-schema, docs, native, or a backend of an installed package.",
+    help="What to generate: python, json-schema, docs, native, wireshark, or a backend of an installed "
+    "package.",
 )
 @click.option(
     "--option",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 from krammar.compiler import ir
@@ -33,6 +34,15 @@ _DEFINITION = re.compile(rb"^[A-Za-z]\w* (?:=>|u?int\d+(?: camelcase)? \()", re.
 
 # Kafka's standard headers, for protocols with requests that define no headers of their own.
 HEADERS = Path(__file__).with_name("kafka_headers.krm")
+
+
+def _shipped() -> Path:
+    inside = Path(str(resources.files("krammar"))) / "definitions"
+    return inside if inside.is_dir() else inside.parent.parent / "definitions"
+
+
+# The definitions that krammar comes with, in the wheel or in the repository.
+SHIPPED = _shipped()
 
 
 def _wants_headers(files: Sequence[SyntaxFile]) -> bool:
