@@ -143,7 +143,7 @@ def check(source: tuple[Path, ...], strict: bool, all_files: bool, format_: str)
     the codes: Exxx are errors, Wxxx are warnings, and W9xx are style warnings, which `krammar fmt`
     corrects.
     """
-    from krammar.compiler.front.source import HEADERS, compile_source
+    from krammar.compiler.front.source import compile_source
     from krammar.util.diagnostics import Diagnostics
 
     diagnostics = Diagnostics()
@@ -152,7 +152,7 @@ def check(source: tuple[Path, ...], strict: bool, all_files: bool, format_: str)
     with _misuse():
         for path in source:
             for protocol in compile_source(path, diagnostics, all_files=all_files):
-                own = [file for file in protocol.files if file.path != HEADERS]
+                own = [file for file in protocol.files if file.own]
                 files += len(own)
                 definitions += sum(len(file.structs) + len(file.enums) for file in own)
     _report(diagnostics, format_, strict=strict)

@@ -225,20 +225,16 @@ class WiresharkBackend(TemplateBackend):
             tables.add(table)
         for table in _batches():
             tables.add(table, "records.")
-        last = [
-            source.layouts[name].max_version
-            for name in ("RequestHeader", "ResponseHeader")
-            if name in source.layouts
-        ]
+        headers = [source.layouts.get(name) for name in ("RequestHeader", "ResponseHeader")]
+        last = [table.max_version for table in headers if table is not None]
+        # Frames cannot be read without both headers.
+        requests = source.protocol.requests if len(last) == len(headers) else ()
         return {
             "name": self.name(source),
             "title": source.title,
             "ports": self.ports,
             "tables": tables,
-            "requests": [
-                (request, layout.header_versions(request, *last))
-                for request in source.protocol.requests
-            ],
+            "requests": [(request, layout.header_versions(request, *last)) for request in requests],
         }
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from krammar.compiler import ir
 from krammar.compiler.front.checks import check
 from krammar.compiler.front.parser import StructNode, SyntaxFile, parse_file
 from krammar.compiler.front.resolver import resolve
+from krammar.compiler.front.uses import Package, Uses
 from krammar.util.diagnostics import Diagnostics
 
 
@@ -124,13 +125,55 @@ def _check_name(path: Path, *parts: str) -> None:
             )
 
 
+def _parse(paths: Iterable[Path], diagnostics: Diagnostics) -> list[SyntaxFile]:
+    return [parse_file(path, path.read_bytes(), diagnostics) for path in paths]
+
+
+class _Packages:
+    """Finds and parses the packages that other packages use. ``paths`` are their files."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self.paths: list[Path] = []
+        self._diagnostics = diagnostics
+        self._parsed: dict[Path, Package] = {}
+
+    def find(self, folder: Path, name: str) -> Package | list[str]:
+        """Return the package ``name``: a folder next to ``folder``, or one of krammar's.
+
+        If there is none, return the names of all.
+        """
+        beside = folder.parent if folder.name else folder.resolve().parent
+        for place in (beside / name, SHIPPED / name):
+            files = _files_of(place)
+            if not files:
+                continue
+            if place not in self._parsed:
+                self._parsed[place] = Package(place, tuple(_parse(files, self._diagnostics)))
+                self.paths += files
+            return self._parsed[place]
+        places = [*SHIPPED.iterdir(), *beside.iterdir()]
+        return sorted({place.name for place in places if place != folder and _files_of(place)})
+
+
+def _files_of(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    visible = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
+    return _definition_files(visible, all_files=False)
+
+
 def compile_folder(folder: Folder, diagnostics: Diagnostics) -> ir.Protocol:
     """Parse, resolve and check one folder. The IR is complete only if no errors were added."""
     before = len(diagnostics.found)
-    files = [parse_file(path, path.read_bytes(), diagnostics) for path in folder.files]
+    files = _parse(folder.files, diagnostics)
+    packages = _Packages(diagnostics)
+    own = Package(folder.files[0].parent, tuple(files))
+    files += Uses(own, packages.find, diagnostics).files()
     if _wants_headers(files):
-        files.append(parse_file(HEADERS, HEADERS.read_bytes(), diagnostics))
+        headers = parse_file(HEADERS, HEADERS.read_bytes(), diagnostics)
+        files.append(replace(headers, used=True))
     protocol = resolve(folder.package, files, diagnostics, before)
+    protocol = replace(protocol, used=tuple(packages.paths))
     if all(diagnostic.is_style for diagnostic in diagnostics.found[before:]):
         check(protocol, diagnostics)
     return protocol
