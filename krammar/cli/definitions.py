@@ -291,8 +291,10 @@ def docs(source: Path, out: Path, all_files: bool, format_: str) -> None:
     """Write an HTML reference of protocols.
 
     SOURCE is a definition file, or a folder with definition files (*.krm). One page lists the messages
-    of a protocol. Each definition file has a page with its fields, types, versions and documentation,
-    and the bytes of each version. A browser can open the pages without a server.
+    of a protocol, and one lists the protocols if there are several. Each definition file has a page with
+    its fields, types, versions and documentation, the bytes of each version, and what changed between
+    versions. The search finds messages, fields, enums, error codes and KIPs. A browser can open the
+    pages without a server.
     """
     from krammar.compiler.front.source import compile_source
     from krammar.compiler.generate import Generator
@@ -307,12 +309,17 @@ def docs(source: Path, out: Path, all_files: bool, format_: str) -> None:
             _report(diagnostics, format_)
             click.echo("nothing was written", err=True)
             sys.exit(1)
-        generator = Generator(source, out, "docs")
-        pages = [generator.package(protocol) for protocol in protocols]
-        rendered = {path: text for package in pages for path, text in package.items()}
+        several = any(protocol.package for protocol in protocols)
+        generator = Generator(source, out, "docs", {"home": "index.html"} if several else {})
+        rendered = {
+            path: text
+            for protocol in protocols
+            for path, text in generator.package(protocol).items()
+        }
+        if several:
+            rendered |= generator.overview(protocols)
         write(out, generator.owner, rendered, force=True)
-        for protocol in protocols:
-            click.echo(out / protocol.package / "index.html")
+        click.echo(out / "index.html")
 
 
 @click.command(

@@ -79,9 +79,18 @@ class Generator:
 
     def package(self, protocol: ir.Protocol) -> dict[Path, str]:
         """Render all files of a package, without formatting, by path."""
-        source = Source(protocol, self.name, self.owner)
         folder = Path(protocol.package)
-        return {folder / file.path: file.text for file in self.backend.render(source)}
+        return {
+            folder / file.path: file.text for file in self.backend.render(self._source(protocol))
+        }
+
+    def overview(self, protocols: Sequence[ir.Protocol]) -> dict[Path, str]:
+        """Render the files above several packages, without formatting, by path."""
+        files = self.backend.overview([self._source(protocol) for protocol in protocols])
+        return {file.path: file.text for file in files}
+
+    def _source(self, protocol: ir.Protocol) -> Source:
+        return Source(protocol, self.name, self.owner)
 
     def write(
         self,
