@@ -62,9 +62,15 @@ def fields_of(package: Package, frame: Frame) -> Fields:
         _, begin = header.read_from(frame.data, 0)
     except DecodeError:
         begin = len(frame.data)
-    _add(found, header, frame.data[:begin], 0)
-    if not found.error:
-        _add(found, body, frame.data[begin:], begin)
+    for layout, data, offset in (
+        (header, frame.data[:begin], 0),
+        (body, frame.data[begin:], begin),
+    ):
+        root, found.error = trace(layout, data, offset)
+        found.parts.append(root)
+        found.end = root.end
+        if found.error:
+            break
     return found
 
 
@@ -103,15 +109,15 @@ def _mask(data: bytes, begin: int, end: int) -> bytes:
     return data[:begin] + _MASK * max(0, end - begin) + data[end:]
 
 
-def _add(found: Fields, layout: Layout, data: bytes, offset: int) -> None:
-    """Read ``data``, which begin at ``offset`` in the frame."""
+def trace(layout: Layout, data: bytes, offset: int) -> tuple[Node, str]:
+    """Return the tree of ``data``, which begin at ``offset`` in the frame, and why reading ended early."""
+    error = ""
     try:
         root = layout.trace(data)
-    except DecodeError as error:
-        root = error.node  # type: ignore[attr-defined]
-        found.error = str(error)
+    except DecodeError as failed:
+        root = failed.node  # type: ignore[attr-defined]
+        error = str(failed)
     for _, node in root.walk():
         node.offset += offset
         node.end += offset
-    found.parts.append(root)
-    found.end = root.end
+    return root, error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -125,8 +125,12 @@ def _check_name(path: Path, *parts: str) -> None:
             )
 
 
-def _parse(paths: Iterable[Path], diagnostics: Diagnostics) -> list[SyntaxFile]:
-    return [parse_file(path, path.read_bytes(), diagnostics) for path in paths]
+def _read(paths: Sequence[Path]) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in paths}
+
+
+def _parse(texts: Mapping[Path, bytes], diagnostics: Diagnostics) -> list[SyntaxFile]:
+    return [parse_file(path, data, diagnostics) for path, data in texts.items()]
 
 
 class _Packages:
@@ -148,7 +152,7 @@ class _Packages:
             if not files:
                 continue
             if place not in self._parsed:
-                self._parsed[place] = Package(place, tuple(_parse(files, self._diagnostics)))
+                self._parsed[place] = Package(place, tuple(_parse(_read(files), self._diagnostics)))
                 self.paths += files
             return self._parsed[place]
         places = [*SHIPPED.iterdir(), *beside.iterdir()]
@@ -156,23 +160,35 @@ class _Packages:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    visible = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
-    return _definition_files(visible, all_files=False)
+    """The definition files of a package, without a look into files of other kinds next to it."""
+    return sorted(folder.glob("*.krm"))
 
 
 def compile_folder(folder: Folder, diagnostics: Diagnostics) -> ir.Protocol:
     """Parse, resolve and check one folder. The IR is complete only if no errors were added."""
+    return compile_texts(folder.package, _read(folder.files), diagnostics)
+
+
+def compile_texts(
+    package: str,
+    texts: Mapping[Path, bytes],
+    diagnostics: Diagnostics,
+    folder: Path | None = None,
+) -> ir.Protocol:
+    """Compile the contents of the definition files of a folder, as ``compile_folder`` does.
+
+    Args:
+        folder: the folder that other packages are next to. None: the folder of the files.
+    """
     before = len(diagnostics.found)
-    files = _parse(folder.files, diagnostics)
+    files = _parse(texts, diagnostics)
     packages = _Packages(diagnostics)
-    own = Package(folder.files[0].parent, tuple(files))
+    own = Package(folder or next(iter(texts)).parent, tuple(files))
     files += Uses(own, packages.find, diagnostics).files()
     if _wants_headers(files):
         headers = parse_file(HEADERS, HEADERS.read_bytes(), diagnostics)
         files.append(replace(headers, used=True))
-    protocol = resolve(folder.package, files, diagnostics, before)
+    protocol = resolve(package, files, diagnostics, before)
     protocol = replace(protocol, used=tuple(packages.paths))
     if all(diagnostic.is_style for diagnostic in diagnostics.found[before:]):
         check(protocol, diagnostics)
