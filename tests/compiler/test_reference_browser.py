@@ -266,6 +266,12 @@ def test_screens(show: Open, browser: webdriver.Chrome, width: int, scheme: str)
     ):
         page = show(address)
         assert page.execute_script("return document.documentElement.scrollWidth") <= width, address
+        # No table is wider than its box, which would have to be scrolled. Layouts may.
+        wide = page.execute_script(
+            "return [...document.querySelectorAll('table:not(.places)')]"
+            ".filter(each => each.scrollWidth > each.parentElement.clientWidth).length"
+        )
+        assert wide == 0, address
         dark = page.execute_script(
             "const sum = text => text.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0);"
             "const style = getComputedStyle(document.body);"
