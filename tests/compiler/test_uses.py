@@ -46,12 +46,18 @@ def test_an_enum_and_headers_of_kafka(build: Build) -> None:
 
 
 def test_a_definition_brings_what_it_needs(build: Build) -> None:
-    package = build({"proxy.krm": "use kafka_wire: FetchRequest, ConsumerProtocolAssignment\n"})
+    package = build({"proxy.krm": "use kafka_wire: HeartbeatRequest, ConsumerProtocolAssignment\n"})
 
-    assert package.FetchRequest.response_class is package.FetchResponse
-    for version in range(kafka_wire.FetchRequest.min_version, package.FetchRequest.max_version + 1):
-        assert package.FetchRequest().encode(version) == kafka_wire.FetchRequest().encode(version)
-        assert package.FetchResponse().encode(version) == kafka_wire.FetchResponse().encode(version)
+    assert package.HeartbeatRequest.response_class is package.HeartbeatResponse
+    for version in range(
+        kafka_wire.HeartbeatRequest.min_version, package.HeartbeatRequest.max_version + 1
+    ):
+        assert package.HeartbeatRequest().encode(version) == kafka_wire.HeartbeatRequest().encode(
+            version
+        )
+        assert package.HeartbeatResponse().encode(version) == kafka_wire.HeartbeatResponse().encode(
+            version
+        )
     assert package.ErrorCode.NONE == kafka_wire.ErrorCode.NONE
     assert package.ConsumerProtocolAssignment().encode(0)
     assert not hasattr(package, "ProduceRequest")
