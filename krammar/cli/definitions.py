@@ -39,7 +39,8 @@ from krammar.cli.reporting import (
     default="python",
     show_default=True,
     metavar="NAME",
-    help="What to generate: python, json-schema, docs, native, or a backend of an installed package.",
+    help="What to generate: python, json-schema, docs, native, wireshark, or a backend of an installed "
+    "package.",
 )
 @click.option(
     "--option",
@@ -125,7 +126,7 @@ def check(source: tuple[Path, ...], strict: bool, all_files: bool, format_: str)
     the codes: Exxx are errors, Wxxx are warnings, and W9xx are style warnings, which `krammar fmt`
     corrects.
     """
-    from krammar.compiler.front.source import HEADERS, compile_source
+    from krammar.compiler.front.source import compile_source
     from krammar.util.diagnostics import Diagnostics
 
     diagnostics = Diagnostics()
@@ -134,7 +135,7 @@ def check(source: tuple[Path, ...], strict: bool, all_files: bool, format_: str)
     with misuse():
         for path in source:
             for protocol in compile_source(path, diagnostics, all_files=all_files):
-                own = [file for file in protocol.files if file.path != HEADERS]
+                own = [file for file in protocol.files if file.own]
                 files += len(own)
                 definitions += sum(len(file.structs) + len(file.enums) for file in own)
     report(diagnostics, format_, strict=strict)
@@ -218,8 +219,10 @@ def docs(source: Path, out: Path, all_files: bool, format_: str) -> None:
     """Write an HTML reference of protocols.
 
     SOURCE is a definition file, or a folder with definition files (*.krm). One page lists the messages
-    of a protocol. Each definition file has a page with its fields, types, versions and documentation,
-    and the bytes of each version. A browser can open the pages without a server.
+    of a protocol, and one lists the protocols if there are several. Each definition file has a page with
+    its fields, types, versions and documentation, the bytes of each version, and what changed between
+    versions. The search finds messages, fields, enums, error codes and KIPs. A browser can open the
+    pages without a server.
     """
     from krammar.compiler.front.source import compile_source
     from krammar.compiler.generate import Generator
@@ -234,12 +237,17 @@ def docs(source: Path, out: Path, all_files: bool, format_: str) -> None:
             report(diagnostics, format_)
             click.echo("nothing was written", err=True)
             sys.exit(1)
-        generator = Generator(source, out, "docs")
-        pages = [generator.package(protocol) for protocol in protocols]
-        rendered = {path: text for package in pages for path, text in package.items()}
+        several = any(protocol.package for protocol in protocols)
+        generator = Generator(source, out, "docs", {"home": "index.html"} if several else {})
+        rendered = {
+            path: text
+            for protocol in protocols
+            for path, text in generator.package(protocol).items()
+        }
+        if several:
+            rendered |= generator.overview(protocols)
         write(out, generator.owner, rendered, force=True)
-        for protocol in protocols:
-            click.echo(out / protocol.package / "index.html")
+        click.echo(out / "index.html")
 
 
 def _options(given: Iterable[str], templates: Path | None) -> dict[str, str]:

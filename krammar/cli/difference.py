@@ -178,7 +178,10 @@ def _compile_revision(
 
         return [
             compile_texts(
-                each.package, {place(path): path.read_bytes() for path in each.files}, diagnostics
+                each.package,
+                {place(path): path.read_bytes() for path in each.files},
+                diagnostics,
+                each.files[0].parent,
             )
             for each in found
         ]

@@ -65,7 +65,7 @@ class Generator:
         rendered = Rendered()
         owners: dict[Path, str] = {}
         for folder, protocol in zip(folders, protocols, strict=True):
-            inputs = self._digest(folder)
+            inputs = self._digest(folder, protocol)
             paths = self._up_to_date(protocol.package, inputs)
             if paths is not None:
                 rendered.current += [self.out / path for path in paths]
@@ -79,9 +79,18 @@ class Generator:
 
     def package(self, protocol: ir.Protocol) -> dict[Path, str]:
         """Render all files of a package, without formatting, by path."""
-        source = Source(protocol, self.name, self.owner)
         folder = Path(protocol.package)
-        return {folder / file.path: file.text for file in self.backend.render(source)}
+        return {
+            folder / file.path: file.text for file in self.backend.render(self._source(protocol))
+        }
+
+    def overview(self, protocols: Sequence[ir.Protocol]) -> dict[Path, str]:
+        """Render the files above several packages, without formatting, by path."""
+        files = self.backend.overview([self._source(protocol) for protocol in protocols])
+        return {file.path: file.text for file in files}
+
+    def _source(self, protocol: ir.Protocol) -> Source:
+        return Source(protocol, self.name, self.owner)
 
     def write(
         self,
@@ -112,11 +121,11 @@ class Generator:
                 replace_file(note, json.dumps(self._note(inputs, paths)).encode())
         return outcome
 
-    def _digest(self, folder: Folder) -> str:
+    def _digest(self, folder: Folder, protocol: ir.Protocol) -> str:
         """The digest of everything that the output of a folder depends on."""
         digest = self._inputs.copy()
         digest.update(f"{self.name}/{folder.package}".encode())
-        for path in folder.files:
+        for path in (*folder.files, *protocol.used):
             _add(digest, path)
         return digest.hexdigest()[:16]
 

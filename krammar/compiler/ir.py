@@ -242,12 +242,17 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class DefinitionFile:
-    """A definition file. ``structs`` are its named structs in order; they contain the anonymous ones."""
+    """A definition file. ``structs`` are its named structs in order; they contain the anonymous ones.
+
+    ``own`` is False for Kafka's headers, and for the definitions that are used from another package; ``path``
+    is the folder of that package.
+    """
 
     path: Path
     module: str
     structs: tuple[Struct, ...]
     enums: tuple[Enum, ...]
+    own: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,11 +260,13 @@ class Protocol:
     """The definition files of a folder.
 
     ``package`` is the path of the folder below the source, with ``/`` as separator; empty for the source.
+    ``used`` are the files of the packages whose definitions it uses.
     """
 
     package: str
     files: tuple[DefinitionFile, ...]
     requests: tuple[Request, ...]
+    used: tuple[Path, ...] = ()
 
 
 def walk(struct: Struct) -> Iterator[Struct]:

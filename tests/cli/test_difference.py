@@ -182,3 +182,21 @@ def test_files_of_accepted_changes_that_cannot_be(
     result = diff("--against", "main", "definitions", "--accepted", "accepted.txt")
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_definitions_of_other_packages(user: Path) -> None:
+    """A package that another one uses is compared as it was at the revision too."""
+    marks = user / "definitions" / "marks"
+    marks.mkdir()
+    (marks / "marks.krm").write_text("Colour int8 (\n  0: RED\n)\n")
+    used = "use marks: Colour\n\nuse kafka_wire: ErrorCode\n\nPaint => not top level\n  A: enum-Colour\n"
+    (user / "definitions" / "ping" / "c.krm").write_text(used)
+    commit(user)
+    git(user, "branch", "-f", "main", "work")
+    result = diff("--against", "main", "definitions")
+    assert (result.exit_code, result.output) == (0, "no breaking changes\n")
+
+    (marks / "marks.krm").write_text("Colour int16 (\n  0: RED\n)\n")
+    result = diff("--against", "main", "definitions")
+    assert result.exit_code == 1
+    assert "Paint.A is int16, it was int8" in result.output

@@ -319,6 +319,27 @@ p/a.krm:1:1: error E208: "None" cannot be the name of a definition
 1 | None => not top level
   | ^^^^
   = hint: it becomes a Python class: begin it with a capital letter, and avoid Python's keywords"""),
+    Case("E209", "a package that does not exist", "use kafka_wir: ErrorCode\n", """\
+p/a.krm:1:5: error E209: no package has the name "kafka_wir"
+  |
+1 | use kafka_wir: ErrorCode
+  |     ^^^^^^^^^
+  = hint: did you mean "kafka_wire"?"""),
+    Case("E210", "a definition that the package does not have", "use kafka_wire: ErrorCod\n", """\
+p/a.krm:1:17: error E210: the package kafka_wire has no definition "ErrorCod"
+  |
+1 | use kafka_wire: ErrorCod
+  |                 ^^^^^^^^
+  = hint: did you mean "ErrorCode"?"""),
+    Case("E211", "packages that use each other", {
+        "a.krm": "use two: Two\n",
+        "../two/b.krm": "use p: One\n\nTwo => not top level\n  A: One\n",
+    }, """\
+two/b.krm:1:5: error E211: packages use each other: p → two → p
+  |
+1 | use p: One
+  |     ^
+  = hint: move the common definitions to a package of their own"""),
     # versions
     Case("E301", "a negative key", "ARequest => key -1, max version 0\n", """\
 p/a.krm:1:17: error E301: the key -1 is not between 0 and 32767

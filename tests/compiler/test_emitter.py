@@ -545,6 +545,12 @@ def test_a_backend_of_ones_own(source: Path, out: Path, templates: Path) -> None
     assert 'NAMES = ["ARequest", "AResponse"]' in files["one/code/a_names.py"]
 
 
+def test_a_template_with_the_name_of_the_package(source: Path, out: Path, templates: Path) -> None:
+    (templates / "{name}.list.j2").write_text("# {{ generated }}\n# {{ stamp }}\n")
+    generated(source, out, "--templates", str(templates))
+    assert {"one/one.list", "two/two.list"} <= set(tree(out))
+
+
 def test_a_backend_of_ones_own_is_incremental(source: Path, out: Path, templates: Path) -> None:
     generated(source, out, "--templates", str(templates))
     before = age(out)

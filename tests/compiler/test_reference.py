@@ -58,8 +58,8 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         known = dict(attrs)
-        if href := known.get("href"):
-            self.links.append(href)
+        if link := known.get("href") or known.get("src"):
+            self.links.append(link)
         if place := known.get("id"):
             self.places.add(place)
         if tag not in VOID:
@@ -85,10 +85,13 @@ def test_all_links_lead_somewhere(tmp_path: Path) -> None:
     for path, page in found.items():
         for link in page.links:
             name, _, place = link.partition("#")
-            target = found[(path.parent / name).resolve() if name else path]
-            assert not place or place in target.places, f"{path}: {link}"
+            target = (path.parent / name).resolve() if name else path
+            assert target.is_file(), f"{path}: {link}"
+            # The script of the pages reads the version after `@`.
+            place = place.partition("@")[0]
+            assert not place or place in found[target].places, f"{path}: {link}"
             links += 1
-    assert links > 500
+    assert links > 5000
     index = found[tmp_path / "kafka_wire" / "index.html"]
     assert "ProduceRequest" in index.text and "ErrorCode" in index.text
 
@@ -96,7 +99,7 @@ def test_all_links_lead_somewhere(tmp_path: Path) -> None:
 def test_a_page_of_ones_own(tmp_path: Path) -> None:
     write_files(tmp_path / "ask", {"ask.krm": OWN})
     found = pages(tmp_path / "ask", tmp_path / "out")
-    assert {path.name for path in found} == {"index.html", "ask.html"}
+    assert {path.name for path in found} == {"index.html", "ask.html", "kafka_headers.html"}
     text = found[tmp_path / "out" / "ask.html"].text
     assert "key 3, versions v0-v2, flexible v2+, to the group coordinator" in text
     assert "A second paragraph with <script>." in text
@@ -117,6 +120,8 @@ def test_a_page_of_ones_own(tmp_path: Path) -> None:
         assert f">{cell}<" in html, cell
     assert "<code>politely</code>" in html
     assert "<script>" not in html
+    assert "Used by AskRequest.kinds" in text
+    assert "From v2: RequestHeader v2 precedes it." in text
 
 
 def test_records_have_the_name_that_the_protocol_guide_gives_them(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ BUILT_IN = {
     "json-schema": ("json_schema", "JsonSchemaBackend"),
     "native": ("native.modules", "NativeBackend"),
     "python": ("python", "PythonBackend"),
+    "wireshark": ("wireshark", "WiresharkBackend"),
 }
 
 

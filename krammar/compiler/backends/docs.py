@@ -1,78 +1,247 @@
-"""The backend of the HTML reference: a page that lists all messages, and a page for each definition file.
+"""The backend of the HTML reference: an index of all messages, and a page for each definition file.
 
-A page shows the fields of messages with types, versions and documentation, and the bytes of each layout in
-the notation of Kafka's protocol guide. The pages need no server and load no other resources.
+A page shows the fields of messages with types, versions and documentation. For each layout it shows the notation
+of Kafka's protocol guide, and the offset and size of each field. A script shows one version at a time, and what
+changed since another one. The pages need no server and load no resources of other hosts.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from markupsafe import Markup, escape
 
-from krammar.compiler import ir, layout
-from krammar.compiler.backends.interface import Source
+from krammar.compiler import ir, layout, stamps
+from krammar.compiler.backends.interface import File, Source
 from krammar.compiler.backends.templates import Filters, TemplateBackend
-from krammar.compiler.front.source import HEADERS
+
+_KIP = re.compile(r"KIP-\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """A field in the table of a message.
 
-    ``depth`` is the nesting level of its struct. ``versions`` are the versions in which the field and its
-    struct exist.
+    ``depth`` is the nesting level of its struct, ``path`` the attributes that lead to it. ``versions`` are the
+    versions in which the field and its struct exist.
     """
 
     depth: int
+    path: str
     field: ir.Field
     versions: ir.VersionRange
     type: str
-    link: str
+    named: str
     default: str
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """The bytes of a field in a layout.
+
+    ``offset`` begins with ``+`` if it counts from the begin of an element or of another struct without a fixed
+    place. It is empty if it is not fixed.
+    """
+
+    depth: int
+    path: str
+    name: str
+    offset: str
+    size: str
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """A layout, with the versions that share it."""
+
+    label: str
+    versions: tuple[int, ...]
+    flexible: bool
+    notation: str
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
-    """A struct, with a row for each field and for each field of nested structs."""
+    """A struct, with a row for each field and for each field of nested structs.
+
+    ``headers`` are the first versions of the request with each version of the header.
+    """
 
     struct: ir.Struct
     request: ir.Request | None
+    header: str
+    headers: tuple[tuple[int, int], ...]
     rows: tuple[Row, ...]
-    layouts: tuple[tuple[str, str], ...]
+    layouts: tuple[Bytes, ...]
 
 
-def _section(struct: ir.Struct, request: ir.Request | None, places: dict[str, str]) -> Section:
-    layouts = []
-    if struct.encoding:
-        table = layout.layout_table(struct)
-        for group in table.layouts:
-            versions = [f"v{version}" for version in group.versions]
-            text = versions[0] if len(versions) == 1 else f"{versions[0]}-{versions[-1]}"
-            if table.open_ended and group is table.layouts[-1]:
-                text = f"{versions[0]}+"
-            layouts.append((text, "\n".join(_notation(struct.name, group.layout, 0))))
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the search index: a name, what it is, and its address below the package."""
+
+    name: str
+    kind: str
+    place: str
+    url: str
+
+
+def _section(struct: ir.Struct, source: Source) -> Section:
+    request = source.requests.get(struct.name)
+    header, headers = _headers(struct, request, source)
     return Section(
-        struct, request, tuple(_rows(struct, ir.ALL_VERSIONS, 0, places)), tuple(layouts)
+        struct,
+        request,
+        header,
+        headers,
+        tuple(_rows(struct, ir.ALL_VERSIONS, 0, struct.name)),
+        tuple(_layouts(source.layouts[struct.name])) if struct.encoding else (),
     )
 
 
-def _rows(
-    struct: ir.Struct, held: ir.VersionRange, depth: int, places: dict[str, str]
-) -> Iterator[Row]:
+def _headers(
+    struct: ir.Struct, request: ir.Request | None, source: Source
+) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """The header's name, and pairs of a first version and the header version from it on."""
+    last = [source.layouts.get(name) for name in ("RequestHeader", "ResponseHeader")]
+    if request is None or last[0] is None or last[1] is None:
+        return "", ()
+    found = layout.header_versions(request, last[0].max_version, last[1].max_version)
+    if struct is request.struct:
+        return "RequestHeader", found.request
+    return "ResponseHeader", found.response
+
+
+def _layouts(table: layout.LayoutTable) -> Iterator[Bytes]:
+    for group in table.layouts:
+        versions = [f"v{version}" for version in group.versions]
+        label = versions[0] if len(versions) == 1 else f"{versions[0]}-{versions[-1]}"
+        if table.open_ended and group is table.layouts[-1]:
+            label = f"{versions[0]}+"
+        name = table.struct.name
+        notation = "\n".join(_notation(name, group.layout, 0))
+        places = tuple(_places(group.layout, name, 0, "", 0))
+        yield Bytes(label, group.versions, group.layout.flexible, notation, places)
+
+
+def _places(
+    shape: layout.StructLayout, path: str, depth: int, sign: str, offset: int | None
+) -> Iterator[Place]:
+    """The place of each field. ``offset`` is that of the struct; None if it is not fixed."""
+    for step in shape.fields:
+        name = step.field.python_name
+        inside = f"{path}.{name}"
+        shown = "" if offset is None else f"{sign}{offset}"
+        yield Place(depth, inside, name, shown, _size(step.wire), _form(step.wire))
+        yield from _inner(step.wire, inside, depth + 1, sign, offset)
+        width = _width(step.wire)
+        offset = None if offset is None or width is None else offset + width
+    if shape.tags is not None:
+        shown = "" if offset is None else f"{sign}{offset}"
+        yield Place(depth, f"{path}.", "tagged fields", shown, "varint + fields", "TAG_BUFFER")
+        for step in shape.tags.known:
+            inside = f"{path}.{step.field.python_name}"
+            name = f"{step.field.python_name} (tag {step.field.tag})"
+            yield Place(depth + 1, inside, name, "", _size(step.wire), _form(step.wire))
+            yield from _inner(step.wire, inside, depth + 2, "+", None)
+
+
+def _inner(
+    wire: layout.WireType, path: str, depth: int, sign: str, offset: int | None
+) -> Iterator[Place]:
+    """The places in a struct, or in the elements of an array, which count from their own begin."""
+    if not isinstance(wire, layout.WireStruct) or wire.nullable:
+        sign, offset = "+", 0
+    while isinstance(wire, layout.WireArray):
+        wire = wire.element
+    if isinstance(wire, layout.WireStruct):
+        yield from _places(wire.layout, path, depth, sign, offset)
+
+
+def _width(wire: layout.WireType) -> int | None:
+    """The number of bytes of every value, or None if it differs."""
+    match wire:
+        case layout.WireFixed(type_):
+            return type_.width
+        case layout.WireStruct(shape, nullable=False) if shape.tags is None:
+            widths = [_width(step.wire) for step in shape.fields]
+            return None if None in widths else sum(width or 0 for width in widths)
+        case _:
+            return None
+
+
+def _size(wire: layout.WireType) -> str:
+    match wire:
+        case layout.WireFixed(type_):
+            return str(type_.width)
+        case layout.WireVarint(name):
+            return "1 to 5" if name == "varint" else "1 to 10"
+        case layout.WireText(prefix=prefix):
+            return f"{_prefix(prefix)} + n"
+        case layout.WireArray(element, prefix):
+            width = _width(element)
+            return f"{_prefix(prefix)} + " + ("elements" if width is None else f"{width}n")
+        case layout.WireStruct(nullable=nullable):
+            width = _width(wire)
+            return "1 + fields" if nullable else "fields" if width is None else str(width)
+        case layout.WireVersioned():
+            return "fields"
+        case layout.WireSized(length_field, minus):
+            return f"{length_field} - {minus}"
+
+
+def _prefix(prefix: layout.Prefix) -> str:
+    """The size of a length or count."""
+    return str(prefix.width) if prefix in (layout.Prefix.INT16, layout.Prefix.INT32) else "varint"
+
+
+def _form(wire: layout.WireType) -> str:
+    match wire:
+        case layout.WireArray(layout.WireStruct()):
+            return _array(wire)
+        case layout.WireStruct(nullable=nullable):
+            return "NULLABLE_STRUCT" if nullable else "STRUCT"
+        case _:
+            return _primitive(wire)
+
+
+def _rows(struct: ir.Struct, held: ir.VersionRange, depth: int, path: str) -> Iterator[Row]:
     for member in struct.fields:
         versions = member.versions.intersect(held) or member.versions
         inner = ir.struct_of(member.type)
-        named = inner.name if inner is not None and not inner.anonymous else ""
-        if isinstance(member.type, ir.EnumType):
-            named = member.type.enum.name
-        link = places.get(named, "")
-        yield Row(depth, member, versions, _type(member.type), link, _default(member))
+        inside = f"{path}.{member.python_name}"
+        yield Row(
+            depth,
+            inside,
+            member,
+            versions,
+            _type(member.type),
+            _named(member.type),
+            _default(member),
+        )
         if inner is not None and inner.anonymous:
-            yield from _rows(inner, versions, depth + 1, places)
+            yield from _rows(inner, versions, depth + 1, inside)
+
+
+def _named(type_: ir.Type) -> str:
+    """The struct or the enum with a name of its own in a type, or an empty text."""
+    while isinstance(type_, ir.Array):
+        type_ = type_.element
+    match type_:
+        case ir.EnumType(enum):
+            return enum.name
+        case ir.StructType(struct) if not struct.anonymous:
+            return struct.name
+        case _:
+            return ""
 
 
 def _type(type_: ir.Type) -> str:
@@ -193,29 +362,117 @@ class DocsBackend(TemplateBackend):
 
     FOLDER = "docs"
     HTML = True
-    FILTERS: ClassVar[Filters] = {"doc": _doc}
-
-    def files(self, source: Source) -> tuple[ir.DefinitionFile, ...]:
-        return tuple(file for file in source.protocol.files if file.path != HEADERS)
+    FILTERS: ClassVar[Filters] = {"doc": _doc, "json": lambda value: Markup(json.dumps(value))}
+    OPTIONS = MappingProxyType(
+        {
+            **TemplateBackend.OPTIONS,
+            "home": "The address of an index above the packages, from the output folder.",
+        }
+    )
 
     def context(self, source: Source) -> dict[str, Any]:
-        files = self.files(source)
+        files = sorted(source.protocol.files, key=_order(source))
         places: dict[str, str] = {}
+        used: dict[str, list[str]] = defaultdict(list)
         for file in files:
             names = [each.name for each in file.structs] + [each.name for each in file.enums]
             places |= {each: f"{file.module}.html#{each}" for each in names}
+        rows = {
+            struct.name: tuple(_rows(struct, ir.ALL_VERSIONS, 0, struct.name))
+            for file in files
+            for struct in file.structs
+        }
+        for row in (row for each in rows.values() for row in each if row.named):
+            used[row.named].append(row.path)
+        up = "../" * len(Path(source.protocol.package).parts)
         return {
             "name": source.title.replace("/", "."),
             "places": places,
+            "used": used,
             "protocol": source.protocol,
             "files": files,
+            "home": f"{up}{self.options['home']}" if "home" in self.options else "",
+            "entries": [
+                (entry.name, entry.kind, entry.place, entry.url)
+                for file in files
+                for entry in _entries(file, source, rows)
+            ],
         }
 
     def module_context(
         self, source: Source, file: ir.DefinitionFile, shared: dict[str, Any]
     ) -> dict[str, Any]:
-        sections = [
-            _section(struct, source.requests.get(struct.name), shared["places"])
-            for struct in file.structs
+        files: Sequence[ir.DefinitionFile] = shared["files"]
+        index = files.index(file)
+        return {
+            "file": file,
+            "sections": [_section(struct, source) for struct in file.structs],
+            "before": files[index - 1] if index else None,
+            "after": files[index + 1] if index + 1 < len(files) else None,
+        }
+
+    def is_rendered(self, template: str, source: Source) -> bool:
+        return template != _OVERVIEW and super().is_rendered(template, source)
+
+    def overview(self, sources: Sequence[Source]) -> Iterator[File]:
+        """Yield the index above several packages, and the files that it loads."""
+        header = stamps.header(sources[0].owner, sources[0].label)
+        packages = [
+            {
+                "name": source.title.replace("/", "."),
+                "folder": source.protocol.package,
+                "requests": len(source.protocol.requests),
+                "structs": sum(len(file.structs) for file in source.protocol.files),
+                "enums": sum(len(file.enums) for file in source.protocol.files),
+            }
+            for source in sources
         ]
-        return {"file": file, "sections": sections}
+        context = {"packages": packages, "name": sources[0].label, "home": "", **header}
+        yield File(Path("index.html"), self.text(_OVERVIEW, context))
+        for name in ("style.css", "page.js"):
+            yield File(Path(name), self.text(f"{name}.j2", context))
+
+
+_OVERVIEW = "overview.html.j2"
+
+
+def _order(source: Source) -> Callable[[ir.DefinitionFile], tuple[int, str]]:
+    """The order of pages: by the lowest api key, then those without requests by name."""
+    keys = {request.struct.name: request.key for request in source.protocol.requests}
+
+    def order(file: ir.DefinitionFile) -> tuple[int, str]:
+        found = [keys[struct.name] for struct in file.structs if struct.name in keys]
+        return min(found, default=1 << 16), file.module
+
+    return order
+
+
+def _entries(
+    file: ir.DefinitionFile, source: Source, rows: Mapping[str, tuple[Row, ...]]
+) -> Iterator[Entry]:
+    """What the search finds: definitions, fields, members of enums, API keys and KIPs."""
+    page = f"{file.module}.html"
+    for struct in file.structs:
+        url = f"{page}#{struct.name}"
+        request = source.requests.get(struct.name)
+        kind = "struct" if request is None else f"key {request.key}"
+        yield Entry(struct.name, kind, "", url)
+        yield from _kips(struct.doc, struct.name, url)
+        for row in rows[struct.name]:
+            url = f"{page}#{row.path}"
+            place = row.path.rpartition(".")[0]
+            yield Entry(row.field.python_name, "field", place, url)
+            yield from _kips(row.field.doc, row.path, url)
+    for enum in file.enums:
+        url = f"{page}#{enum.name}"
+        yield Entry(enum.name, "enum", "", url)
+        yield from _kips(enum.doc, enum.name, url)
+        for member in enum.members:
+            url = f"{page}#{enum.name}.{member.name}"
+            yield Entry(member.name, str(member.value), enum.name, url)
+            yield from _kips(member.doc, f"{enum.name}.{member.name}", url)
+
+
+def _kips(doc: str, place: str, url: str) -> Iterator[Entry]:
+    for kip in dict.fromkeys(_KIP.findall(doc)):
+        yield Entry(kip, "KIP", place, url)

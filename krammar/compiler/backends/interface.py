@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -106,3 +106,7 @@ class Backend(ABC):
         A file must contain the two lines of ``source.header()`` in its first 500 bytes, or be empty. krammar
         formats Python files afterwards.
         """
+
+    def overview(self, sources: Sequence[Source]) -> Iterable[File]:
+        """Return files about several packages, by their paths below the output folder."""
+        return ()

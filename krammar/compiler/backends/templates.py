@@ -1,7 +1,8 @@
 """The base class of backends that render Jinja templates.
 
 A folder of templates mirrors the package. ``X.j2`` becomes ``X``: once per package, or once per definition
-file if its path contains ``{module}``. Templates in ``macros/`` are only imported.
+file if its path contains ``{module}``. ``{name}`` in a path is the name of the package. Templates in ``macros/``
+are only imported.
 """
 
 from __future__ import annotations
@@ -82,7 +83,6 @@ class TemplateBackend(Backend):
     def context(self, source: Source) -> dict[str, Any]:
         """Return the variables of all templates."""
 
-    @abstractmethod
     def module_context(
         self, source: Source, file: ir.DefinitionFile, shared: dict[str, Any]
     ) -> dict[str, Any]:
@@ -91,6 +91,11 @@ class TemplateBackend(Backend):
         Args:
             shared: the result of ``context``.
         """
+        return {}
+
+    def name(self, source: Source) -> str:
+        """Return what replaces ``{name}`` in the path of a template."""
+        return source.title.replace("/", ".")
 
     def is_rendered(self, template: str, source: Source) -> bool:
         """Return whether a template is rendered for this protocol."""
@@ -108,15 +113,16 @@ class TemplateBackend(Backend):
         return self.text("{module}.py.j2", context)
 
     def render(self, source: Source) -> Iterator[File]:
+        paths = (p.relative_to(self.templates).as_posix() for p in self.templates.rglob("*.j2"))
+        rendered = [name for name in sorted(paths) if self.is_rendered(name, source)]
+        if not rendered:
+            return
         shared = self.context(source)
         modules = {
             file.module: self.module_context(source, file, shared) for file in self.files(source)
         }
-        for template in sorted(self.templates.rglob("*.j2")):
-            name = template.relative_to(self.templates).as_posix()
-            if not self.is_rendered(name, source):
-                continue
-            path = name.removesuffix(".j2")
+        for name in rendered:
+            path = name.removesuffix(".j2").replace("{name}", self.name(source))
             if "{module}" not in name:
                 yield File(Path(path), self.text(name, shared | source.header()))
                 continue

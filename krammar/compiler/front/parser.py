@@ -8,7 +8,7 @@ that one run reports every invalid line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -114,17 +114,28 @@ class EnumNode:
 
 
 @dataclass(frozen=True, slots=True)
+class UseNode:
+    """Definitions of another package: ``use kafka_wire: ErrorCode, RequestHeader``."""
+
+    package: Word
+    names: tuple[Word, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SyntaxFile:
     """The definitions of a file.
 
     ``unread`` are the names of definitions with an invalid header; uses of these names are not reported.
     ``gutted`` are the lines below which the parser removed lines; they are not reported as empty.
+    ``used`` is whether the definitions are from another package.
     """
 
     path: Path
     definitions: tuple[StructNode | EnumNode, ...]
     unread: frozenset[str] = frozenset()
     gutted: frozenset[int] = frozenset()
+    uses: tuple[UseNode, ...] = ()
+    used: bool = False
 
 
 class _Indenter(Indenter):
@@ -166,11 +177,13 @@ def parse_file(path: Path, data: bytes, diagnostics: Diagnostics) -> SyntaxFile:
     diagnostics.add_source(path, text.removeprefix("\ufeff").replace("\r\n", "\n"))
     source = _Source(path, text, diagnostics)
     source.check_text()
+    nodes = list(source.definitions())
     return SyntaxFile(
         path,
-        tuple(source.definitions()),
+        tuple(node for node in nodes if not isinstance(node, UseNode)),
         frozenset(source.unread),
         frozenset(source.gutted),
+        tuple(node for node in nodes if isinstance(node, UseNode)),
     )
 
 
@@ -352,6 +365,8 @@ class _Source:
         if not below_only:
             if indent == 0:
                 self.unread.add(line.split(" ")[0].split(":")[0])
+                if line.startswith("use "):
+                    self.unread.update(re.findall(r"\w+", line))
             self.lines[number - 1] = "//"
             if indent:
                 above = self._content_above(number)
@@ -374,7 +389,7 @@ class _Source:
             number -= 1
         return number
 
-    def definitions(self) -> Iterator[StructNode | EnumNode]:
+    def definitions(self) -> Iterator[StructNode | EnumNode | UseNode]:
         """Parse each definition separately, so that an error repeats the parsing of one definition only."""
         starts = [
             index
@@ -385,7 +400,7 @@ class _Source:
             self.offset = start
             for node in self._parse(start, end).children:
                 assert isinstance(node, Tree)
-                yield _struct(node, self) if node.data == "struct" else _enum(node, self)
+                yield _DEFINITIONS[node.data](node, self)
 
     def _parse(self, start: int, end: int) -> Tree[Token]:
         """Parse lines ``start`` to ``end``. Invalid lines are reported and removed until the rest is valid."""
@@ -465,7 +480,7 @@ class _Source:
 
     def _expected(self, error: UnexpectedInput) -> str:
         shown = []
-        for name in _wanted(error) - {"_DEDENT", "_INDENT", "$END"}:
+        for name in _wanted(error) - {"_DEDENT", "_INDENT", "_USE", "$END"}:
             if name in _EXPECTED:
                 shown.append(_EXPECTED[name])
             else:
@@ -509,6 +524,8 @@ _EXPECTED = {
     "_MINUS": "` - ` and a number",
     "_COMMENT": "` // ` and an annotation",
     "_OPEN": "` (`",
+    "_OF": "`: ` and names",
+    "PACKAGE": "the name of a package",
     "_SP": "one space",
     "_NL": "the end of the line",
 }
@@ -696,3 +713,15 @@ def _member(node: Tree[Token], source: _Source) -> MemberNode:
         tuple(_word(remark.children[0], source) for remark in remarks if isinstance(remark, Tree)),
         source.doc_above(word.position.line),
     )
+
+
+def _use(node: Tree[Token], source: _Source) -> UseNode:
+    package, *listed = (_word(child, source) for child in node.children)
+    return UseNode(package, tuple(listed))
+
+
+_DEFINITIONS: dict[str, Callable[[Tree[Token], _Source], StructNode | EnumNode | UseNode]] = {
+    "struct": _struct,
+    "enum": _enum,
+    "use": _use,
+}

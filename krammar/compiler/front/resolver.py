@@ -139,6 +139,7 @@ class _Resolver:
                     names.module_name(file.path.name),
                     tuple(struct for struct in structs if struct is not None),
                     tuple(e for e in declared if isinstance(e, ir.Enum)),
+                    own=not file.used,
                 )
             )
         self._check_module_names()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
 
 from krammar.compiler import ir
 from krammar.compiler.front.checks import check
 from krammar.compiler.front.parser import StructNode, SyntaxFile, parse_file
 from krammar.compiler.front.resolver import resolve
+from krammar.compiler.front.uses import Package, Uses
 from krammar.util.diagnostics import Diagnostics
 
 
@@ -33,6 +35,15 @@ _DEFINITION = re.compile(rb"^[A-Za-z]\w* (?:=>|u?int\d+(?: camelcase)? \()", re.
 
 # Kafka's standard headers, for protocols with requests that define no headers of their own.
 HEADERS = Path(__file__).with_name("kafka_headers.krm")
+
+
+def _shipped() -> Path:
+    inside = Path(str(resources.files("krammar"))) / "definitions"
+    return inside if inside.is_dir() else inside.parent.parent / "definitions"
+
+
+# The definitions that krammar comes with, in the wheel or in the repository.
+SHIPPED = _shipped()
 
 
 def _wants_headers(files: Sequence[SyntaxFile]) -> bool:
@@ -114,22 +125,71 @@ def _check_name(path: Path, *parts: str) -> None:
             )
 
 
+def _read(paths: Sequence[Path]) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in paths}
+
+
+def _parse(texts: Mapping[Path, bytes], diagnostics: Diagnostics) -> list[SyntaxFile]:
+    return [parse_file(path, data, diagnostics) for path, data in texts.items()]
+
+
+class _Packages:
+    """Finds and parses the packages that other packages use. ``paths`` are their files."""
+
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self.paths: list[Path] = []
+        self._diagnostics = diagnostics
+        self._parsed: dict[Path, Package] = {}
+
+    def find(self, folder: Path, name: str) -> Package | list[str]:
+        """Return the package ``name``: a folder next to ``folder``, or one of krammar's.
+
+        If there is none, return the names of all.
+        """
+        beside = folder.parent if folder.name else folder.resolve().parent
+        for place in (beside / name, SHIPPED / name):
+            files = _files_of(place)
+            if not files:
+                continue
+            if place not in self._parsed:
+                self._parsed[place] = Package(place, tuple(_parse(_read(files), self._diagnostics)))
+                self.paths += files
+            return self._parsed[place]
+        places = [*SHIPPED.iterdir(), *beside.iterdir()]
+        return sorted({place.name for place in places if place != folder and _files_of(place)})
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """The definition files of a package, without a look into files of other kinds next to it."""
+    return sorted(folder.glob("*.krm"))
+
+
 def compile_folder(folder: Folder, diagnostics: Diagnostics) -> ir.Protocol:
     """Parse, resolve and check one folder. The IR is complete only if no errors were added."""
-    return compile_texts(
-        folder.package, {path: path.read_bytes() for path in folder.files}, diagnostics
-    )
+    return compile_texts(folder.package, _read(folder.files), diagnostics)
 
 
 def compile_texts(
-    package: str, texts: Mapping[Path, bytes], diagnostics: Diagnostics
+    package: str,
+    texts: Mapping[Path, bytes],
+    diagnostics: Diagnostics,
+    folder: Path | None = None,
 ) -> ir.Protocol:
-    """Compile the contents of the definition files of a folder, as ``compile_folder`` does."""
+    """Compile the contents of the definition files of a folder, as ``compile_folder`` does.
+
+    Args:
+        folder: the folder that other packages are next to. None: the folder of the files.
+    """
     before = len(diagnostics.found)
-    files = [parse_file(path, data, diagnostics) for path, data in texts.items()]
+    files = _parse(texts, diagnostics)
+    packages = _Packages(diagnostics)
+    own = Package(folder or next(iter(texts)).parent, tuple(files))
+    files += Uses(own, packages.find, diagnostics).files()
     if _wants_headers(files):
-        files.append(parse_file(HEADERS, HEADERS.read_bytes(), diagnostics))
+        headers = parse_file(HEADERS, HEADERS.read_bytes(), diagnostics)
+        files.append(replace(headers, used=True))
     protocol = resolve(package, files, diagnostics, before)
+    protocol = replace(protocol, used=tuple(packages.paths))
     if all(diagnostic.is_style for diagnostic in diagnostics.found[before:]):
         check(protocol, diagnostics)
     return protocol
