@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from krammar.wire.batches.header import codec_of, magic_of
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata, Partition, Topic
     from krammar.broker.config import BrokerConfig
+    from krammar.broker.log.log import Appended, PartitionLog
     from krammar.broker.nodes import Logs, Nodes
     from krammar.broker.session import Session
     from krammar.broker.transactions.coordinator import TransactionCoordinator
@@ -39,7 +41,10 @@ _ADMIN = "__admin_client"
 
 
 class ProduceHandlers:
-    """Handles Produce."""
+    """Handles Produce.
+
+    ``appended``  functions that are called with the client id, the log and the offsets of each appended batch
+    """
 
     def __init__(
         self,
@@ -49,6 +54,7 @@ class ProduceHandlers:
         logs: Logs,
         transactions: TransactionCoordinator,
     ) -> None:
+        self.appended: list[Callable[[str | None, PartitionLog, Appended], None]] = []
         self._config = config
         self._nodes = nodes
         self._cluster = cluster
@@ -84,7 +90,7 @@ class ProduceHandlers:
                         raise ApiError(
                             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic"
                         )
-                    response = self._append(request, topic, partition, version)
+                    response = self._append(session, request, topic, partition, version)
                 except ApiError as error:
                     failed = error
                     response = _refusal(partition.index, error, MOST_INVALID_RECORDS - listed)
@@ -120,6 +126,7 @@ class ProduceHandlers:
 
     def _append(
         self,
+        session: Session,
         request: ProduceRequest,
         topic: Topic,
         data: ProduceRequestTopicDataPartitionData,
@@ -169,6 +176,8 @@ class ProduceHandlers:
             leader_epoch=where.leader_epoch,
             transaction_check=check_transaction,
         )
+        for notify in self.appended:
+            notify(session.client_id, log, appended)
         return ProduceResponseResponsePartitionResponse(
             index=data.index,
             base_offset=appended.base_offset,
