@@ -213,13 +213,15 @@ class Storm:
         assert sorted(self.found) == list(range(TOTAL))
 
 
-def test_confluent_kafka_consumes_in_a_group(cluster: Cluster) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_confluent_kafka_consumes_in_a_group(cluster: Cluster, protocol: str) -> None:
     fill(cluster)
     storm = Storm(cluster)
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": cluster.bootstrap_servers,
             "group.id": "g",
+            "group.protocol": protocol,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "reconnect.backoff.ms": 10,
