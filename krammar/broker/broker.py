@@ -40,10 +40,8 @@ from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from krammar.broker.connections import Connections
     from krammar.broker.dispatch import Handlers
     from krammar.broker.groups.coordinator import GroupCoordinator
-    from krammar.broker.nodes import Addresses
     from krammar.faults import Faults
 
 log = logging.getLogger("krammar.broker")
@@ -70,6 +68,8 @@ class Broker:
     topics: Topics
     transactions: TransactionCoordinator
     elections: Elections
+    groups: GroupCoordinator
+    handlers: Handlers
 
     def __init__(
         self,
@@ -82,6 +82,9 @@ class Broker:
         configs = [config] if nodes == 1 else node_configs(config, nodes)
         self.config = configs[0]
         self.nodes = {each.node_id: Node(each) for each in configs}
+        first = self.nodes[self.config.node_id]
+        self.addresses = first.addresses
+        self.connections = first.connections
         for node in self.nodes.values():
             node.connections.numbers = self.connections.numbers
         self._clock = clock
@@ -244,6 +247,8 @@ class Broker:
                 self.elections,
             )
             self.elections.changed.append(node.groups.take_over)
+        first = self.nodes[self.config.node_id]
+        self.groups, self.handlers = first.groups, first.handlers
 
     def _marked(self, partition: int, producer_id: int, committed: bool) -> None:
         for node in self.nodes.values():
@@ -322,27 +327,7 @@ class Broker:
             node.connections.faults = faults
         return faults
 
-    # The first node.
-
-    @property
-    def _node(self) -> Node:
-        return self.nodes[self.config.node_id]
-
-    @property
-    def addresses(self) -> Addresses:
-        return self._node.addresses
-
-    @property
-    def connections(self) -> Connections:
-        return self._node.connections
-
-    @property
-    def groups(self) -> GroupCoordinator:
-        return self._node.groups
-
-    @property
-    def handlers(self) -> Handlers:
-        return self._node.handlers
+    # Addresses.
 
     @property
     def bootstrap_servers(self) -> str:

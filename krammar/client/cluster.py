@@ -128,15 +128,17 @@ class Cluster:
     def any(self, deadline: Deadline) -> Connection:
         """Return the connection to any broker.
 
-        Open connections are preferred, then known brokers, then ``bootstrap.servers``.
+        Open connections are preferred, the least busy ones first, then known brokers, then ``bootstrap.servers``.
 
         Raises:
             UnreachableError: no server can be reached. It is not retriable if all refuse the client's
                 first connection.
             AuthenticationError: the broker refuses the login.
         """
-        # Sorted into a copy, because connections may be removed during the loop.
-        for connection in sorted(self._connections.values(), key=lambda c: c.in_flight):
+        # Sorted into a copy, because connections may be removed during the loop. In random order, because a broker
+        # that is cut off from the others has old metadata.
+        order = {each: (each.in_flight, random.random()) for each in self._connections.values()}
+        for connection in sorted(order, key=order.__getitem__):
             connection.renew_login(deadline)
             if connection.usable:
                 return connection

@@ -566,7 +566,9 @@ class Reader:
         is_new = cluster.metadata.learn_leader(
             *p.at, leader.leader_id, leader.leader_epoch, response.node_endpoints
         )
-        if not is_new:
+        if is_new:
+            p.retry_at = time.monotonic()  # ask the new leader at once
+        else:
             self._fail(p, kafka_error(code, str(p.at)))
 
     def _out_of_range(self, p: _Position) -> ClientError:

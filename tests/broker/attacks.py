@@ -29,6 +29,9 @@ from unittest.mock import patch
 
 import kafka_wire
 from kafka_wire import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsRequestTopic,
+    AlterPartitionReassignmentsRequestTopicPartition,
     ApiVersionsRequest,
     ConfigResourceType,
     ConsumerGroupHeartbeatRequest,
@@ -38,6 +41,8 @@ from kafka_wire import (
     DeleteTopicsRequestTopic,
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
+    ElectLeadersRequest,
+    ElectLeadersRequestTopicPartition,
     ErrorCode,
     FetchRequest,
     FetchRequestTopic,
@@ -339,6 +344,29 @@ def create_partitions(victim: Target) -> int:
         topic = CreateTopicsRequestTopic(name="wide", num_partitions=1000, replication_factor=1)
         response = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
         assert response.topics[0].error_code == 0
+        return client.sent
+
+
+@attack("ElectLeaders v2: every partition, 20 times, and one 20,000 times")
+def elect_leaders(victim: Target) -> int:
+    with Attacker(victim.port) as client:
+        for _ in range(20):
+            assert client.call(ElectLeadersRequest(topic_partitions=None), 2).error_code == 0
+        one = ElectLeadersRequestTopicPartition(topic="nowhere", partitions=[0] * 20_000)
+        response = client.call(ElectLeadersRequest(topic_partitions=[one]), 2)
+        assert len(response.replica_election_results[0].partition_result) == 20_000
+        return client.sent
+
+
+@attack("AlterPartitionReassignments v1: one partition 20,000 times")
+def reassign(victim: Target) -> int:
+    with Attacker(victim.port) as client:
+        partition = AlterPartitionReassignmentsRequestTopicPartition(
+            partition_index=0, replicas=None
+        )
+        topic = AlterPartitionReassignmentsRequestTopic(name=TOPIC, partitions=[partition] * 20_000)
+        response = client.call(AlterPartitionReassignmentsRequest(topics=[topic]), 1)
+        assert len(response.responses[0].partitions) == 20_000
         return client.sent
 
 

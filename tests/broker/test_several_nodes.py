@@ -33,6 +33,7 @@ from kafka_wire import (
 
 from krammar.broker import Broker, Cluster
 from krammar.wire.batches import Record, encode_batch
+from tests import samples
 from tests.broker.support import PATIENCE, RawClient
 
 
@@ -390,3 +391,8 @@ def test_leaders_and_replicas_survive_a_restart(tmp_path: Path) -> None:
     # One node serves all partitions of the folder.
     with Broker.start(data_dir=tmp_path) as broker:
         assert {each.leader for each in broker.cluster.topics["orders"].partitions.values()} == {1}
+
+
+@pytest.mark.parametrize("sample", samples.blocks("docs/cluster.md"))
+def test_the_samples_of_the_page(tmp_path: Path, sample: str) -> None:
+    samples.run_python(tmp_path, sample)

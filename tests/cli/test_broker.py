@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from kafka_wire import DescribeClusterRequest, MetadataRequest
+from kafka_wire import DescribeClusterRequest, MetadataRequest, MetadataRequestTopic
 
 from krammar.cli import main
 from tests.broker.requests import batch, create_topic, fetch, produce
@@ -36,6 +36,22 @@ def test_it_serves_says_where_and_stops_in_order(tmp_path: Path) -> None:
         assert process._end()[0] == 0
 
 
+def test_it_serves_as_several_nodes(tmp_path: Path) -> None:
+    arguments = ["--data-dir", tmp_path / "data", "--port", "0", "--nodes", "3"]
+    with BrokerProcess(arguments) as process:
+        said = "\n".join(process.lines)
+        assert "nodes 1, 2, 3 of cluster " in said
+        ports = set(re.findall(r"node \d: PLAINTEXT listening on 127.0.0.1:(\d+)", said))
+        assert len(ports) == 3
+        with RawClient(process.port) as client:
+            response = client.call(MetadataRequest(topics=None), 12)
+            assert {str(each.port) for each in response.brokers} == ports
+            topic = MetadataRequestTopic(name="t")  # created by the request
+            response = client.call(MetadataRequest(topics=[topic]), 12)
+            assert sorted(response.topics[0].partitions[0].replica_nodes) == [1, 2, 3]
+        assert process.stop()[0] == 0
+
+
 def test_server_properties_as_kafkas_own_script_takes_them(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(
@@ -48,8 +64,6 @@ def test_server_properties_as_kafkas_own_script_takes_them(tmp_path: Path) -> No
         assert "node 7 of cluster" in said
         assert "warning" in said and "num.partition" in said
         with RawClient(process.port) as client:
-            from kafka_wire import MetadataRequestTopic
-
             client.call(MetadataRequest(topics=[MetadataRequestTopic(name="new")]), 12)
             response = client.call(MetadataRequest(topics=None), 12)
             assert [len(topic.partitions) for topic in response.topics] == [3]
