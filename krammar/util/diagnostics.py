@@ -27,14 +27,26 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """The replacement of a part of the text, which an editor can apply."""
+
+    position: Position
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """An error or a warning, with the source line that it concerns."""
+    """An error or a warning, with the source line that it concerns.
+
+    ``fix`` is what the hint recommends, if that is a single replacement.
+    """
 
     code: str
     message: str
     position: Position
     source_line: str
     hint: str = ""
+    fix: Fix | None = None
 
     @property
     def is_style(self) -> bool:
@@ -54,16 +66,24 @@ class Diagnostics:
         """Store the text of a file, whose lines diagnostics quote."""
         self._lines[path] = text.split("\n")
 
-    def add(self, code: str, message: str, position: Position, hint: str = "") -> None:
+    def add(
+        self,
+        code: str,
+        message: str,
+        position: Position,
+        hint: str = "",
+        fix: Fix | None = None,
+    ) -> None:
         """Add a diagnostic, unless an equal one exists.
 
         Args:
             message: the problem, without a full stop.
             hint: what to do about it.
+            fix: a replacement that does what the hint says.
         """
         lines = self._lines.get(position.path, [])
         line = lines[position.line - 1] if 0 < position.line <= len(lines) else ""
-        self._add(Diagnostic(code, message, position, line, hint))
+        self._add(Diagnostic(code, message, position, line, hint, fix))
 
     def _add(self, diagnostic: Diagnostic) -> None:
         if diagnostic not in self._seen:
@@ -98,8 +118,17 @@ class Diagnostics:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``did you mean "nullable-string"?`` with the most similar known word, or an empty text."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f'did you mean "{near[0]}"?' if near else ""
+    return meant(most_similar(word, known))
+
+
+def meant(name: str | None) -> str:
+    """Return the hint that suggests a name, or an empty text without one."""
+    return f'did you mean "{name}"?' if name else ""
+
+
+def most_similar(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is most similar to ``word``, or an empty text if none is similar."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
 
 
 _WIDTH = 200

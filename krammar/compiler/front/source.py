@@ -74,7 +74,7 @@ def folders(source: Path, *, all_files: bool = False) -> list[Folder]:
         if any(part.startswith(".") for part in inside.parts):
             continue
         visible = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
-        files = _definition_files(visible, all_files)
+        files = definition_files(visible, all_files=all_files)
         others += [path for path in visible if path.suffix.lower() != ".md"]
         if files:
             for path in files:
@@ -91,7 +91,8 @@ def folders(source: Path, *, all_files: bool = False) -> list[Folder]:
     return found
 
 
-def _definition_files(visible: list[Path], all_files: bool) -> list[Path]:
+def definition_files(visible: Sequence[Path], *, all_files: bool = False) -> list[Path]:
+    """Return the definition files among the files of a folder."""
     if all_files:
         return [path for path in visible if path.suffix.lower() != ".md"]
     named = [path for path in visible if path.suffix == ".krm"]
@@ -118,9 +119,21 @@ def compile_folder(folder: Folder, diagnostics: Diagnostics) -> ir.Protocol:
     """Parse, resolve and check one folder. The IR is complete only if no errors were added."""
     before = len(diagnostics.found)
     files = [parse_file(path, path.read_bytes(), diagnostics) for path in folder.files]
+    return compile_files(folder.package, files, diagnostics, before)
+
+
+def compile_files(
+    package: str, files: Sequence[SyntaxFile], diagnostics: Diagnostics, before: int = 0
+) -> ir.Protocol:
+    """Resolve and check the parsed files of one folder.
+
+    Args:
+        diagnostics: contains the diagnostics of parsing these files.
+        before: how many of ``diagnostics`` are about other folders.
+    """
     if _wants_headers(files):
-        files.append(parse_file(HEADERS, HEADERS.read_bytes(), diagnostics))
-    protocol = resolve(folder.package, files, diagnostics, before)
+        files = [*files, parse_file(HEADERS, HEADERS.read_bytes(), diagnostics)]
+    protocol = resolve(package, files, diagnostics, before)
     if all(diagnostic.is_style for diagnostic in diagnostics.found[before:]):
         check(protocol, diagnostics)
     return protocol
