@@ -32,6 +32,7 @@ _VERBS = {
     "gen": "definitions",
     "import": "definitions:import_",
     "inspect": "inspect",
+    "lsp": "lsp",
     "produce": "produce",
     "random-uuid": "broker:random_id",
     "tap": "tap",
