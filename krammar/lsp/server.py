@@ -36,8 +36,6 @@ from krammar.lsp.versions import hints
 
 # Seconds between a change and its diagnostics. Changes that arrive meanwhile are compiled together.
 _DELAY = 0.02
-# The most layouts among which a user is asked to choose.
-_MAX_CHOICES = 12
 
 
 class Server(LanguageServer):
@@ -327,7 +325,7 @@ def _bytes(server: Server) -> None:
 async def _ask(ls: Server, table: layout.LayoutTable) -> int | None:
     """Ask for one of the layouts, the newest first. Returns a version, or None if the user does not choose."""
     groups = sorted(table.layouts, key=lambda group: group.versions[-1], reverse=True)
-    choices = {versions_text(group.versions): group.versions[-1] for group in groups[:_MAX_CHOICES]}
+    choices = {versions_text(group.versions): group.versions[-1] for group in groups}
     if len(choices) == 1:
         return table.max_version
     answer = await ls.window_show_message_request_async(

@@ -4,17 +4,19 @@
 
 A client starts ``krammar lsp`` and edits a copy of ``definitions/kafka_wire``. Each round types a letter, waits
 for the diagnostics of the folder, and asks for hover and completion. Writes its section of docs/editors.md, or of
-FILE.
+FILE. The processor time is Linux's count of the server's main thread, and is much the same on a busy machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
 from time import perf_counter
@@ -29,11 +31,39 @@ _PAGE = ROOT / "docs" / "editors.md"
 _KAFKA = ROOT / "definitions" / "kafka_wire"
 # The field that is typed, and its mistyped form, whose diagnostic needs the names of the whole folder.
 _FILE, _FIELD = "fetch.krm", "  RackId: string // v11+\n"
-_LIMIT = 0.1
+# What the server waits for further changes, in milliseconds.
+_WAIT = 20
 
 
-async def measure(rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each request."""
+@dataclass
+class Samples:
+    """Seconds of requests of one kind: on the clock, and of the server's processor."""
+
+    clock: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+
+
+class Watch:
+    """Measures what happens between two calls."""
+
+    def __init__(self, server: int) -> None:
+        self._file = Path(f"/proc/{server}/schedstat")
+        self.samples: dict[str, Samples] = {}
+
+    def start(self) -> None:
+        self._processor, self._clock = self._used(), perf_counter()
+
+    def stop(self, name: str) -> None:
+        samples = self.samples.setdefault(name, Samples())
+        samples.clock.append(perf_counter() - self._clock)
+        samples.processor.append(self._used() - self._processor)
+
+    def _used(self) -> float:
+        return int(self._file.read_text().split()[0]) / 1e9 if self._file.exists() else 0.0
+
+
+async def measure(rounds: int) -> dict[str, Samples]:
+    """Return the seconds of each kind of request."""
     client = LanguageClient("bench", "1")
     published: asyncio.Queue[lsp.PublishDiagnosticsParams] = asyncio.Queue()
 
@@ -47,11 +77,13 @@ async def measure(rounds: int) -> dict[str, list[float]]:
         await client.start_io(sys.executable, "-m", "krammar", "lsp")
         await client.initialize_async(lsp.InitializeParams(lsp.ClientCapabilities()))
         client.initialized(lsp.InitializedParams())
-        seconds = await _rounds(client, published, path, rounds)
+        assert client._server is not None
+        watch = Watch(client._server.pid)
+        await _rounds(client, published, path, rounds, watch)
         await client.shutdown_async(None)
         client.exit(None)
         await client.stop()
-    return seconds
+    return watch.samples
 
 
 async def _rounds(
@@ -59,21 +91,22 @@ async def _rounds(
     published: asyncio.Queue[lsp.PublishDiagnosticsParams],
     path: Path,
     rounds: int,
-) -> dict[str, list[float]]:
+    watch: Watch,
+) -> None:
     text = path.read_text("utf-8")
     assert _FIELD in text
     line = text[: text.index(_FIELD)].count("\n")
     hovered = text[: text.index("  Topics: [=>]\n")].count("\n")
     document = lsp.TextDocumentIdentifier(path.as_uri())
     item = lsp.TextDocumentItem(document.uri, "krammar", 0, text + " \n")
-    start = perf_counter()
+    watch.start()
     client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
     await published.get()
-    seconds: dict[str, list[float]] = {"first diagnostics": [perf_counter() - start]}
+    watch.stop("first diagnostics")
     for number in range(1, rounds + 1):
         # Two wrong names in turn, so that every change has other diagnostics.
         wrong = _FIELD.replace("string", "strin" if number % 2 else "strng")
-        start = perf_counter()
+        watch.start()
         client.text_document_did_change(
             lsp.DidChangeTextDocumentParams(
                 lsp.VersionedTextDocumentIdentifier(number, document.uri),
@@ -81,45 +114,50 @@ async def _rounds(
             )
         )
         diagnostics = (await published.get()).diagnostics
-        seconds.setdefault("diagnostics", []).append(perf_counter() - start)
+        watch.stop("diagnostics")
         assert [each.code for each in diagnostics] == ["E204"]
-        start = perf_counter()
+        watch.start()
         hover = await client.text_document_hover_async(
             lsp.HoverParams(document, lsp.Position(hovered, 4))
         )
-        seconds.setdefault("hover", []).append(perf_counter() - start)
-        start = perf_counter()
+        watch.stop("hover")
+        watch.start()
         place = lsp.Position(line, len("  RackId: str"))
         offered = await client.text_document_completion_async(lsp.CompletionParams(document, place))
-        seconds.setdefault("completion", []).append(perf_counter() - start)
+        watch.stop("completion")
         assert isinstance(offered, lsp.CompletionList) and len(offered.items) > 20
         assert hover is not None
-    return seconds
 
 
-def lines(seconds: dict[str, list[float]]) -> Iterator[str]:
+def lines(samples: dict[str, Samples]) -> Iterator[str]:
     files = len(list(_KAFKA.glob("*.krm")))
-    rounds = len(seconds["diagnostics"])
+    rounds = len(samples["diagnostics"].clock)
     yield "## Latencies"
     yield ""
-    yield (
-        f"Milliseconds between a client and the server, over pipes, on the {files} files of `kafka_wire`. One letter of"
-    )
-    yield f"`{_FILE}` changes {rounds:,} times. Diagnostics are those of all files, and include the 20 ms"
-    yield "in which the server waits for further changes."
+    yield f"Milliseconds from a request to its answer, over pipes, on the {files} files of `kafka_wire`, while a letter of"
+    yield f"`{_FILE}` changes {rounds:,} times. Diagnostics are those of all files; in the first {_WAIT} ms the server waits for"
+    yield "further changes. The processor time is that of the server; the rest is the client, and waiting."
     yield ""
     rows = []
     for name in ("diagnostics", "hover", "completion"):
-        cuts = quantiles(seconds[name], n=100)
-        rows.append((name, f"{cuts[49] * 1e3:.1f}", f"{cuts[98] * 1e3:.1f}"))
-    yield from markdown_table(("", "p50", "p99"), rows)
+        figures = [
+            f"{cuts[cut] * 1e3:.1f}"
+            for each in (samples[name].clock, samples[name].processor)
+            for cuts in (quantiles(each, n=100),)
+            for cut in (49, 98)
+        ]
+        rows.append((name, *figures))
+    yield from markdown_table(("", "p50", "p99", "processor p50", "processor p99"), rows)
     yield ""
-    first = seconds["first diagnostics"][0]
-    met = "met" if quantiles(seconds["diagnostics"], n=100)[98] <= _LIMIT else "not met at p99"
-    yield f"The first diagnostics, for which all files are read, take {first * 1e3:.0f} ms. The aim of"
-    yield f"{_LIMIT * 1e3:.0f} ms for later ones is {met}."
+    first = samples["first diagnostics"]
+    yield f"The first diagnostics, for which all files are read, take {first.clock[0] * 1e3:.0f} ms, {first.processor[0] * 1e3:.0f} ms of them of the"
+    yield "processor."
     yield ""
-    yield from machine()
+    load = os.getloadavg()[0]
+    yield from (
+        f"{line} Load average: {load:.1f}." if line.startswith("Linux") else line
+        for line in machine()
+    )
 
 
 def main() -> None:

@@ -158,6 +158,7 @@ const path = "syntaxes/krammar.tmLanguage.json";
 
 @pytest.mark.sweep
 def test_the_package(installed: Path) -> None:
+    subprocess.run(["node", "--check", "extension.js"], cwd=installed, check=True, timeout=60)
     done = npm(installed, "run", "package")
     assert done.returncode == 0, done.stdout + done.stderr
     with zipfile.ZipFile(installed / f"krammar-{__version__}.vsix") as package:
