@@ -66,6 +66,11 @@ class Connections:
         if self._drained is not None and not self.open:
             self._drained.set()
 
+    def abort(self) -> None:
+        """Close all connections immediately."""
+        for connection in list(self.open):
+            connection.abort()
+
     async def drained(self) -> None:
         """Wait until all connections are closed."""
         if self.open:

@@ -45,17 +45,20 @@ def run(broker: Broker, write: Callable[[str], None], started: float) -> None:
         async with broker:
             topics = broker.cluster.topics.values()
             partitions = sum(len(topic.partitions) for topic in topics)
+            ids = ", ".join(map(str, broker.nodes))
             write(
-                f"krammar broker {__version__}: node {config.node_id} of cluster "
-                f"{broker.cluster.cluster_id}"
+                f"krammar broker {__version__}: {'node' if len(broker.nodes) == 1 else 'nodes'} {ids} of "
+                f"cluster {broker.cluster.cluster_id}"
             )
             write(
                 f"{_number(len(topics), 'topic')} with {_number(partitions, 'partition')} in "
                 + ", ".join(map(str, config.log_dirs))
             )
-            for listener in config.listeners:
-                host, port = broker.addresses[listener.name]
-                write(f"{listener.protocol} listening on {host}:{port}")
+            for node in broker.nodes.values():
+                for listener in node.config.listeners:
+                    host, port = node.addresses[listener.name]
+                    name = f"node {node.config.node_id}: " if len(broker.nodes) > 1 else ""
+                    write(f"{name}{listener.protocol} listening on {host}:{port}")
             write(f"ready after {(time.perf_counter() - started) * 1000:.0f} ms")
             memory.watch(broker)
             await stop.wait()
@@ -82,7 +85,7 @@ class _Memory:
         """Check the traffic once per second, and trim in the first quiet second."""
         if self._libc is None:
             return
-        traffic = broker.connections.traffic
+        traffic = sum(node.connections.traffic for node in broker.nodes.values())
         if traffic - self._seen < _QUIET < traffic - self._trimmed:
             malloc.trim(self._libc)
             self._trimmed = traffic

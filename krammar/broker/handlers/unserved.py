@@ -19,8 +19,6 @@ from kafka_wire import (
     CreateAclsResponseResult,
     DeleteAclsResponseFilterResult,
     DescribeShareGroupOffsetsResponseGroup,
-    ElectLeadersResponseReplicaElectionResult,
-    ElectLeadersResponseReplicaElectionResultPartitionResult,
     ErrorCode,
     ShareGroupDescribeResponseGroup,
     StreamsGroupDescribeResponseGroup,
@@ -133,25 +131,12 @@ def _log_dir(directory: Any, message: str) -> Iterator[AlterReplicaLogDirsRespon
         )
 
 
-def _election(topic: Any, message: str) -> Iterator[ElectLeadersResponseReplicaElectionResult]:
-    yield ElectLeadersResponseReplicaElectionResult(
-        topic=topic.topic,
-        partition_result=[
-            ElectLeadersResponseReplicaElectionResultPartitionResult(
-                partition_id=index, error_code=ERROR, error_message=message
-            )
-            for index in topic.partitions
-        ],
-    )
-
-
 # By API: the list in the request, the list in the response, and the function that answers an entry.
 _ENTRIES: dict[str, tuple[str, str, _Answer]] = {
     "WriteTxnMarkers": ("markers", "markers", _marker),
     "CreateAcls": ("creations", "results", _error(CreateAclsResponseResult)),
     "DeleteAcls": ("filters", "filter_results", _error(DeleteAclsResponseFilterResult)),
     "AlterReplicaLogDirs": ("dirs", "results", _log_dir),
-    "ElectLeaders": ("topic_partitions", "replica_election_results", _election),
     "AlterClientQuotas": ("entries", "entries", _quota),
     "ConsumerGroupDescribe": ("group_ids", "groups", _group(ConsumerGroupDescribeResponseGroup)),
     "ShareGroupDescribe": ("group_ids", "groups", _group(ShareGroupDescribeResponseGroup)),

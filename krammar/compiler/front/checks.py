@@ -223,7 +223,7 @@ def _check_length_fields(struct: ir.Struct, diagnostics: Diagnostics) -> None:
                         if near
                         else "give the name of an integer field that precedes it in the same struct"
                     ),
-                    Fix(position, earlier[near[0]].name) if near else None,
+                    fix=Fix(position, earlier[near[0]].name) if near else None,
                 )
             elif not (isinstance(length.type, ir.Primitive) and length.type.is_integer):
                 diagnostics.add(

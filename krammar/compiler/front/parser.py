@@ -353,7 +353,7 @@ class _Source:
         right: str | None = None,
     ) -> None:
         at = self.at(number, column, length)
-        self.diagnostics.add(code, message, at, hint, None if right is None else Fix(at, right))
+        self.diagnostics.add(code, message, at, hint, fix=None if right is None else Fix(at, right))
         self._take_out(number)
 
     def _take_out(self, number: int, *, below_only: bool = False) -> None:
@@ -475,7 +475,11 @@ class _Source:
             message,
             self.at(number, column, max(1, len(word))),
             hint,
-            Fix(self.at(number, column + rest.index(wrong), len(wrong)), right) if wrong else None,
+            fix=(
+                Fix(self.at(number, column + rest.index(wrong), len(wrong)), right)
+                if wrong
+                else None
+            ),
         )
         self._take_out(number)
 
@@ -627,7 +631,7 @@ def _checked_numbers(text: str, at: Position, source: _Source) -> str:
                 f"the number {digits} has leading zeros",
                 at,
                 f"write {plain}",
-                Fix(
+                fix=Fix(
                     replace(at, column=at.column + match.start(), length=len(digits)),
                     plain,
                 ),

@@ -896,7 +896,7 @@ class _Resolver:
     ) -> None:
         """Report an error at a word. ``right`` is what to write instead, if the hint says so."""
         fix = None if right is None else Fix(word.position, right)
-        self.diagnostics.add(code, message, word.position, hint, fix)
+        self.diagnostics.add(code, message, word.position, hint, fix=fix)
 
 
 def _request_name(name: str) -> str:
