@@ -62,7 +62,7 @@ def test_the_page(tmp_path: Path) -> None:
             if kind == "console":
                 for command, *output in _steps(body):
                     commands += 1
-                    if name == "in another terminal":
+                    if name == "in one terminal":
                         running.enter_context(_background(command, output, tmp_path))
                     else:
                         assert _run(command, tmp_path) == output, command
