@@ -68,9 +68,10 @@ APIS: dict[int, Api] = {
     ApiKey.LIST_TRANSACTIONS: Api("transaction_admin.list_transactions", 0, 2),
     ApiKey.LIST_CONFIG_RESOURCES: Api("configs.list_config_resources", 0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api("metadata.describe_topic_partitions", 0, 0),
-    # Answered with UNSUPPORTED_VERSION, like Kafka with these protocols disabled. If ApiVersions did
-    # not list them, librdkafka would search for another coordinator forever.
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: Api(REFUSED, 0, 1),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Api("groups.consumer_group_heartbeat", 0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Api("groups.consumer_group_describe", 0, 1),
+    # Answered with UNSUPPORTED_VERSION, like Kafka with this protocol disabled. If ApiVersions did
+    # not list it, librdkafka would search for another coordinator forever.
     ApiKey.SHARE_GROUP_HEARTBEAT: Api(REFUSED, 0, 1),
 }
 
@@ -90,7 +91,6 @@ UNSERVED: dict[int, tuple[int, int]] = {
     ApiKey.DESCRIBE_QUORUM: (0, 2),
     ApiKey.UPDATE_FEATURES: (0, 2),
     ApiKey.UNREGISTER_BROKER: (0, 0),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),
     ApiKey.PUSH_TELEMETRY: (0, 0),
     ApiKey.SHARE_GROUP_DESCRIBE: (0, 1),

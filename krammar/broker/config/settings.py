@@ -40,6 +40,10 @@ class Settings:
     socket_send_buffer_bytes: int
     inter_broker_listener_name: str | None
 
+    group_consumer_assignors: list[str]
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_coordinator_rebalance_protocols: list[str]
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int

@@ -15,7 +15,6 @@ from kafka_wire import (
     AlterClientQuotasResponseEntryEntity,
     AlterReplicaLogDirsResponseResult,
     AlterReplicaLogDirsResponseResultPartition,
-    ConsumerGroupDescribeResponseGroup,
     CreateAclsResponseResult,
     DeleteAclsResponseFilterResult,
     DescribeShareGroupOffsetsResponseGroup,
@@ -138,7 +137,6 @@ _ENTRIES: dict[str, tuple[str, str, _Answer]] = {
     "DeleteAcls": ("filters", "filter_results", _error(DeleteAclsResponseFilterResult)),
     "AlterReplicaLogDirs": ("dirs", "results", _log_dir),
     "AlterClientQuotas": ("entries", "entries", _quota),
-    "ConsumerGroupDescribe": ("group_ids", "groups", _group(ConsumerGroupDescribeResponseGroup)),
     "ShareGroupDescribe": ("group_ids", "groups", _group(ShareGroupDescribeResponseGroup)),
     "StreamsGroupDescribe": ("group_ids", "groups", _group(StreamsGroupDescribeResponseGroup)),
     "DescribeShareGroupOffsets": (

@@ -30,6 +30,7 @@ from kafka_wire import (
     ElectLeadersRequest,
     ElectLeadersRequestTopicPartition,
     ErrorCode,
+    FeatureLevelRecord,
     MetadataRequest,
     ShareGroupDescribeRequest,
     StreamsGroupDescribeRequest,
@@ -43,7 +44,7 @@ from krammar.broker.apis import RANGES, UNSERVED
 from krammar.broker.handlers.unserved import MOST_ENTRIES
 from tests.broker.support import PATIENCE, RawClient
 
-HEARTBEATS = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT)
+HEARTBEATS = (ApiKey.SHARE_GROUP_HEARTBEAT,)
 # Requests between brokers and controllers.
 INTERNAL = {
     *(ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA),
@@ -89,7 +90,6 @@ ENTRIES: dict[int, Any] = {
             for name in ("a", None)
         ]
     ),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: lambda: ConsumerGroupDescribeRequest(group_ids=["a", "b"]),
     ApiKey.SHARE_GROUP_DESCRIBE: lambda: ShareGroupDescribeRequest(group_ids=["a", "b"]),
     ApiKey.STREAMS_GROUP_DESCRIBE: lambda: StreamsGroupDescribeRequest(group_ids=["a", "b"]),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda: DescribeShareGroupOffsetsRequest(
@@ -152,7 +152,22 @@ def test_a_request_with_too_many_entries_ends_the_connection(
     assert f"it has more than {MOST_ENTRIES} entries" in caplog.text
 
 
-def test_a_consumer_of_the_new_protocol_is_told(broker: Broker) -> None:
+def test_a_consumer_is_told_that_the_new_protocol_is_off() -> None:
+    properties = {"group.coordinator.rebalance.protocols": "classic"}
+    with Broker.start(properties=properties) as broker:
+        _refused(broker)
+
+
+def test_a_consumer_is_told_that_the_cluster_lacks_the_feature(broker: Broker) -> None:
+    # As in a folder of Kafka 3.9.
+    broker.call(broker.cluster.append, [FeatureLevelRecord(name="group.version", feature_level=0)])
+    _refused(broker)
+
+
+def _refused(broker: Broker) -> None:
+    with RawClient(broker.port) as client:
+        (group,) = client.call(ConsumerGroupDescribeRequest(group_ids=["g"])).groups
+        assert group.error_code == ErrorCode.UNSUPPORTED_VERSION
     settings = {
         "bootstrap.servers": broker.bootstrap_servers,
         "group.id": "g",
