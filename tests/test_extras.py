@@ -90,6 +90,16 @@ def test_a_verb_of_the_compiler(folder: Path, arguments: str) -> None:
     )
 
 
+def test_lsp(folder: Path) -> None:
+    done = run(_ALL, _MAIN, "lsp", cwd=folder)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        "Error: krammar.lsp needs black, jinja2, lark, lsprotocol and pygls: "
+        "pip install 'krammar[lsp]'\n",
+    )
+
+
 def test_compile(folder: Path) -> None:
     assert run("", _MAIN, "gen", "ping", "-o", "wire", cwd=folder).returncode == 0
     arguments = ("compile", "wire", "--definitions", "ping")
@@ -112,7 +122,7 @@ def test_every_other_module_can_be_imported() -> None:
         _ALL,
         "import pkgutil, krammar\n"
         "from importlib import import_module\n"
-        "needing = ('krammar.compiler', 'krammar.spark', 'krammar.wire.batches.arrow')\n"
+        "needing = ('krammar.compiler', 'krammar.cli.revisions', 'krammar.lsp', 'krammar.spark', 'krammar.wire.batches.arrow')\n"
         "def walk(path, prefix):\n"
         "    for found in pkgutil.iter_modules(path, prefix):\n"
         "        if not found.name.startswith(needing) and not found.name.endswith('__main__'):\n"

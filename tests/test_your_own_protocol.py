@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.ports import free_port
 
 _PAGE = Path(__file__).parents[1] / "docs" / "your-own-protocol.md"
-_BLOCK = re.compile(r"^```(\w+)[ ]?(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r'^```(\w+)(?: title="(.*?)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _PATIENCE = 60
 
 
@@ -62,7 +62,7 @@ def test_the_page(tmp_path: Path) -> None:
             if kind == "console":
                 for command, *output in _steps(body):
                     commands += 1
-                    if name == "background":
+                    if name == "in one terminal":
                         running.enter_context(_background(command, output, tmp_path))
                     else:
                         assert _run(command, tmp_path) == output, command

@@ -34,6 +34,7 @@ _VERBS = {
     "gen": "definitions",
     "import": "conversion:import_",
     "inspect": "inspect",
+    "lsp": "lsp",
     "produce": "produce",
     "random-uuid": "broker:random_id",
     "show": "inspect",

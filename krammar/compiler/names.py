@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+from functools import lru_cache
 
 # Names that every generated class defines. A field with such a name gets a trailing underscore.
 STRUCT_NAMES = frozenset({"self", "to_dict", "from_dict", "unknown_tags", "with_lengths"})
@@ -60,6 +61,8 @@ def words(name: str) -> list[str]:
     return parts
 
 
+# Protocols repeat the names of their fields.
+@lru_cache(maxsize=1 << 14)
 def snake_case(name: str) -> str:
     """Convert ``TopicID`` to ``topic_id``."""
     return "_".join(word.lower() for piece in name.split("_") for word in words(piece))

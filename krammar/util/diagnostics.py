@@ -32,10 +32,19 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """The replacement of a part of the text, which an editor can apply."""
+
+    position: Position
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
     """An error or a warning, with the source line that it concerns.
 
-    ``rule`` is a name of the code for people, if it has one.
+    ``rule`` is a name of the code for people, if it has one. ``fix`` is what the hint recommends, if that is a
+    single replacement.
     """
 
     code: str
@@ -44,6 +53,7 @@ class Diagnostic:
     source_line: str
     hint: str = ""
     rule: str = ""
+    fix: Fix | None = None
 
     def severity(self, strict: bool) -> str:
         """``warning`` or ``error``. If ``strict``, warnings are errors."""
@@ -68,7 +78,13 @@ class Diagnostics:
         self._lines[path] = text.split("\n")
 
     def add(
-        self, code: str, message: str, position: Position, hint: str = "", rule: str = ""
+        self,
+        code: str,
+        message: str,
+        position: Position,
+        hint: str = "",
+        rule: str = "",
+        fix: Fix | None = None,
     ) -> None:
         """Add a diagnostic, unless an equal one exists.
 
@@ -76,10 +92,11 @@ class Diagnostics:
             message: the problem, without a full stop.
             hint: what to do about it.
             rule: a name of the code.
+            fix: a replacement that does what the hint says.
         """
         lines = self._lines.get(position.path, [])
         line = lines[position.line - 1] if 0 < position.line <= len(lines) else ""
-        self._add(Diagnostic(code, message, position, line, hint, rule))
+        self._add(Diagnostic(code, message, position, line, hint, rule, fix))
 
     def _add(self, diagnostic: Diagnostic) -> None:
         if diagnostic not in self._seen:
@@ -114,8 +131,17 @@ class Diagnostics:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``did you mean "nullable-string"?`` with the most similar known word, or an empty text."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f'did you mean "{near[0]}"?' if near else ""
+    return meant(most_similar(word, known))
+
+
+def meant(name: str | None) -> str:
+    """Return the hint that suggests a name, or an empty text without one."""
+    return f'did you mean "{name}"?' if name else ""
+
+
+def most_similar(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is most similar to ``word``, or an empty text if none is similar."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), "")
 
 
 _WIDTH = 200

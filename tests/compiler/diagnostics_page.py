@@ -27,6 +27,8 @@ This page lists all codes, each with a small example and its output. It is gener
 - `--format json` and `--format github` print the same diagnostics for programs.
 """
 
+# Of fences with definitions; the site highlights them.
+_LANGUAGE = "krammar"
 _OLD = "PingRequest => key 0, max version 1, flexible v1+\n  Text: string\n  Note: int32(-1) // tag 0\n"
 _ANSWER = "\nPingResponse =>\n  Text: string\n"
 _ENUM = "// How it is doing.\nHealth int8 (\n  0: OK\n  1: DEGRADED\n)\n\n"
@@ -70,7 +72,7 @@ def _case(case: Case) -> str:
     text = ""
     for name, content in files.items():
         shown = content.decode(errors="replace") if isinstance(content, bytes) else content
-        text += _fenced(shown, f"`{name}`:\n\n" if len(files) > 1 else "")
+        text += _fenced(shown, f"`{name}`:\n\n" if len(files) > 1 else "", _LANGUAGE)
     return text + _fenced(case.shown)
 
 
@@ -81,7 +83,11 @@ def _change(code: str) -> str:
         after = write_files(Path(folder) / "new", new)
         output = CliRunner().invoke(main, ["diff", str(before), str(after)]).output
     output = output.replace(f"{folder}/", "")
-    return _fenced(old, "Old:\n\n") + _fenced(new, "New:\n\n") + _fenced(output.rstrip())
+    return (
+        _fenced(old, "Old:\n\n", _LANGUAGE)
+        + _fenced(new, "New:\n\n", _LANGUAGE)
+        + _fenced(output.rstrip())
+    )
 
 
 def _guide(code: str) -> str:
@@ -93,7 +99,7 @@ def _guide(code: str) -> str:
     return _fenced(GUIDES[code]) + _fenced(next(block for block in blocks if code in block))
 
 
-def _fenced(text: str, before: str = "") -> str:
+def _fenced(text: str, before: str = "", language: str = "text") -> str:
     """A code block. Characters that are invisible, or that Markdown would lose, are escaped."""
     visible = "".join(
         c if c == "\n" or c.isprintable() else c.encode("unicode_escape").decode() for c in text
@@ -101,7 +107,7 @@ def _fenced(text: str, before: str = "") -> str:
     longest = "\n".join(
         line if len(line) <= 200 else line[:197] + "…" for line in visible.split("\n")
     )
-    return f"{before}```text\n{longest.rstrip(chr(10))}\n```\n\n"
+    return f"{before}```{language}\n{longest.rstrip(chr(10))}\n```\n\n"
 
 
 if __name__ == "__main__":

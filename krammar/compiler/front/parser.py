@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from itertools import pairwise
@@ -21,7 +21,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from lark.indenter import Indenter
 from lark.lexer import PatternStr
 
-from krammar.util.diagnostics import Diagnostics, Position, did_you_mean
+from krammar.util.diagnostics import Diagnostics, Fix, Position, meant, most_similar
 
 INDENT = 2
 # Code for deeper nesting would not be valid Python, which allows 20 nested loops and 100 levels of indent.
@@ -291,7 +291,10 @@ class _Source:
             return None
         double = code.rstrip(" ").find("  ", indent)
         if double >= 0:
-            self._bad(number, "E105", "two spaces in a row", double + 1, 2, "write one space")
+            spaces = len(code) - double - len(code[double:].lstrip(" "))
+            self._bad(
+                number, "E105", "two spaces in a row", double + 1, spaces, "write one space", " "
+            )
             return depth
         return depth
 
@@ -353,9 +356,17 @@ class _Source:
                 )
 
     def _bad(
-        self, number: int, code: str, message: str, column: int, length: int = 1, hint: str = ""
+        self,
+        number: int,
+        code: str,
+        message: str,
+        column: int,
+        length: int = 1,
+        hint: str = "",
+        right: str | None = None,
     ) -> None:
-        self.diagnostics.add(code, message, self.at(number, column, length), hint)
+        at = self.at(number, column, length)
+        self.diagnostics.add(code, message, at, hint, fix=None if right is None else Fix(at, right))
         self._take_out(number)
 
     def _take_out(self, number: int, *, below_only: bool = False) -> None:
@@ -473,8 +484,17 @@ class _Source:
         word = rest.split(" ")[0] if not rest.startswith(" ") else rest
         what = f'unexpected "{word}"' if rest else "the line is incomplete"
         message = f"{what}: expected {expected}" if expected else what
+        hint, wrong, right = _syntax_hint(line, rest)
         self.diagnostics.add(
-            "E106", message, self.at(number, column, max(1, len(word))), _syntax_hint(line, rest)
+            "E106",
+            message,
+            self.at(number, column, max(1, len(word))),
+            hint,
+            fix=(
+                Fix(self.at(number, column + rest.index(wrong), len(wrong)), right)
+                if wrong
+                else None
+            ),
         )
         self._take_out(number)
 
@@ -562,14 +582,27 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" \t"))
 
 
-def _syntax_hint(line: str, rest: str) -> str:
+def _syntax_hint(line: str, rest: str) -> tuple[str, str, str]:
+    """A hint, and the part of ``rest`` that the hint recommends to replace, with its replacement."""
+    if " => " in line and not line.startswith(" ") and not rest.startswith("from "):
+        wanted = rest.strip(" ,").split(",")[0]
+        near = most_similar(wanted, _MODIFIERS)
+        if near and not rest.lstrip().startswith("#"):
+            # `flexibl v9+` is replaced without its version.
+            words = wanted.split(" ")[: len(near.split(" "))]
+            while len(words) > 1 and words[-1].lstrip("v")[:1].isdigit():
+                words.pop()
+            return meant(near), " ".join(words), near
+    return _general_hint(line, rest), "", ""
+
+
+def _general_hint(line: str, rest: str) -> str:
     if rest.lstrip().startswith("#"):
         return "a comment begins with `//`"
     if " => " in line and not line.startswith(" "):
         if rest.startswith("from "):
             return "a response has no modifiers and directly follows its request"
-        wanted = rest.strip(" ,").split(",")[0]
-        return did_you_mean(wanted, _MODIFIERS) or "the modifiers are " + ", ".join(_MODIFIERS)
+        return "the modifiers are " + ", ".join(_MODIFIERS)
     alone = re.match(r"v(\d+)(,|$)", rest)
     if alone is not None and " // " in line:
         number = alone[1]
@@ -611,7 +644,14 @@ def _checked_numbers(text: str, at: Position, source: _Source) -> str:
         plain = digits.lstrip("0") or "0"
         if digits.isdigit() and plain != digits and len(plain) < 20:
             source.diagnostics.add(
-                "E108", f"the number {digits} has leading zeros", at, f"write {plain}"
+                "E108",
+                f"the number {digits} has leading zeros",
+                at,
+                f"write {plain}",
+                fix=Fix(
+                    replace(at, column=at.column + match.start(), length=len(digits)),
+                    plain,
+                ),
             )
             return plain
         source.diagnostics.add(

@@ -28,7 +28,7 @@ from krammar.compiler.front.parser import (
     TypeNode,
     Word,
 )
-from krammar.util.diagnostics import Diagnostics, Position, did_you_mean
+from krammar.util.diagnostics import Diagnostics, Fix, Position, meant, most_similar
 
 _TEXT_TYPES = {
     "string": ir.Text("string"),
@@ -308,11 +308,13 @@ class _Resolver:
             hint = "add `not top level` if it is not a response"
             if before is not None and before.key is not None:
                 hint = f'rename "{before.node.name.text}" to "{wanted}" if it is the request'
+            near = self._most_similar(wanted, names_of_requests)
             self._error(
                 "E503",
                 f'the response "{node.name.text}" has no request "{wanted}"',
                 node.name,
-                self._did_you_mean(wanted, names_of_requests) or hint,
+                meant(near) or hint,
+                f"{near.removesuffix('Request')}Response" if near else None,
             )
 
     def _check_requests(self) -> None:
@@ -334,6 +336,7 @@ class _Resolver:
                     f'"{name.text}" has a key, but its name does not end with "Request"',
                     name,
                     f'rename it to "{_request_name(name.text)}", or replace its key by `not top level`',
+                    _request_name(name.text),
                 )
             elif wanted in self.unread:
                 continue
@@ -350,6 +353,7 @@ class _Resolver:
                     f'the name "{near[0]}" is similar to the missing response of "{name.text}"',
                     self.headers[near[0]].node.name,
                     f'did you mean "{wanted}"? If it is not a response, add `not top level`',
+                    wanted,
                 )
             else:
                 self._error(
@@ -402,11 +406,13 @@ class _Resolver:
         type_ = ir.PRIMITIVES.get(node.type.text)
         if type_ is None or not type_.is_integer:
             integers = [p.name for p in ir.PRIMITIVES.values() if p.is_integer]
+            near = most_similar(node.type.text, integers)
             self._error(
                 "E403",
                 f'"{node.type.text}" cannot be the type of an enum',
                 node.type,
-                did_you_mean(node.type.text, integers) or "use one of " + ", ".join(integers),
+                meant(near) or "use one of " + ", ".join(integers),
+                near or None,
             )
             type_ = ir.PRIMITIVES["int32"]
         values: dict[int, str] = {}
@@ -568,10 +574,16 @@ class _Resolver:
             # A name without a type, such as `ThrottleMillis`, is also the type.
             written = NamedNode(node.name)
             if node.name.text not in _MILLIS:
-                hint = did_you_mean(node.name.text, _MILLIS) or "write `Name: type`"
-                self._error("E401", f'"{node.name.text}" has no type', node.name, hint)
+                near = most_similar(node.name.text, _MILLIS)
+                hint = meant(near) or "write `Name: type`"
+                self._error(
+                    "E401", f'"{node.name.text}" has no type', node.name, hint, near or None
+                )
                 return None
-        type_ = self._type(node, written, replace(context, holders=(*context.holders, versions)))
+        inside = _Context(
+            context.class_name, context.header, (*context.holders, versions), context.reserved
+        )
+        type_ = self._type(node, written, inside)
         if type_ is None:
             return None
         self._check_nullable(node, type_, versions, context)
@@ -726,11 +738,11 @@ class _Resolver:
             return None if struct is None else ir.StructType(struct)
         if text in self.unread:
             return None
-        meant = f"enum-{text}" if text in self.enums else _OTHER_NAMES.get(text.lower())
-        hint = f'did you mean "{meant}"?' if meant else ""
+        near = f"enum-{text}" if text in self.enums else _OTHER_NAMES.get(text.lower())
         known = [*ir.PRIMITIVES, *ir.VARINTS, *_TEXT_TYPES, *_MILLIS, *self.headers]
         known += [f"enum-{name}" for name in self.enums]
-        self._error("E204", f'unknown type "{text}"', word, hint or self._did_you_mean(text, known))
+        near = near or self._most_similar(text, known)
+        self._error("E204", f'unknown type "{text}"', word, meant(near), near)
         return None
 
     def _enum_type(self, word: Word, name: str) -> ir.EnumType | None:
@@ -738,8 +750,13 @@ class _Resolver:
             return ir.EnumType(self.enums[name])
         # Types are resolved after all declarations, so every enum is known here.
         if name not in self.unread:
+            near = self._most_similar(name, self.enums)
             self._error(
-                "E204", f'unknown enum "{name}"', word, self._did_you_mean(name, self.enums)
+                "E204",
+                f'unknown enum "{name}"',
+                word,
+                meant(near),
+                f"enum-{near}" if near else None,
             )
         return None
 
@@ -761,9 +778,7 @@ class _Resolver:
         self.class_names[class_name] = node.name.position
         if not node.fields and (at.position.path, at.position.line) not in self.gutted:
             self._error("E505", f'the struct of "{node.name.text}" has no fields', at)
-        fields = self._fields(
-            node.fields, replace(context, class_name=class_name, reserved=names.STRUCT_NAMES)
-        )
+        fields = self._fields(node.fields, _Context(class_name, context.header, context.holders))
         return ir.Struct(
             class_name, fields, node.doc, node.name.position, anonymous=True, encoding=False
         )
@@ -787,13 +802,13 @@ class _Resolver:
             elif match is not None and not match[1]:
                 nullable = ir.VersionRange(self._in_range(int(match[2]), prefix, "version"))
             else:
-                forms = ("nullable", "nullable-v1+", "varint")
+                near = most_similar(prefix.text, ("nullable", "nullable-v1+", "varint"))
                 self._error(
                     "E401",
                     f'"{prefix.text}" is not allowed before `[`',
                     prefix,
-                    did_you_mean(prefix.text, forms)
-                    or "`nullable`, `nullable-vN+` and `varint` are allowed",
+                    meant(near) or "`nullable`, `nullable-vN+` and `varint` are allowed",
+                    near or None,
                 )
         anonymous = _anonymous_of(element)
         if anonymous is None and hint is not None:
@@ -820,7 +835,7 @@ class _Resolver:
         value = _read_default(type_, text)
         if value is not None:
             return value
-        hint = ""
+        hint, right = "", None
         if text == "null":
             hint = "only a nullable type can have the default null"
         elif isinstance(type_, ir.EnumType):
@@ -829,7 +844,10 @@ class _Resolver:
             if not _NUMBER.fullmatch(text):
                 hint = "write the number of a member, as in `enum-Name(2)`"
             if value is not None:
-                hint = f"write the number of the member: `enum-{name}({value})`"
+                hint, right = (
+                    f"write the number of the member: `enum-{name}({value})`",
+                    f"({value})",
+                )
         elif isinstance(type_, (ir.Primitive, ir.Varint)) and hasattr(type_, "bounds"):
             if not isinstance(type_, ir.Primitive) or type_.is_integer:
                 hint = "the value must be between {} and {}".format(*type_.bounds)
@@ -839,7 +857,9 @@ class _Resolver:
             hint = "an array can only have the default `()`, or `(null)` if it is nullable"
         elif isinstance(type_, ir.StructType) and type_.nullable:
             hint = "write `(null)`, or `()` for a struct with default values"
-        self._error("E402", f'the default "{text}" does not fit {_describe(type_)}', word, hint)
+        self._error(
+            "E402", f'the default "{text}" does not fit {_describe(type_)}', word, hint, right
+        )
         return _zero(type_)
 
     def _requests(self, ordered: Sequence[Sequence[_Header | ir.Enum]]) -> Iterator[ir.Request]:
@@ -860,10 +880,10 @@ class _Resolver:
             )
         yield from sorted(found, key=lambda request: request.key)
 
-    def _did_you_mean(self, word: str, known: Iterable[str]) -> str:
-        """A hint for an unknown name. Only the first ones get a hint, because searching can take long."""
+    def _most_similar(self, word: str, known: Iterable[str]) -> str | None:
+        """The name that an unknown name may mean. Only the first ones get one: searching can take long."""
         self.guesses += 1
-        return did_you_mean(word, known) if self.guesses <= _MAX_GUESSES else ""
+        return most_similar(word, known) or None if self.guesses <= _MAX_GUESSES else None
 
     def _nearly(self, word: str, known: list[str]) -> list[str]:
         """The name that is most similar to ``word``, if any, with the same limit."""
@@ -872,8 +892,12 @@ class _Resolver:
             return []
         return difflib.get_close_matches(word, known, n=1, cutoff=0.85)
 
-    def _error(self, code: str, message: str, word: Word, hint: str = "") -> None:
-        self.diagnostics.add(code, message, word.position, hint)
+    def _error(
+        self, code: str, message: str, word: Word, hint: str = "", right: str | None = None
+    ) -> None:
+        """Report an error at a word. ``right`` is what to write instead, if the hint says so."""
+        fix = None if right is None else Fix(word.position, right)
+        self.diagnostics.add(code, message, word.position, hint, fix=fix)
 
 
 def _request_name(name: str) -> str:

@@ -85,7 +85,7 @@ def folders(source: Path, *, all_files: bool = False) -> list[Folder]:
         if any(part.startswith(".") for part in inside.parts):
             continue
         visible = sorted(p for p in folder.iterdir() if p.is_file() and not p.name.startswith("."))
-        files = _definition_files(visible, all_files)
+        files = definition_files(visible, all_files=all_files)
         others += [path for path in visible if path.suffix.lower() != ".md"]
         if files:
             for path in files:
@@ -102,7 +102,8 @@ def folders(source: Path, *, all_files: bool = False) -> list[Folder]:
     return found
 
 
-def _definition_files(visible: list[Path], all_files: bool) -> list[Path]:
+def definition_files(visible: Sequence[Path], *, all_files: bool = False) -> list[Path]:
+    """Return the definition files among the files of a folder."""
     if all_files:
         return [path for path in visible if path.suffix.lower() != ".md"]
     named = [path for path in visible if path.suffix == ".krm"]
@@ -181,10 +182,26 @@ def compile_texts(
         folder: the folder that other packages are next to. None: the folder of the files.
     """
     before = len(diagnostics.found)
-    files = _parse(texts, diagnostics)
+    place = folder or next(iter(texts)).parent
+    return compile_files(package, _parse(texts, diagnostics), place, diagnostics, before)
+
+
+def compile_files(
+    package: str,
+    files: Sequence[SyntaxFile],
+    folder: Path,
+    diagnostics: Diagnostics,
+    before: int = 0,
+) -> ir.Protocol:
+    """Resolve and check the parsed files of one folder.
+
+    Args:
+        folder: the folder that other packages are next to.
+        diagnostics: contains the diagnostics of parsing these files.
+        before: how many of ``diagnostics`` are about other folders.
+    """
     packages = _Packages(diagnostics)
-    own = Package(folder or next(iter(texts)).parent, tuple(files))
-    files += Uses(own, packages.find, diagnostics).files()
+    files = [*files, *Uses(Package(folder, tuple(files)), packages.find, diagnostics).files()]
     if _wants_headers(files):
         headers = parse_file(HEADERS, HEADERS.read_bytes(), diagnostics)
         files.append(replace(headers, used=True))

@@ -1,0 +1,424 @@
+"""What can be written at a place.
+
+The line up to the cursor, and the lines around it, decide. The line itself is incomplete while somebody types,
+so its syntax is not needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lsprotocol import types as lsp
+
+from krammar.compiler.front.parser import (
+    AnonymousNode,
+    ArrayNode,
+    EnumNode,
+    FieldNode,
+    NamedNode,
+    StructNode,
+)
+from krammar.compiler.ir import PRIMITIVES, VersionRange
+from krammar.lsp.project import Analysis, File
+from krammar.lsp.words import ANNOTATIONS, MILLIS, MODIFIERS, OTHER_TYPES, ROUTINGS, TYPES
+
+TRIGGERS = [" ", ":", "-", "(", "[", "/", ","]
+
+_Kind = lsp.CompletionItemKind
+_HEADER = re.compile(r"([A-Za-z]\w*) =>(?: (.*))?$")
+_RANGE = re.compile(r"v(\d+)(?:(\+)|-v(\d+))")
+# The most names of fields that are offered.
+_MAX_NAMES = 200
+# The most versions that are offered.
+_MAX_VERSIONS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """An item of the list. ``insert`` replaces the last ``typed`` characters before the cursor."""
+
+    label: str
+    kind: lsp.CompletionItemKind
+    typed: int
+    detail: str = ""
+    doc: str = ""
+    insert: str = ""
+
+
+def complete(analysis: Analysis, file: File, offset: int) -> list[lsp.CompletionItem]:
+    """Return what can be written at an offset, the most likely first."""
+    index = file.text.row_at(offset)
+    start = file.text.row_start(index)
+    prefix = file.text.rows[index][: max(0, offset - start)]
+    items = []
+    for order, item in enumerate(_items(analysis, file, index, prefix)):
+        area = file.text.range(start + len(prefix) - item.typed, start + len(prefix))
+        items.append(
+            lsp.CompletionItem(
+                item.label,
+                kind=item.kind,
+                detail=item.detail or None,
+                documentation=item.doc or None,
+                sort_text=f"{order:05}",
+                filter_text=item.insert or item.label,
+                text_edit=lsp.TextEdit(area, item.insert or item.label),
+            )
+        )
+    return items
+
+
+def _items(analysis: Analysis, file: File, index: int, prefix: str) -> Iterator[_Item]:
+    rows = file.text.rows
+    if prefix.lstrip(" \t").startswith("//"):
+        return
+    if not prefix.startswith((" ", "\t")):
+        yield from _definition(analysis, file, index, prefix)
+        return
+    head = _head(rows, index)
+    if head is None:
+        return
+    if rows[head].endswith("("):
+        yield from _member(rows, head, index, prefix)
+        return
+    place = _Place(rows, head, index)
+    if match := re.match(r"\s+(\w*)$", prefix):
+        yield from _names(analysis, place, match[1])
+    elif match := re.search(r" // (.*)$", prefix):
+        yield from _annotations(place, match[1])
+    elif match := re.match(r"\s+\w+(?:: (.*?))?\(([^()]*)$", prefix):
+        yield from _defaults(analysis, match[1] or "", match[2])
+    elif match := re.search(r": length-field-minus => (\w*)$", prefix):
+        typed = match[1]
+        for name in place.integers_before():
+            yield _Item(name, _Kind.Field, len(typed))
+    elif match := re.match(r"\s+\w+: (.*)$", prefix):
+        yield from _types(analysis, match[1])
+
+
+# Definitions
+
+
+def _definition(analysis: Analysis, file: File, index: int, prefix: str) -> Iterator[_Item]:
+    if re.fullmatch(r"\w*", prefix):
+        yield from _responses(file, index, prefix)
+    elif match := _HEADER.match(prefix):
+        yield from _modifiers(analysis, file, match[1], match[2])
+    elif match := re.fullmatch(r"[A-Za-z]\w* (\w*)", prefix):
+        yield _Item("=>", _Kind.Operator, len(match[1]), "a struct")
+        for name, primitive in PRIMITIVES.items():
+            if primitive.is_integer:
+                yield _Item(f"{name} (", _Kind.Enum, len(match[1]), "an enum")
+
+
+def _responses(file: File, index: int, typed: str) -> Iterator[_Item]:
+    """The response of the request directly before a line."""
+    for row in reversed(file.text.rows[:index]):
+        match = _HEADER.match(row)
+        if match is None:
+            if row[:1] not in ("", " ", "/"):
+                return
+            continue
+        if match[1].endswith("Request") and "key " in (match[2] or ""):
+            name = match[1].removesuffix("Request") + "Response"
+            if not any(each.startswith(f"{name} =>") for each in file.text.rows):
+                yield _Item(f"{name} =>", _Kind.Struct, len(typed), f"the response of {match[1]}")
+        return
+
+
+def _modifiers(analysis: Analysis, file: File, name: str, written: str | None) -> Iterator[_Item]:
+    if written is None:
+        return
+    *before, typed = written.split(", ")
+    used = {re.sub(r" v?\d+\+?$", "", each) for each in before}
+    response = f"{name.removesuffix('Request')}Response"
+    typed_number = re.fullmatch(r"(key|max version|min version) (\d*)", typed)
+    if typed_number:
+        if typed_number[1] == "key":
+            yield _Item(str(_next_key(analysis)), _Kind.Value, len(typed_number[2]), "the next key")
+        return
+    top = next((int(each[12:]) for each in before if re.fullmatch(r"max version \d+", each)), None)
+    if match := re.fullmatch(r"flexible (v?\d*\+?)", typed):
+        for version in range(top if top is not None else 0, -1, -1):
+            yield _Item(f"v{version}+", _Kind.Value, len(match[1]))
+        return
+    offered: dict[str, str] = {}
+    if "key" in used:
+        offered |= {"max version": "max version "} if "max version" not in used else {}
+        offered |= {"flexible": f"flexible v{top or 0}+", "min version": "min version "}
+        if not used & set(ROUTINGS):
+            offered |= {each: each for each in ROUTINGS}
+    elif "not top level" in used:
+        offered = {
+            "with version field": "with version field",
+            "no encoding": "no encoding",
+            "flexible": f"flexible v{top or 0}+",
+            "min version": "min version ",
+            "max version": "max version ",
+        }
+    elif not before:
+        offered["not top level"] = "not top level"
+        request = f"key {_next_key(analysis)}, max version 0"
+        offered = (
+            {"key": request, **offered}
+            if name.endswith("Request") and response != name
+            else {**offered, "key": request}
+        )
+    for word, insert in offered.items():
+        if word not in used:
+            yield _Item(
+                insert.rstrip(" "), _Kind.Keyword, len(typed), doc=MODIFIERS[word], insert=insert
+            )
+
+
+def _next_key(analysis: Analysis) -> int:
+    keys = [
+        int(word.text, 0)
+        for node in analysis.definitions.values()
+        if isinstance(node, StructNode)
+        for kind, word in node.modifiers
+        if kind == "key"
+    ]
+    return max(keys, default=-1) + 1
+
+
+def _member(rows: Sequence[str], head: int, index: int, prefix: str) -> Iterator[_Item]:
+    if match := re.fullmatch(r"\s+(-?\d*)", prefix):
+        values = []
+        for row in rows[head + 1 :]:
+            if not row.startswith((" ", "\t")):
+                break
+            if row is not rows[index] and (value := re.match(r"\s+(-?\d+):", row)):
+                values.append(int(value[1]))
+        value_text = f"{max(values, default=-1) + 1}: "
+        yield _Item(value_text, _Kind.EnumMember, len(match[1]), "the next value")
+    elif match := re.search(r": \w+ // (\w*)$", prefix):
+        yield _Item("retriable", _Kind.Keyword, len(match[1]), doc=ANNOTATIONS["retriable"])
+
+
+# Fields
+
+
+def _head(rows: Sequence[str], index: int) -> int | None:
+    """The line with the header of the definition that contains a line."""
+    for above in range(index, -1, -1):
+        row = rows[above]
+        if row[:1] not in ("", " ", "\t", "/"):
+            return None if row == ")" else above
+    return None
+
+
+class _Place:
+    """A line among the fields of a struct."""
+
+    def __init__(self, rows: Sequence[str], head: int, index: int) -> None:
+        self._rows = rows
+        self._head = head
+        self._index = index
+        self.indent = _indent(rows[index])
+        self.min_version, self.max_version, self.flexible_from = _header_versions(rows, head)
+
+    @property
+    def name(self) -> str:
+        """The name of the definition."""
+        match = re.match(r"\w+", self._rows[self._head])
+        return match[0] if match else ""
+
+    def holders(self) -> Iterator[VersionRange]:
+        """The versions of the fields that contain the line."""
+        indent = self.indent
+        for row in reversed(self._rows[self._head + 1 : self._index]):
+            if row.strip() and not row.lstrip().startswith("//") and _indent(row) < indent:
+                indent = _indent(row)
+                yield _range_of(row)
+
+    def siblings(self) -> list[str]:
+        """The other lines of the same struct."""
+        found = []
+        for area in (
+            reversed(self._rows[self._head + 1 : self._index]),
+            iter(self._rows[self._index + 1 :]),
+        ):
+            for row in area:
+                if row.strip() and _indent(row) < self.indent:
+                    break
+                if row.strip() and _indent(row) == self.indent and not row.strip().startswith("//"):
+                    found.append(row.strip())
+        return found
+
+    def integers_before(self) -> list[str]:
+        """The names of the integer fields before the line, the nearest first."""
+        found = []
+        for row in reversed(self._rows[self._head + 1 : self._index]):
+            if row.strip() and _indent(row) < self.indent:
+                break
+            match = re.match(r"\s+(\w+): (\w+)", row)
+            if match and _indent(row) == self.indent:
+                primitive = PRIMITIVES.get(match[2])
+                if primitive is not None and primitive.is_integer:
+                    found.append(match[1])
+        return found
+
+    def mentioned(self) -> list[int]:
+        """The versions that the definition names anywhere."""
+        found = []
+        above = self._rows[self._head : self._index]
+        for row in (*above, *_until_dedent(self._rows[self._index + 1 :])):
+            if not row.lstrip().startswith("//"):
+                found += [int(each) for each in re.findall(r"\bv(\d{1,5})\b", row)]
+        return found
+
+
+def _until_dedent(rows: Iterable[str]) -> Iterator[str]:
+    for row in rows:
+        if row and not row.startswith((" ", "\t")):
+            return
+        yield row
+
+
+def _header_versions(rows: Sequence[str], head: int) -> tuple[int, int | None, int | None]:
+    """Lowest, highest and first flexible version of a definition; a response has those of its request."""
+    match = _HEADER.match(rows[head])
+    written = (match[2] if match else "") or ""
+    if match and not written and match[1].endswith("Response"):
+        request = match[1].removesuffix("Response") + "Request =>"
+        written = next((row for row in reversed(rows[:head]) if row.startswith(request)), "")
+
+    def number(pattern: str) -> int | None:
+        found = re.search(pattern + r"(\d{1,5})", written)
+        return int(found[1]) if found else None
+
+    return number("min version ") or 0, number("max version "), number("flexible v")
+
+
+def _range_of(row: str) -> VersionRange:
+    match = _RANGE.search(row.partition(" // ")[2])
+    if match is None:
+        return VersionRange()
+    low = int(match[1])
+    return VersionRange(low, max(low, int(match[3])) if match[3] else None)
+
+
+def _indent(row: str) -> int:
+    return len(row) - len(row.lstrip(" \t"))
+
+
+def _names(analysis: Analysis, place: _Place, typed: str) -> Iterator[_Item]:
+    """Names of fields that the folder's definitions use, with their types, the most frequent first."""
+    taken = {re.split(r"\W", row, maxsplit=1)[0] for row in place.siblings()}
+    counted: Counter[str] = Counter()
+    for node in analysis.definitions.values():
+        if isinstance(node, StructNode):
+            counted.update(_written(node.fields))
+    for text, count in counted.most_common(_MAX_NAMES):
+        name = text.partition(":")[0]
+        if name not in taken:
+            used = f"in {count} place{'s' * (count != 1)}"
+            yield _Item(text, _Kind.Field, len(typed), used)
+    for name, doc in MILLIS.items():
+        if name not in taken:
+            yield _Item(name, _Kind.Field, len(typed), "int32", doc)
+
+
+def _written(fields: Sequence[FieldNode]) -> Iterator[str]:
+    for field in fields:
+        match field.type:
+            case NamedNode(word):
+                yield f"{field.name.text}: {word.text}"
+            case ArrayNode(element=NamedNode(word), prefix=None):
+                yield f"{field.name.text}: [{word.text}]"
+            case ArrayNode(element=AnonymousNode(), prefix=None, hint=None):
+                yield f"{field.name.text}: [=>]"
+            case _:
+                pass
+        yield from _written(field.fields)
+
+
+def _types(analysis: Analysis, written: str) -> Iterator[_Item]:
+    """Types after ``Name: ``. Within brackets only those that can be elements."""
+    match = re.fullmatch(r"((?:nullable(?:-v\d+\+)?|varint)?\[+)?([\w+-]*)", written)
+    if match is None:
+        return
+    inside, typed = bool(match[1]), match[2]
+    close = "]" * (match[1] or "").count("[")
+    for name, doc in TYPES.items():
+        yield _Item(name, _Kind.Keyword, len(typed), doc=doc)
+    for name, node in analysis.definitions.items():
+        if isinstance(node, EnumNode):
+            yield _Item(f"enum-{name}", _Kind.Enum, len(typed), node.type.text, doc=node.doc)
+        elif not any(kind == "key" for kind, _ in node.modifiers) and node.modifiers:
+            yield _Item(name, _Kind.Struct, len(typed), doc=node.doc)
+    if inside:
+        yield _Item(f"=>{close}", _Kind.Struct, len(typed), doc=OTHER_TYPES["[=>]"])
+        return
+    for name, doc in OTHER_TYPES.items():
+        yield _Item(name, _Kind.Struct, len(typed), doc=doc)
+    yield _Item("nullable[", _Kind.Keyword, len(typed), doc="An array that can be null.")
+    yield _Item("varint[", _Kind.Keyword, len(typed), doc="An array with a zig-zag varint count.")
+
+
+def _annotations(place: _Place, written: str) -> Iterator[_Item]:
+    """Versions that the field can have, the next free tag, and ``not flexible``."""
+    *before, typed = written.split(", ")
+    if not any(_RANGE.fullmatch(each) for each in before):
+        yield from _versions(place, typed)
+    flexible = place.flexible_from is not None
+    if flexible and not any(each.startswith("tag ") for each in before):
+        tags = [
+            int(each) for row in place.siblings() for each in re.findall(r"\btag (\d{1,5})", row)
+        ]
+        number = next(each for each in range(len(tags) + 1) if each not in tags)
+        yield _Item(f"tag {number}", _Kind.Property, len(typed), doc=ANNOTATIONS["tag"])
+    if flexible and "not flexible" not in before:
+        yield _Item("not flexible", _Kind.Property, len(typed), doc=ANNOTATIONS["not flexible"])
+
+
+def _versions(place: _Place, typed: str) -> Iterator[_Item]:
+    low, high = place.min_version, place.max_version
+    if high is None:
+        high = max(place.mentioned(), default=0)
+    allowed = VersionRange(low, high)
+    for holder in place.holders():
+        common = allowed.intersect(holder)
+        if common is None:
+            return
+        allowed = common
+    top = allowed.max if allowed.max is not None else high
+    first = max(allowed.min, top - _MAX_VERSIONS)
+    open_ended = top == high
+    for version in range(top, first - 1, -1):
+        if version > allowed.min or version > low:
+            text = f"v{version}+" if open_ended else f"v{version}-v{top}"
+            yield _Item(text, _Kind.Value, len(typed), f"from version {version}")
+    for version in range(top - 1, first - 1, -1):
+        text = f"v{allowed.min}-v{version}"
+        yield _Item(text, _Kind.Value, len(typed), f"until version {version}")
+
+
+def _defaults(analysis: Analysis, type_: str, typed: str) -> Iterator[_Item]:
+    """Values that fit the type before the parenthesis."""
+    if type_.startswith("enum-"):
+        enum = analysis.enum(type_.removeprefix("enum-"))
+        for member in enum.members if enum is not None else ():
+            yield _Item(
+                f"{member.name.text} = {member.value.text}",
+                _Kind.EnumMember,
+                len(typed),
+                type_,
+                member.doc,
+                member.value.text,
+            )
+        return
+    values: tuple[str, ...] = ()
+    if type_.startswith(("nullable", "varint-")):
+        values = ("null",)
+    elif type_ == "bool":
+        values = ("true", "false")
+    elif type_ in ("int8", "int16", "int32", "int64", "varint", "varlong"):
+        values = ("-1", "0")
+    elif type_ in PRIMITIVES and PRIMITIVES[type_].is_integer:
+        values = ("0",)
+    for value in values:
+        yield _Item(value, _Kind.Value, len(typed))

@@ -1,0 +1,136 @@
+"""The structure of a file: its outline, the parts that can be folded, and the lenses above messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lsprotocol import types as lsp
+
+from krammar.compiler import layout
+from krammar.compiler.front.parser import EnumNode, FieldNode, StructNode
+from krammar.lsp.project import Analysis, File
+from krammar.lsp.symbols import Node, last_line
+from krammar.lsp.text import Text
+
+SHOW_BYTES = "krammar.showBytes"
+
+
+def outline(file: File) -> list[lsp.DocumentSymbol]:
+    """Return the definitions with their fields and members."""
+    return [_symbol(file, definition) for definition in file.syntax.definitions]
+
+
+def _symbol(file: File, node: Node) -> lsp.DocumentSymbol:
+    children: list[lsp.DocumentSymbol] = []
+    detail = ""
+    match node:
+        case StructNode():
+            kind = lsp.SymbolKind.Struct
+            children = [_symbol(file, field) for field in node.fields]
+        case EnumNode():
+            kind = lsp.SymbolKind.Enum
+            detail = node.type.text
+            children = [_symbol(file, member) for member in node.members]
+        case FieldNode():
+            kind = lsp.SymbolKind.Field
+            row = file.text.rows[node.name.position.line - 1]
+            detail = row.partition(": ")[2]
+            children = [_symbol(file, field) for field in node.fields]
+        case _:
+            kind = lsp.SymbolKind.EnumMember
+            detail = node.value.text
+    first, last = node.name.position.line - 1, last_line(node) - 1
+    if isinstance(node, EnumNode) and file.text.rows[last + 1 : last + 2] == [")"]:
+        last += 1
+    return lsp.DocumentSymbol(
+        node.name.text,
+        kind,
+        file.text.row_range(first, last),
+        file.text.at(node.name.position),
+        detail=detail,
+        children=children,
+    )
+
+
+def workspace_symbols(analyses: Sequence[Analysis], query: str) -> Iterator[lsp.WorkspaceSymbol]:
+    """Yield the definitions whose names contain the letters of ``query`` in order."""
+    for analysis in analyses:
+        for file in analysis.files.values():
+            for node in file.syntax.definitions:
+                letters = iter(node.name.text.lower())
+                if all(letter in letters for letter in query.lower()):
+                    yield lsp.WorkspaceSymbol(
+                        lsp.Location(file.uri, file.text.at(node.name.position)),
+                        node.name.text,
+                        (
+                            lsp.SymbolKind.Enum
+                            if isinstance(node, EnumNode)
+                            else lsp.SymbolKind.Struct
+                        ),
+                    )
+
+
+def foldings(text: Text) -> list[lsp.FoldingRange]:
+    """Return what can be folded: lines with deeper lines below them, and comments of several lines.
+
+    Indents are enough, so a text that does not parse can be folded too.
+    """
+    found = []
+    # Lines that wait for the end of their deeper lines: index and indent.
+    waiting: list[tuple[int, int]] = []
+    last = -1
+    comment: int | None = None
+    for index, row in enumerate([*text.rows, "end"]):
+        stripped = row.strip()
+        if stripped.startswith("//"):
+            comment = index if comment is None else comment
+            continue
+        if comment is not None and index - 1 > comment:
+            found.append(_folding(text, comment, index - 1, lsp.FoldingRangeKind.Comment))
+        comment = None
+        if not stripped:
+            continue
+        indent = len(row) - len(row.lstrip(" \t"))
+        while waiting and waiting[-1][1] >= indent:
+            start, outer = waiting.pop()
+            end = index if stripped == ")" and outer == indent else last
+            if end > start:
+                found.append(_folding(text, start, end, None))
+        waiting.append((index, indent))
+        last = index
+    return found
+
+
+def _folding(
+    text: Text, first: int, last: int, kind: lsp.FoldingRangeKind | None
+) -> lsp.FoldingRange:
+    area = text.row_range(first, last)
+    return lsp.FoldingRange(area.start.line, area.end.line, kind=kind)
+
+
+def lenses(analysis: Analysis, file: File) -> list[lsp.CodeLens]:
+    """Return the lenses above each message: its versions, and "show bytes"."""
+    found = []
+    for node in file.syntax.definitions:
+        struct = analysis.structs.get(node.name.text)
+        if struct is None or not struct.encoding or struct.position != node.name.position:
+            continue
+        table = layout.layout_table(struct)
+        count = len(table.layouts)
+        title = f"versions {table.min_version} to {table.max_version}"
+        if struct.max_version is None:
+            title = f"versions {table.min_version} and up"
+        elif table.min_version == table.max_version:
+            title = f"version {table.min_version}"
+        if struct.flexible_from is not None:
+            title += f", flexible from {struct.flexible_from}"
+        title += f", {count} layout{'s' * (count != 1)}"
+        at = file.text.at(node.name.position)
+        uri = file.uri
+        found += [
+            lsp.CodeLens(
+                at, lsp.Command(title, SHOW_BYTES, arguments=[uri, struct.name, table.max_version])
+            ),
+            lsp.CodeLens(at, lsp.Command("show bytes", SHOW_BYTES, arguments=[uri, struct.name])),
+        ]
+    return found

@@ -1,0 +1,349 @@
+"""The server: connects the features to an editor with pygls."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from lsprotocol import types as lsp
+from pygls import uris
+from pygls.exceptions import JsonRpcInvalidParams
+from pygls.lsp.server import LanguageServer
+
+from krammar import __version__
+from krammar.compiler import layout
+from krammar.lsp.completion import TRIGGERS, complete
+from krammar.lsp.editing import (
+    RenameError,
+    formatting,
+    quick_fixes,
+    rename,
+    renameable,
+    shown,
+)
+from krammar.lsp.highlighting import LEGEND, semantic_tokens
+from krammar.lsp.hover import hover
+from krammar.lsp.layouts import message_page, versions_text
+from krammar.lsp.outline import SHOW_BYTES, foldings, lenses, outline, workspace_symbols
+from krammar.lsp.project import Analysis, File, Project
+from krammar.lsp.versions import hints
+
+# Seconds between a change and its diagnostics. Changes that arrive meanwhile are compiled together.
+_DELAY = 0.02
+
+
+class Server(LanguageServer):
+    """A language server for definition files."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "krammar", __version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full
+        )
+        self.project = Project()
+        # Paths whose folders have changed since their last diagnostics.
+        self.changed: set[Path] = set()
+        self.published: dict[Path, list[lsp.Diagnostic]] = {}
+        # The versions whose bytes the user has asked for, by message.
+        self.chosen: dict[str, int] = {}
+        self.frozen = False
+        self.pages = tempfile.TemporaryDirectory(prefix="krammar-")
+
+    def change(self, path: Path) -> None:
+        """Compile the folder of a document soon, and publish its diagnostics."""
+        if not self.changed:
+            asyncio.get_running_loop().call_later(_DELAY, self.publish)
+        self.changed.add(path)
+
+    def publish(self) -> None:
+        """Publish the diagnostics that differ from those that the editor has."""
+        paths, self.changed = self.changed, set()
+        for path in {each.parent: each for each in paths}.values():
+            analysis = self.project.analysis(path)
+            for each, found in analysis.diagnostics().items():
+                file = analysis.files[each]
+                self._send(each, file.uri, [shown(file, diagnostic) for diagnostic in found])
+            for gone in [each for each in self.published if each.parent == path.parent]:
+                if gone not in analysis.files:
+                    self._send(gone, gone.as_uri(), [])
+        if not self.frozen:
+            # Most objects live as long as the server, so the garbage collector need not visit them again.
+            self.frozen = True
+            gc.collect()
+            gc.freeze()
+
+    def _send(self, path: Path, uri: str, diagnostics: list[lsp.Diagnostic]) -> None:
+        if self.published.get(path, []) != diagnostics:
+            self.published[path] = diagnostics
+            self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
+
+    def look_up(self, uri: str) -> tuple[Analysis, File] | None:
+        """Return the file of a document, and the compiled files of its folder."""
+        path = path_of(uri)
+        analysis = self.project.analysis(path)
+        file = analysis.files.get(path)
+        return None if file is None else (analysis, file)
+
+
+def is_defect(record: logging.LogRecord) -> bool:
+    """Return whether a log record is worth reading: not the refusal of what a user asked for."""
+    return not (record.exc_info and isinstance(record.exc_info[1], JsonRpcInvalidParams))
+
+
+def path_of(uri: str) -> Path:
+    """Return the path of a document. A document that is not a file has a folder of its own, which does not exist."""
+    path = uris.to_fs_path(uri) if uri.startswith("file:") else None
+    return Path(path or f"/dev/null/{quote(uri, safe='')}/document.krm")
+
+
+def create() -> Server:
+    """Create a server with all features."""
+    server = Server()
+    _synchronisation(server)
+    _reading(server)
+    _structure(server)
+    _changing(server)
+    _bytes(server)
+    return server
+
+
+def _synchronisation(server: Server) -> None:
+    @server.feature(lsp.INITIALIZE)
+    def initialize(ls: Server, params: lsp.InitializeParams) -> None:
+        ls.project = Project(ls.workspace.position_encoding or lsp.PositionEncodingKind.Utf16)
+
+    @server.feature(lsp.INITIALIZED)
+    async def initialized(ls: Server, params: lsp.InitializedParams) -> None:
+        watched = ls.client_capabilities.workspace
+        ability = watched.did_change_watched_files if watched else None
+        if ability is not None and ability.dynamic_registration:
+            options = lsp.DidChangeWatchedFilesRegistrationOptions(
+                [lsp.FileSystemWatcher("**/*.krm")]
+            )
+            registration = lsp.Registration(
+                "krammar-files", lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES, options
+            )
+            await ls.client_register_capability_async(lsp.RegistrationParams([registration]))
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+    def did_open(ls: Server, params: lsp.DidOpenTextDocumentParams) -> None:
+        document = params.text_document
+        ls.project.open(path_of(document.uri), document.text, document.uri)
+        ls.change(path_of(document.uri))
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+    def did_change(ls: Server, params: lsp.DidChangeTextDocumentParams) -> None:
+        uri = params.text_document.uri
+        ls.project.open(path_of(uri), ls.workspace.get_text_document(uri).source, uri)
+        ls.change(path_of(uri))
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    def did_close(ls: Server, params: lsp.DidCloseTextDocumentParams) -> None:
+        path = path_of(params.text_document.uri)
+        ls.project.close(path)
+        ls.change(path)
+
+    @server.feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+    def did_change_files(ls: Server, params: lsp.DidChangeWatchedFilesParams) -> None:
+        folders = {path.parent for path in ls.project.documents}
+        for each in params.changes:
+            if path_of(each.uri).parent in folders:
+                ls.change(path_of(each.uri))
+
+
+def _reading(server: Server) -> None:
+    @server.feature(
+        lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=TRIGGERS)
+    )
+    def completion(ls: Server, params: lsp.CompletionParams) -> lsp.CompletionList | None:
+        found = ls.look_up(params.text_document.uri)
+        if found is None:
+            return None
+        analysis, file = found
+        items = complete(analysis, file, file.text.offset(params.position))
+        return lsp.CompletionList(is_incomplete=False, items=items)
+
+    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
+    def on_hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
+        found = ls.look_up(params.text_document.uri)
+        if found is None:
+            return None
+        analysis, file = found
+        return hover(analysis, file, file.text.offset(params.position), ls.chosen)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
+    def definition(ls: Server, params: lsp.DefinitionParams) -> list[lsp.Location]:
+        return list(_places(ls, params, declared=True, used=False))
+
+    @server.feature(lsp.TEXT_DOCUMENT_REFERENCES)
+    def references(ls: Server, params: lsp.ReferenceParams) -> list[lsp.Location]:
+        declared = params.context.include_declaration
+        return list(_places(ls, params, declared=declared, used=True))
+
+    @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
+    def highlight(ls: Server, params: lsp.DocumentHighlightParams) -> list[lsp.DocumentHighlight]:
+        uri = params.text_document.uri
+        return [
+            lsp.DocumentHighlight(place.range)
+            for place in _places(ls, params, declared=True, used=True)
+            if place.uri == uri
+        ]
+
+
+def _places(
+    ls: Server,
+    params: lsp.DefinitionParams | lsp.ReferenceParams | lsp.DocumentHighlightParams,
+    *,
+    declared: bool,
+    used: bool,
+) -> Iterator[lsp.Location]:
+    """The places of the name at a position: where it is declared, where it is used, or both."""
+    found = ls.look_up(params.text_document.uri)
+    if found is None:
+        return
+    analysis, file = found
+    name = file.at(file.text.offset(params.position))
+    if name is not None:
+        for where, each in analysis.occurrences(name.target):
+            if declared if each.node is not None else used:
+                yield lsp.Location(where.uri, where.text.at(each.position))
+
+
+def _structure(server: Server) -> None:
+    @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+    def symbols(ls: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+        found = ls.look_up(params.text_document.uri)
+        return [] if found is None else outline(found[1])
+
+    @server.feature(lsp.WORKSPACE_SYMBOL)
+    def all_symbols(ls: Server, params: lsp.WorkspaceSymbolParams) -> list[lsp.WorkspaceSymbol]:
+        folders = {path.parent: path for path in ls.project.documents}
+        analyses = [ls.project.analysis(path) for path in folders.values()]
+        return list(workspace_symbols(analyses, params.query))
+
+    @server.feature(lsp.TEXT_DOCUMENT_FOLDING_RANGE)
+    def folding(ls: Server, params: lsp.FoldingRangeParams) -> list[lsp.FoldingRange]:
+        found = ls.look_up(params.text_document.uri)
+        return [] if found is None else foldings(found[1].text)
+
+    @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, LEGEND)
+    def tokens(ls: Server, params: lsp.SemanticTokensParams) -> lsp.SemanticTokens | None:
+        found = ls.look_up(params.text_document.uri)
+        return None if found is None else semantic_tokens(found[1].text)
+
+    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
+    def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+        found = ls.look_up(params.text_document.uri)
+        if found is None:
+            return []
+        analysis, file = found
+        first, last = (
+            file.text.row_at(file.text.offset(each))
+            for each in (params.range.start, params.range.end)
+        )
+        return hints(analysis, file, first, last)
+
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
+    def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+        found = ls.look_up(params.text_document.uri)
+        return [] if found is None else lenses(*found)
+
+
+def _changing(server: Server) -> None:
+    @server.feature(
+        lsp.TEXT_DOCUMENT_CODE_ACTION,
+        lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix]),
+    )
+    def code_action(ls: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+        found = ls.look_up(params.text_document.uri)
+        if found is None:
+            return []
+        analysis, file = found
+        return list(quick_fixes(file, analysis.diagnostics()[file.path], params.range))
+
+    @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
+    def on_formatting(ls: Server, params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit]:
+        found = ls.look_up(params.text_document.uri)
+        return [] if found is None else formatting(found[1])
+
+    @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
+    def prepare_rename(
+        ls: Server, params: lsp.PrepareRenameParams
+    ) -> lsp.PrepareRenamePlaceholder | None:
+        found = ls.look_up(params.text_document.uri)
+        if found is None:
+            return None
+        file = found[1]
+        name = renameable(file, file.text.offset(params.position))
+        if name is None:
+            return None
+        start, end = file.text.span(name.position)
+        return lsp.PrepareRenamePlaceholder(file.text.range(start, end), file.text.text[start:end])
+
+    @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
+    def on_rename(ls: Server, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
+        found = ls.look_up(params.text_document.uri)
+        if found is None:
+            return None
+        file = found[1]
+        try:
+            return rename(ls.project, file, file.text.offset(params.position), params.new_name)
+        except RenameError as error:
+            raise JsonRpcInvalidParams(message=str(error)) from error
+
+
+def _bytes(server: Server) -> None:
+    @server.command(SHOW_BYTES)
+    async def show_bytes(ls: Server, *arguments: Any) -> str | None:
+        """Show the bytes of a message: its URI, its name, and its version; without one, ask."""
+        uri, name, *rest = arguments
+        found = ls.look_up(str(uri))
+        struct = found[0].structs.get(str(name)) if found is not None else None
+        if struct is None:
+            raise JsonRpcInvalidParams(
+                message=f'"{name}" does not compile; correct its errors first'
+            )
+        table = layout.layout_table(struct)
+        version = rest[0] if rest else await _ask(ls, table)
+        if version is None:
+            return None
+        if not isinstance(version, int) or not table.min_version <= version <= table.max_version:
+            raise JsonRpcInvalidParams(
+                message=f"{name} has the versions {table.min_version} to {table.max_version}, not {version}"
+            )
+        ls.chosen[struct.name] = version
+        page = message_page(struct, version)
+        await _show(ls, f"{struct.name}-v{version}.md", page)
+        return page
+
+
+async def _ask(ls: Server, table: layout.LayoutTable) -> int | None:
+    """Ask for one of the layouts, the newest first. Returns a version, or None if the user does not choose."""
+    groups = sorted(table.layouts, key=lambda group: group.versions[-1], reverse=True)
+    choices = {versions_text(group.versions): group.versions[-1] for group in groups}
+    if len(choices) == 1:
+        return table.max_version
+    answer = await ls.window_show_message_request_async(
+        lsp.ShowMessageRequestParams(
+            lsp.MessageType.Info,
+            f"The bytes of {table.struct.name} in which version?",
+            [lsp.MessageActionItem(text) for text in choices],
+        )
+    )
+    return None if answer is None else choices.get(answer.title)
+
+
+async def _show(ls: Server, name: str, page: str) -> None:
+    """Open a page in the editor, or show it as a message if the editor cannot open files."""
+    window = ls.client_capabilities.window
+    if window is not None and window.show_document is not None and window.show_document.support:
+        path = Path(ls.pages.name) / name
+        path.write_text(page, "utf-8")
+        await ls.window_show_document_async(lsp.ShowDocumentParams(path.as_uri(), take_focus=True))
+    else:
+        ls.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Info, page))
