@@ -30,6 +30,7 @@ from uuid import UUID
 from krammar.broker.addresses import Addresses
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig, Listener
+from krammar.broker.config.definitions import split_address
 from krammar.broker.connections import Connections
 from krammar.broker.dispatch import Handlers
 from krammar.broker.errors import BrokerError
@@ -43,7 +44,9 @@ from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.upkeep import Upkeep
 
 if TYPE_CHECKING:
+    from krammar.broker.metrics import Metrics
     from krammar.faults import Faults
+    from krammar.util.http_page import HttpPage
 
 log = logging.getLogger("krammar.broker")
 
@@ -60,6 +63,7 @@ class Broker:
 
     config: BrokerConfig
     loop: asyncio.AbstractEventLoop
+    metrics_address: tuple[str, int]
     timers: Timers
     logs: LogManager
     cluster: ClusterMetadata
@@ -79,8 +83,10 @@ class Broker:
         self.connections = Connections()
         self._clock = clock
         self._server: Server | None = None
+        self._page: HttpPage | None = None
         self._thread: _Thread | None = None
         self._temporary: Path | None = None
+        self._loop_thread = 0
 
     # Starting and stopping.
 
@@ -145,6 +151,7 @@ class Broker:
         """
         config = self.config
         self.loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self.timers = Timers(self.loop, self._clock)
         server = None
         with ExitStack() as opened:
@@ -160,6 +167,8 @@ class Broker:
                             f"cannot listen on {listener.host}:{listener.port}: {error.strerror}"
                         ) from None
                     self.addresses[listener.name] = bound
+                if config.metrics is not None:
+                    await self._serve_metrics(config.metrics)
                 self.cluster.register(
                     [
                         (each, *self.addresses.advertised(each))
@@ -172,6 +181,8 @@ class Broker:
             except BaseException as error:
                 if server is not None:
                     await server.close()
+                if self._page is not None:
+                    await self._page.close()
                 self.timers.cancel_all()
                 if isinstance(error, OSError):
                     raise BrokerError(f"{error.filename or 'start'}: {error.strerror}") from None
@@ -217,12 +228,30 @@ class Broker:
         )
         return Server(config, timers, credentials, self.handlers, self.connections)
 
+    async def _serve_metrics(self, address: str) -> None:
+        from krammar.util.http_page import HttpPage
+        from krammar.util.prometheus import CONTENT_TYPE
+
+        metrics, slices = self.metrics, self.connections.slices
+        self._page = HttpPage(
+            "/metrics", CONTENT_TYPE, lambda: slices.run_from_start(metrics.text())
+        )
+        host, port = split_address("krammar.metrics", address)
+        try:
+            self.metrics_address = await self._page.listen(host, port)
+        except OSError as error:
+            raise BrokerError(
+                f"cannot listen on {host}:{port} for metrics: {error.strerror}"
+            ) from None
+
     async def shut_down(self) -> None:
         """Close connections, then flush and close the logs. A second call does nothing."""
         server, self._server = self._server, None
         if server is None:
             return
         await server.close()
+        if self._page is not None:
+            await self._page.close()
         self.transactions.close()
         self.groups.close()
         self.timers.cancel_all()
@@ -257,10 +286,12 @@ class Broker:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a function in the broker's event loop from another thread, and return its result.
+        """Run a function in the broker's event loop, from any thread, and return its result.
 
         Tests use it to inspect a broker that was started with ``start``.
         """
+        if threading.get_ident() == self._loop_thread:
+            return function(*args)
 
         async def run() -> T:
             return function(*args)
@@ -286,6 +317,25 @@ class Broker:
         faults = Faults(kafka_wire, topic_names=topic_name, sees=("principal", "clock"))
         self.connections.faults = faults
         return faults
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The numbers of ``--metrics``. Requests are counted from the first use on.
+
+        ```python
+        assert broker.metrics.value("kafka_log_log_logendoffset", topic="orders") == 10
+        ```
+        """
+        return self.call(self._count)
+
+    def _count(self) -> Metrics:
+        from krammar.broker.metrics import Metrics
+
+        metrics = Metrics(
+            self.timers, self.connections, self.cluster, self.logs, self.groups, self.call
+        )
+        self.handlers.observe_by(metrics.observe)
+        return metrics
 
     # Addresses.
 

@@ -156,6 +156,10 @@ class ClusterMetadata:
             self._format(config)
         return self
 
+    def flushed_by(self, flushed: Callable[[float], object]) -> None:
+        """Call a function after each flush of the log to the disk, with its seconds."""
+        self._log.flushed = flushed
+
     def close(self) -> None:
         """Close the log, after a snapshot if most of its records are outdated."""
         log = self._log

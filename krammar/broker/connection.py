@@ -129,8 +129,8 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         here = transport.get_extra_info("sockname") or ("unknown", 0)
-        number = next(self.connections.numbers)
-        self._number = number + 1
+        number = self.connections.accepted
+        self._number = self.connections.accepted = number + 1
         self.session = Session(
             listener=self.listener,
             host=peer[0],
@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.connections.scratch if room is None else room
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.connections.traffic += nbytes
+        self.connections.received += nbytes
         if self._own_memory:
             self.wire.received(nbytes)
         else:
@@ -381,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
             delay = self.config.connection_failed_authentication_delay_ms / 1000
             self._delay = self.timers.call_later(delay, self._last_words, frame)
             return False
-        self.connections.traffic += len(frame)
+        self.connections.sent += len(frame)
         if faulty is not None and delivery is not None:
             return faulty.deliver(delivery, frame)
         self.transport.write(frame)

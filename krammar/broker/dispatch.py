@@ -66,12 +66,20 @@ class Handlers(dict[int, "Handler"]):
         self._groups = groups
         self._transactions = transactions
         self._connections = connections
+        self._observe: Callable[[Handler], Handler] | None = None
 
     def __missing__(self, api_key: int) -> Handler:
         api = APIS.get(api_key)
         handler: Handler = attrgetter(REFUSED if api is None else api.handler)(self)
+        if self._observe is not None:
+            handler = self._observe(handler)
         self[api_key] = handler
         return handler
+
+    def observe_by(self, observe: Callable[[Handler], Handler]) -> None:
+        """Replace all handlers by those that ``observe`` returns for them."""
+        self._observe = observe
+        self.clear()
 
     # The groups, by the names in apis.py.
 

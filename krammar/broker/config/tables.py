@@ -22,6 +22,7 @@ from krammar.broker.config.definitions import (
     ConfigDef,
     UpdateMode,
     Validator,
+    address,
     any_list,
     between,
     cluster_id,
@@ -36,6 +37,7 @@ from krammar.broker.config.definitions import (
 _NO_DOC = "Known for compatibility; this broker does not act on it."
 _VALIDATORS: dict[str, Validator | None] = {
     "": None,
+    "address": address,
     "any_list": any_list,
     "cluster_id": cluster_id,
     "filled_list": filled_list,
