@@ -44,7 +44,11 @@ _Read = Callable[[], float | Mapping[Values, float]]
 
 
 class Metrics:
-    """The metrics of one broker. ``all`` are the metrics in the order of the text."""
+    """The metrics of one broker.
+
+    ``all``    the metrics in the order of the text
+    ``names``  the metrics by the names of their numbers
+    """
 
     def __init__(
         self,
@@ -105,7 +109,7 @@ class Metrics:
             self._delays,
             *(Reading(*row) for row in self._readings()),
         ]
-        self._by_name = {name: each for each in self.all for name in each.names}
+        self.names = {name: each for each in self.all for name in each.names}
         logs.environment.flushed = self._flushed
         cluster.flushed_by(self._flushed)
         self._beat_later()
@@ -212,11 +216,11 @@ class Metrics:
         Raises:
             LookupError: no metric has this name, or the metric has no such label.
         """
-        metric = self._by_name.get(name)
+        metric = self.names.get(name)
         if metric is None:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, self._by_name, 1)
+            near = get_close_matches(name, self.names, 1)
             raise LookupError(f"no metric {name}" + "".join(f"; did you mean {it}?" for it in near))
         allowed = (*metric.labels, "le") if name.endswith("_bucket") else metric.labels
         for label in labels:

@@ -93,6 +93,7 @@ def test_attributes_are_the_keys_values() -> None:
         "cluster_id": "krammar.cluster.id",
         "fsync": "krammar.fsync",
         "fsync_interval_ms": "krammar.fsync.interval.ms",
+        "metrics": "krammar.metrics",
     }
     for name in set(Settings.__annotations__) - made_of_several:
         definition = BROKER_CONFIGS[own.get(name, name.replace("_", "."))]

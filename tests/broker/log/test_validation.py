@@ -83,7 +83,11 @@ CASES: list[tuple[bytes, ErrorCode, str]] = [
         ErrorCode.INVALID_RECORD,
         r"records\[2\]: the bytes end",
     ),
-    (changed(GOOD, records_count=1, last_offset_delta=0), ErrorCode.INVALID_RECORD, "after the last record"),
+    (
+        changed(GOOD, records_count=1, last_offset_delta=0),
+        ErrorCode.INVALID_RECORD,
+        "after the last record",
+    ),
     (
         changed(GOOD, records_count=2**31 - 1, last_offset_delta=2**31 - 2),
         ErrorCode.INVALID_RECORD,
