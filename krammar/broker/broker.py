@@ -210,7 +210,7 @@ class Broker:
     def _assemble(self) -> Server:
         """Build the parts that handle requests. Each part gets only the parts that it uses."""
         config, timers, cluster, logs = self.config, self.timers, self.cluster, self.logs
-        credentials = Credentials(config, cluster)
+        credentials = Credentials(config, cluster, timers)
         self.groups = GroupCoordinator(config, timers, cluster, logs, self.topics)
         self.transactions = TransactionCoordinator(
             config, timers, cluster, logs, self.topics, self.groups

@@ -244,7 +244,9 @@ def test_unknown_names_and_labels(
 
 @pytest.mark.parametrize("text", ["", "x", "70000", "host:", "::1:80", "http://a:80"])
 def test_addresses_that_are_none(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"krammar\.metrics.* must be a port, or a host and a port"):
+    with pytest.raises(
+        ConfigError, match=r"krammar\.metrics.* must be a port, or a host and a port"
+    ):
         BrokerConfig.defaults(**{"krammar.metrics": text})
 
 

@@ -61,3 +61,4 @@ class Settings:
     fsync: str
     fsync_interval_ms: int
     metrics: str | None
+    oauthbearer_required_scope: list[str]

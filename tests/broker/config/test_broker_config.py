@@ -94,6 +94,7 @@ def test_attributes_are_the_keys_values() -> None:
         "fsync": "krammar.fsync",
         "fsync_interval_ms": "krammar.fsync.interval.ms",
         "metrics": "krammar.metrics",
+        "oauthbearer_required_scope": "krammar.oauthbearer.required.scope",
     }
     for name in set(Settings.__annotations__) - made_of_several:
         definition = BROKER_CONFIGS[own.get(name, name.replace("_", "."))]
