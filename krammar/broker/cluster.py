@@ -183,6 +183,17 @@ class ClusterMetadata:
         """The offset of the newest record in the log; every change increases it."""
         return self._log.end_offset - 1
 
+    @property
+    def leader_epoch(self) -> int:
+        """The newest leader epoch of the log."""
+        return self._log.epoch
+
+    @property
+    def controller_listeners(self) -> list[tuple[str, str, int]]:
+        """Name, host and port of the controller's listeners, as in the log. This broker does not open them."""
+        voters = [] if self._kraft is None else self._kraft[1].voters
+        return [(each.name, each.host, each.port) for one in voters for each in one.endpoints]
+
     # Changes. All of these raise ApiError(KAFKA_STORAGE_ERROR), and change nothing, if the log cannot be
     # written.
 

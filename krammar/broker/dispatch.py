@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from krammar.broker.handlers.group_offsets import GroupOffsetHandlers
     from krammar.broker.handlers.groups import GroupHandlers
     from krammar.broker.handlers.metadata import MetadataHandlers
+    from krammar.broker.handlers.node import NodeHandlers
     from krammar.broker.handlers.offsets import OffsetHandlers
     from krammar.broker.handlers.produce import ProduceHandlers
     from krammar.broker.handlers.security import SecurityHandlers
@@ -164,6 +165,12 @@ class Handlers(dict[int, "Handler"]):
         from krammar.broker.handlers.describe import DescribeHandlers
 
         return DescribeHandlers(self._config, self._addresses, self._cluster, self._logs)
+
+    @cached_property
+    def node(self) -> NodeHandlers:
+        from krammar.broker.handlers.node import NodeHandlers
+
+        return NodeHandlers(self._config, self._timers, self._cluster, self._logs)
 
     @cached_property
     def wafka(self) -> WafkaHandlers:
