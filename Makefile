@@ -76,7 +76,9 @@ bench: native ## Measure against other libraries and brokers; writes docs/benchm
 	$(BIN)/python -m tests.bench.broker
 	$(BIN)/python -m tests.bench.spark
 	$(BIN)/python -m tests.bench.spark.short
+	$(BIN)/python -m tests.bench.spark.size
 	$(BIN)/python -m tests.bench.journal
+	$(BIN)/python -m tests.bench.tap
 	$(BIN)/python -m tests.bench.native
 
 interop: setup ## Test broker and Spark with Apache Kafka, its tools, Spark's connector and kafkajs (Maven, Node)

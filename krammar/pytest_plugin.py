@@ -1,58 +1,225 @@
-"""A pytest plugin with the fixture ``kafka_broker``, a Kafka-compatible broker in the test process.
+"""A pytest plugin: a Kafka-compatible broker in the test process, as fixtures.
 
-pytest finds it by the entry point ``pytest11``. It imports the broker when a test uses the fixture:
+pytest finds it by the entry point ``pytest11``. It imports krammar when a test uses a fixture:
 
 ```python
 def test_orders(kafka_broker):
-    producer = Producer({"bootstrap.servers": kafka_broker.bootstrap_servers})
+    send_orders(kafka_broker.bootstrap_servers)
+    assert [record.value for record in kafka_broker.records("orders")] == [b"one"]
 ```
+
+docs/fixtures.md describes the fixtures and the marks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
-    from krammar.broker import Broker
+    from krammar.faults import Faults
+    from krammar.testing import KafkaBroker, KafkaCluster
+
+T = TypeVar("T")
+
+# The fixtures that kafka_topic and kafka_faults look for in a test; the first one wins.
+_BROKERS = (
+    "kafka_broker",
+    "kafka_cluster",
+    "module_kafka_broker",
+    "module_kafka_cluster",
+    "session_kafka_broker",
+    "session_kafka_cluster",
+)
+
+
+@pytest.fixture(scope="session")
+def kafka_broker_settings() -> Mapping[str, Any]:
+    """Keywords for all brokers and clusters, as in the marks. Override it in ``conftest.py``.
+
+    Keywords of a mark take precedence.
+    """
+    return {}
 
 
 @pytest.fixture
-def kafka_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """An empty ``krammar.broker.Broker`` on a free port of the loopback address, for one test.
+def kafka_broker(
+    request: pytest.FixtureRequest, kafka_broker_settings: Mapping[str, Any]
+) -> Iterator[KafkaBroker]:
+    """An empty ``krammar.testing.KafkaBroker`` on a free port of the loopback address, for one test.
 
-    ``@pytest.mark.kafka_broker(num_partitions=3)``, or ``({"num.partitions": 3})``, passes settings with
-    their names in Kafka. An unknown name fails the test.
+    ``@pytest.mark.kafka_broker(num_partitions=3, topics={"orders": 4}, sasl="scram", tls=True)`` passes the
+    keywords of ``KafkaBroker.start``. An unknown keyword fails the test.
     """
-    from krammar.broker import Broker
-    from krammar.broker.config import ConfigError
-
-    marker = request.node.get_closest_marker("kafka_broker")
-    properties = {} if marker is None else _properties(*marker.args, **marker.kwargs)
-    try:
-        broker = Broker.start(properties=properties)
-    except ConfigError as error:
-        pytest.fail(f"@pytest.mark.kafka_broker: {error}", pytrace=False)
-    with broker:
+    with _broker(request, kafka_broker_settings) as broker:
         yield broker
 
 
-def _properties(*given: Any, **settings: Any) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def module_kafka_broker(
+    request: pytest.FixtureRequest, kafka_broker_settings: Mapping[str, Any]
+) -> Iterator[KafkaBroker]:
+    """A ``krammar.testing.KafkaBroker`` that the tests of a module share. ``pytestmark`` has its keywords.
+
+    Nothing is deleted between tests: use ``kafka_topic`` or ``kafka_prefix`` for new names, or
+    ``module_kafka_broker.reset()``.
+    """
+    with _broker(request, kafka_broker_settings) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def session_kafka_broker(
+    request: pytest.FixtureRequest, kafka_broker_settings: Mapping[str, Any]
+) -> Iterator[KafkaBroker]:
+    """A ``krammar.testing.KafkaBroker`` that all tests share, one for each worker of pytest-xdist.
+
+    The fixture ``kafka_broker_settings`` has its keywords; marks do not apply. Nothing is deleted between
+    tests: use ``kafka_topic`` or ``kafka_prefix`` for new names, or ``session_kafka_broker.reset()``.
+    """
+    with _broker(request, kafka_broker_settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_cluster(
+    request: pytest.FixtureRequest, kafka_broker_settings: Mapping[str, Any]
+) -> Iterator[KafkaCluster]:
+    """An empty ``krammar.testing.KafkaCluster`` with three nodes on loopback, for one test.
+
+    ``@pytest.mark.kafka_cluster(nodes=5, topics={"orders": 4})`` passes the keywords of ``KafkaCluster.start``.
+    """
+    with _cluster(request, kafka_broker_settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def module_kafka_cluster(
+    request: pytest.FixtureRequest, kafka_broker_settings: Mapping[str, Any]
+) -> Iterator[KafkaCluster]:
+    """A ``krammar.testing.KafkaCluster`` that the tests of a module share, as ``module_kafka_broker``."""
+    with _cluster(request, kafka_broker_settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def session_kafka_cluster(
+    request: pytest.FixtureRequest, kafka_broker_settings: Mapping[str, Any]
+) -> Iterator[KafkaCluster]:
+    """A ``krammar.testing.KafkaCluster`` that all tests share, as ``session_kafka_broker``."""
+    with _cluster(request, kafka_broker_settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_prefix(request: pytest.FixtureRequest) -> str:
+    """A prefix that no other test has, such as ``test_orders-3f0a91c2-``, for topics, groups and ids."""
+    name = re.sub(r"[^a-zA-Z0-9_]+", "_", request.node.name)[:100]
+    return f"{name}-{os.urandom(4).hex()}-"
+
+
+@pytest.fixture
+def kafka_topic(request: pytest.FixtureRequest, kafka_prefix: str) -> str:
+    """The name of a new topic in the broker of the test, with ``num.partitions`` partitions."""
+    return _broker_of(request).create_topic(kafka_prefix.rstrip("-"))
+
+
+@pytest.fixture
+def kafka_faults(request: pytest.FixtureRequest) -> Iterator[Faults]:
+    """The rules of faults of the broker of the test; see docs/faults.md.
+
+    A test that passes fails afterwards if one of its rules has never fired. The rules end with the test.
+    """
+    faults = _broker_of(request).faults
+    failed = request.session.testsfailed
+    yield faults
+    try:
+        # If the test failed already, a fault that has not fired is no news.
+        if request.session.testsfailed == failed:
+            faults.expect()
+    finally:
+        faults.clear()
+
+
+def _broker_of(request: pytest.FixtureRequest) -> KafkaBroker | KafkaCluster:
+    name = next((name for name in _BROKERS if name in request.fixturenames), _BROKERS[0])
+    broker: KafkaBroker | KafkaCluster = request.getfixturevalue(name)
+    return broker
+
+
+def _broker(request: pytest.FixtureRequest, settings: Mapping[str, Any]) -> KafkaBroker:
+    from krammar.testing import KafkaBroker
+
+    return _started(KafkaBroker.start, request, "kafka_broker", settings)
+
+
+def _cluster(request: pytest.FixtureRequest, settings: Mapping[str, Any]) -> KafkaCluster:
+    from krammar.testing import KafkaCluster
+
+    return _started(KafkaCluster.start, request, "kafka_cluster", settings)
+
+
+def _started(
+    start: Callable[..., T], request: pytest.FixtureRequest, mark: str, settings: Mapping[str, Any]
+) -> T:
+    from krammar.broker import ConfigError
+    from krammar.util.extras import MissingExtra
+
+    given, keywords, where = _keywords(request, mark, settings)
+    try:
+        return start(given, **keywords)
+    except (ConfigError, MissingExtra) as error:
+        pytest.fail(f"{where}: {error}", pytrace=False)
+
+
+def _keywords(
+    request: pytest.FixtureRequest, mark: str, settings: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """Return Kafka's settings, the other keywords, and what an error should name.
+
+    The closest mark takes precedence over the fixture ``kafka_broker_settings``.
+    """
+    from krammar.testing.options import KEYWORDS
+
+    others = {name: value for name, value in settings.items() if name not in KEYWORDS}
+    keywords = {name: value for name, value in settings.items() if name in KEYWORDS}
+    marker = request.node.get_closest_marker(mark)
+    if marker is None:
+        return others, keywords, "the fixture kafka_broker_settings"
+    given = marker.args
     if len(given) > 1 or not all(isinstance(each, Mapping) for each in given):
         pytest.fail(
-            "@pytest.mark.kafka_broker accepts one mapping of settings, such as "
+            f"@pytest.mark.{mark} accepts one mapping of settings, such as "
             '{"num.partitions": 3}, and keywords with underscores for dots, such as num_partitions=3; '
             f"not {', '.join(map(repr, given))}",
             pytrace=False,
         )
-    return {**(given[0] if given else {}), **settings}
+    return {**others, **dict(*given)}, {**keywords, **marker.kwargs}, f"@pytest.mark.{mark}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.own_markers:
+        if mark.name in ("kafka_broker", "kafka_cluster"):
+            fixtures = getattr(item, "fixturenames", ())
+            shared = [f"{scope}_{mark.name}" for scope in ("module", "session")]
+            if mark.name not in fixtures and any(name in fixtures for name in shared):
+                pytest.fail(
+                    f"@pytest.mark.{mark.name} of a test has no effect on {' and '.join(shared)}, which other "
+                    f"tests share: use the fixture {mark.name}, or set pytestmark for the module, or "
+                    "override the fixture kafka_broker_settings",
+                    pytrace=False,
+                )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers",
-        "kafka_broker(properties, **settings): settings for the broker of the fixture kafka_broker, with "
-        "their names in Kafka (num_partitions=3 is num.partitions)",
-    )
+    for name, keywords in (("broker", ""), ("cluster", "nodes, ")):
+        config.addinivalue_line(
+            "markers",
+            f"kafka_{name}(settings, *, {keywords}topics, sasl, users, tls, **more): keywords of "
+            f"Kafka{name.title()}.start for the fixtures kafka_{name} and module_kafka_{name}; settings have "
+            "their names in Kafka (num_partitions=3 is num.partitions)",
+        )

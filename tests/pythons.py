@@ -34,7 +34,7 @@ print(sys.implementation.name, sys.version_info.releaselevel, free_threaded, *sy
 """
 NOT_FOUND = 127  # pyenv's shims exit so where the version that they name is not selected
 SPARK_ONLY = ("matplotlib", "pandas", "pyspark")
-EXTRAS_WITHOUT_SPARK = "arrow,compiler,native,re2,uvloop"
+EXTRAS_WITHOUT_SPARK = "arrow,compiler,lsp,native,oauth,re2,testing,uvloop"
 # Left out with --newest: they take a third of the time and find mistakes that every Python shows.
 SEARCHES = (
     "tests/broker/test_bad_input.py::test_bad_frames",

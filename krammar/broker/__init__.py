@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig as BrokerConfig
     from krammar.broker.config import ConfigError as ConfigError
     from krammar.broker.errors import BrokerError as BrokerError
+    from krammar.broker.several_nodes import Cluster as Cluster
 
 _MODULES = {
     "Broker": "broker",
     "BrokerConfig": "config",
     "BrokerError": "errors",
+    "Cluster": "several_nodes",
     "ConfigError": "config",
 }
 
-__all__ = ["Broker", "BrokerConfig", "BrokerError", "ConfigError"]
+__all__ = ["Broker", "BrokerConfig", "BrokerError", "Cluster", "ConfigError"]
 
 
 def __getattr__(name: str) -> Any:

@@ -54,7 +54,10 @@ APIS: dict[int, Api] = {
     ApiKey.SASL_AUTHENTICATE: Api("security.sasl_authenticate", 0, 2),
     ApiKey.CREATE_PARTITIONS: Api("topics.create_partitions", 0, 3),
     ApiKey.DELETE_GROUPS: Api("groups.delete_groups", 0, 3),
+    ApiKey.ELECT_LEADERS: Api("elections.elect_leaders", 0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Api("configs.incremental_alter_configs", 0, 1),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Api("elections.alter_partition_reassignments", 0, 1),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Api("elections.list_partition_reassignments", 0, 0),
     ApiKey.OFFSET_DELETE: Api("group_offsets.offset_delete", 0, 0),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Api("describe.describe_client_quotas", 0, 1),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Api("security.describe_user_scram_credentials", 0, 0),
@@ -87,9 +90,6 @@ APIS: dict[int, Api] = {
 # api keys belong to brokers and controllers; they close the connection.
 UNSERVED: dict[int, tuple[int, int]] = {
     ApiKey.WRITE_TXN_MARKERS: (0, 2),
-    ApiKey.ELECT_LEADERS: (0, 2),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
     ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),

@@ -1,9 +1,9 @@
-"""Checks the partitions and replicas that a request asks for against what one node can provide."""
+"""Checks the partitions and replicas that a request asks for against the nodes, and places replicas."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from kafka_wire import CreateTopicsRequestTopic, ErrorCode
 
@@ -13,22 +13,33 @@ from krammar.broker.errors import ApiError
 MAX_PARTITIONS = 10000
 
 
-def partition_count(
-    topic: CreateTopicsRequestTopic, *, node_id: int, num_partitions: int, replication_factor: int
-) -> int:
-    """Return the number of partitions of a new topic.
+Replicas = Sequence[Sequence[int]]  # the nodes of each partition, the preferred leader first
+
+
+def new_replicas(
+    topic: CreateTopicsRequestTopic,
+    *,
+    nodes: Collection[int],
+    running: Collection[int],
+    first: int,
+    num_partitions: int,
+    replication_factor: int,
+) -> Replicas:
+    """Return the replicas of the partitions of a new topic.
 
     Args:
         topic: the request
-        node_id: the id of this node
+        nodes: the ids of all nodes
+        running: the ids of the running nodes
+        first: where the placement begins, as in ``placed``
         num_partitions: the broker's default
         replication_factor: the broker's default
 
     Raises:
-        ApiError: one node cannot provide the partitions or replicas.
+        ApiError: the nodes cannot provide the partitions or replicas.
     """
     if topic.assignments:
-        return _assigned(topic, node_id)
+        return _assigned(topic, nodes)
     factor = topic.replication_factor
     if factor == 0 or factor < -1:
         raise ApiError(
@@ -43,18 +54,32 @@ def partition_count(
         )
     if factor == -1:
         factor = replication_factor
-    if factor > 1:
+    if factor > len(nodes):
+        brokers = "1 broker" if len(nodes) == 1 else f"{len(nodes)} brokers"
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Replication factor {factor} cannot be reached: this cluster has 1 broker.",
+            f"Replication factor {factor} cannot be reached: this cluster has {brokers}.",
         )
     if count == -1:
         count = num_partitions
     check_amount(count)
-    return count
+    return placed(range(first, first + count), factor, nodes, running)
 
 
-def _assigned(topic: CreateTopicsRequestTopic, node_id: int) -> int:
+def placed(
+    numbers: Iterable[int], factor: int, nodes: Collection[int], running: Collection[int]
+) -> Replicas:
+    """Return replicas in turn over the running nodes, then over the others, for each number."""
+    up = sorted(running)
+    down = sorted(node for node in nodes if node not in running)
+    replicas = []
+    for number in numbers:
+        turn = number % max(len(up), 1)
+        replicas.append([*up[turn:], *up[:turn], *down][:factor])
+    return replicas
+
+
+def _assigned(topic: CreateTopicsRequestTopic, nodes: Collection[int]) -> Replicas:
     for name, value in (
         ("replication factor", topic.replication_factor),
         ("number of partitions", topic.num_partitions),
@@ -75,8 +100,9 @@ def _assigned(topic: CreateTopicsRequestTopic, node_id: int) -> int:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "The assigned partitions must be numbered from 0 without gaps.",
         )
-    check_replicas((assignment.broker_ids for assignment in topic.assignments), node_id)
-    return len(indexes)
+    check_replicas((assignment.broker_ids for assignment in topic.assignments), nodes)
+    by_index = {assignment.partition_index: assignment for assignment in topic.assignments}
+    return [by_index[index].broker_ids for index in range(len(indexes))]
 
 
 def check_amount(count: int) -> None:
@@ -88,16 +114,16 @@ def check_amount(count: int) -> None:
         )
 
 
-def check_replicas(assignments: Iterable[Sequence[int]], node_id: int) -> None:
-    """Raise ApiError unless each partition is assigned to this node alone."""
+def check_replicas(assignments: Iterable[Sequence[int]], nodes: Collection[int]) -> None:
+    """Raise ApiError unless each partition is assigned to different nodes of the cluster."""
     for broker_ids in assignments:
+        unknown = [broker for broker in broker_ids if broker not in nodes]
         if not broker_ids:
             problem = "an empty list of replicas"
-        elif any(broker != node_id for broker in broker_ids):
-            other = next(broker for broker in broker_ids if broker != node_id)
-            problem = f"broker {other}, which is not registered"
-        elif len(broker_ids) > 1:
-            problem = f"broker {node_id} more than once"
+        elif unknown:
+            problem = f"broker {unknown[0]}, which is not registered"
+        elif len(set(broker_ids)) < len(broker_ids):
+            problem = f"broker {Counter(broker_ids).most_common(1)[0][0]} more than once"
         else:
             continue
         raise ApiError(

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import ssl
 import tempfile
 import threading
 import time
@@ -27,24 +26,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
-from krammar.broker.addresses import Addresses
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig, Listener
 from krammar.broker.config.definitions import split_address
-from krammar.broker.connections import Connections
-from krammar.broker.dispatch import Handlers
+from krammar.broker.elections import Elections
 from krammar.broker.errors import BrokerError
-from krammar.broker.groups.coordinator import GroupCoordinator
 from krammar.broker.log.manager import LogManager
+from krammar.broker.node import Node, node_configs
+from krammar.broker.nodes import Nodes
 from krammar.broker.security.users import Credentials
-from krammar.broker.server import Server
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.upkeep import Upkeep
 
 if TYPE_CHECKING:
+    from krammar.broker.connections import Connections
+    from krammar.broker.dispatch import Handlers
+    from krammar.broker.groups.coordinator import GroupCoordinator
     from krammar.broker.metrics import Metrics
+    from krammar.broker.nodes import Addresses
     from krammar.faults import Faults
     from krammar.util.http_page import HttpPage
 
@@ -54,11 +55,14 @@ T = TypeVar("T")
 
 
 class Broker:
-    """A broker with one node.
+    """A broker with one node, or with several nodes on the same logs (``Cluster`` controls them).
 
     Args:
         config: the settings, among them the log folders and listeners
+        nodes: the number of nodes
         clock: returns the time in milliseconds since 1970
+
+    ``nodes``, ``addresses``, ``connections``, ``groups``, ``handlers``  by node id; the last four are the first node's
     """
 
     config: BrokerConfig
@@ -68,22 +72,25 @@ class Broker:
     logs: LogManager
     cluster: ClusterMetadata
     topics: Topics
-    groups: GroupCoordinator
     transactions: TransactionCoordinator
-    handlers: Handlers
+    elections: Elections
 
     def __init__(
         self,
         config: BrokerConfig | None = None,
         *,
+        nodes: int = 1,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self.config = BrokerConfig.defaults() if config is None else config
-        self.addresses = Addresses()
-        self.connections = Connections()
+        config = BrokerConfig.defaults() if config is None else config
+        configs = [config] if nodes == 1 else node_configs(config, nodes)
+        self.config = configs[0]
+        self.nodes = {each.node_id: Node(each) for each in configs}
+        for node in self.nodes.values():
+            node.connections.numbers = self.connections.numbers
         self._clock = clock
-        self._server: Server | None = None
         self._page: HttpPage | None = None
+        self._is_open = False
         self._thread: _Thread | None = None
         self._temporary: Path | None = None
         self._loop_thread = 0
@@ -118,6 +125,18 @@ class Broker:
         Raises:
             BrokerError, ConfigError: the broker cannot start.
         """
+        return cls._start(1, config, port, data_dir, properties, clock)
+
+    @classmethod
+    def _start(
+        cls,
+        nodes: int,
+        config: BrokerConfig | None,
+        port: int,
+        data_dir: str | Path | None,
+        properties: Mapping[str, str] | None,
+        clock: Callable[[], int] | None,
+    ) -> Self:
         temporary = None
         if config is None:
             if data_dir is None:
@@ -133,7 +152,8 @@ class Broker:
                     **(properties or {}),
                 }
             )
-        broker = cls(config) if clock is None else cls(config, clock=clock)
+        more = {} if clock is None else {"clock": clock}
+        broker = cls(config, nodes=nodes, **more)
         broker._temporary = temporary
         broker._thread = _Thread(broker)
         try:
@@ -149,38 +169,26 @@ class Broker:
         Raises:
             BrokerError, ConfigError: the broker cannot start; everything that was opened is closed again.
         """
-        config = self.config
         self.loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self.timers = Timers(self.loop, self._clock)
-        server = None
+        nodes = self.nodes.values()
         with ExitStack() as opened:
             try:
-                tls = {each: _tls_context(config, each) for each in config.listeners if each.tls}
+                for node in nodes:
+                    node.read_tls()
                 self._open_files(opened)
-                server = self._assemble()
-                for listener in config.listeners:
-                    try:
-                        bound = await server.listen(listener, tls.get(listener))
-                    except OSError as error:
-                        raise BrokerError(
-                            f"cannot listen on {listener.host}:{listener.port}: {error.strerror}"
-                        ) from None
-                    self.addresses[listener.name] = bound
-                if config.metrics is not None:
-                    await self._serve_metrics(config.metrics)
-                self.cluster.register(
-                    [
-                        (each, *self.addresses.advertised(each))
-                        for each in config.listeners
-                        if each.kafka
-                    ]
-                )
+                self._assemble()
+                for node in nodes:
+                    await self._listen(node)
+                if self.config.metrics is not None:
+                    await self._serve_metrics(self.config.metrics)
+                if len(nodes) > 1:
+                    self.elections.settle()
                 self.transactions.start()
-                self.groups.start()
             except BaseException as error:
-                if server is not None:
-                    await server.close()
+                for node in nodes:
+                    await node.close()
                 if self._page is not None:
                     await self._page.close()
                 self.timers.cancel_all()
@@ -188,9 +196,20 @@ class Broker:
                     raise BrokerError(f"{error.filename or 'start'}: {error.strerror}") from None
                 raise
             opened.pop_all()
-        self._server = server
-        server.sweep_idle()
-        Upkeep(config, self.timers, self.logs).start()
+        self._is_open = True
+        for node in nodes:
+            node.start()
+        Upkeep(self.config, self.timers, self.logs).start()
+
+    async def _listen(self, node: Node) -> None:
+        """Open the listeners of a node, and register it in the cluster."""
+        await node.listen()
+        listeners = [each for each in node.config.listeners if each.kafka]
+        self.cluster.register(
+            [(each, *node.addresses.advertised(each)) for each in listeners],
+            node_id=node.config.node_id,
+            rack=node.config.broker_rack,
+        )
 
     def _open_files(self, opened: ExitStack) -> None:
         """Open the logs and the metadata; ``opened`` closes them."""
@@ -200,33 +219,43 @@ class Broker:
         )
         opened.callback(self.logs.close)
         self.cluster = ClusterMetadata.open(
-            config.metadata_log_dir, config, now_ms=self.timers.now_ms, warn=log.warning
+            config.metadata_log_dir,
+            config,
+            node_ids=list(self.nodes),
+            now_ms=self.timers.now_ms,
+            warn=log.warning,
         )
         opened.callback(self.cluster.close)
-        self.topics = Topics(config, self.cluster, self.logs)
-        self.topics.read_broker_configs()
-        self.topics.open_logs()
 
-    def _assemble(self) -> Server:
-        """Build the parts that handle requests. Each part gets only the parts that it uses."""
-        config, timers, cluster, logs = self.config, self.timers, self.cluster, self.logs
-        credentials = Credentials(config, cluster, timers)
-        self.groups = GroupCoordinator(config, timers, cluster, logs, self.topics)
+    def _assemble(self) -> None:
+        """Open the topics, and build the parts of all nodes."""
+        timers, cluster, logs = self.timers, self.cluster, self.logs
+        nodes = Nodes(cluster.running)
+        nodes.update({node_id: node.addresses for node_id, node in self.nodes.items()})
+        configs = [node.config for node in self.nodes.values()]
+        self.topics = topics = Topics(configs, cluster, logs, nodes)
+        topics.read_broker_configs()
+        topics.open_logs()
+        self.elections = Elections(cluster, nodes)
         self.transactions = TransactionCoordinator(
-            config, timers, cluster, logs, self.topics, self.groups
+            self.config, timers, cluster, logs, topics, self._marked
         )
-        self.handlers = Handlers(
-            config,
-            timers,
-            self.addresses,
-            cluster,
-            logs,
-            self.topics,
-            self.groups,
-            self.transactions,
-            self.connections,
-        )
-        return Server(config, timers, credentials, self.handlers, self.connections)
+        for node in self.nodes.values():
+            node.assemble(
+                timers,
+                Credentials(node.config, cluster, timers),
+                nodes,
+                cluster,
+                logs,
+                topics,
+                self.transactions,
+                self.elections,
+            )
+            self.elections.changed.append(node.groups.take_over)
+
+    def _marked(self, partition: int, producer_id: int, committed: bool) -> None:
+        for node in self.nodes.values():
+            node.groups.transaction_ended(partition, producer_id, committed)
 
     async def _serve_metrics(self, address: str) -> None:
         from krammar.util.http_page import HttpPage
@@ -246,14 +275,16 @@ class Broker:
 
     async def shut_down(self) -> None:
         """Close connections, then flush and close the logs. A second call does nothing."""
-        server, self._server = self._server, None
-        if server is None:
+        if not self._is_open:
             return
-        await server.close()
+        self._is_open = False
+        for node in self.nodes.values():
+            await node.close()
         if self._page is not None:
             await self._page.close()
         self.transactions.close()
-        self.groups.close()
+        for node in self.nodes.values():
+            node.groups.close()
         self.timers.cancel_all()
         self.cluster.close()
         self.logs.close()
@@ -315,7 +346,8 @@ class Broker:
             return None if topic is None else topic.name
 
         faults = Faults(kafka_wire, topic_names=topic_name, sees=("principal", "clock"))
-        self.connections.faults = faults
+        for node in self.nodes.values():
+            node.connections.faults = faults
         return faults
 
     @cached_property
@@ -331,19 +363,48 @@ class Broker:
     def _count(self) -> Metrics:
         from krammar.broker.metrics import Metrics
 
-        metrics = Metrics(
-            self.timers, self.connections, self.cluster, self.logs, self.groups, self.call
-        )
-        self.handlers.observe_by(metrics.observe)
+        nodes = self.nodes.values()
+        connections = [node.connections for node in nodes]
+        groups = [node.groups for node in nodes]
+        metrics = Metrics(self.timers, connections, self.cluster, self.logs, groups, self.call)
+        for node in nodes:
+            node.handlers.observe_by(metrics.observe)
         return metrics
 
-    # Addresses.
+    # The first node.
+
+    @property
+    def _node(self) -> Node:
+        return self.nodes[self.config.node_id]
+
+    @property
+    def addresses(self) -> Addresses:
+        return self._node.addresses
+
+    @property
+    def connections(self) -> Connections:
+        return self._node.connections
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        return self._node.groups
+
+    @property
+    def handlers(self) -> Handlers:
+        return self._node.handlers
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` of the first Kafka listener, for the setting of clients."""
-        host, port = self.addresses.advertised(self._first)
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        """``host:port`` of each node's first Kafka listener, for the setting of clients."""
+        found = [
+            node.addresses.advertised(listener)
+            for node in self.nodes.values()
+            for listener in node.config.listeners
+            if listener.name == self._first.name
+        ]
+        return ",".join(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found
+        )
 
     @property
     def host(self) -> str:
@@ -358,12 +419,6 @@ class Broker:
     @property
     def _first(self) -> Listener:
         return next(listener for listener in self.config.listeners if listener.kafka)
-
-
-def _tls_context(config: BrokerConfig, listener: Listener) -> ssl.SSLContext:
-    from krammar.broker.security.tls import server_context
-
-    return server_context(config, listener)
 
 
 class _Thread(threading.Thread):

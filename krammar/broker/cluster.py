@@ -7,6 +7,9 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -14,6 +17,7 @@ from uuid import UUID
 from kafka_wire import (
     AbortTransactionRecord,
     BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
     ConfigResourceType,
     EndTransactionRecord,
@@ -97,6 +101,7 @@ class ClusterMetadata:
     """The state of the cluster. Use ``open`` to create it.
 
     ``cluster_id``        in Kafka's text form
+    ``running``           the ids of this process's nodes that the cluster sees
     ``topics``            by name; ``topics_by_id`` by id; without ``__cluster_metadata``
     ``features``          the level of each enabled feature, by name
     ``configs``           dynamic settings by (resource type, resource name), then by key
@@ -109,13 +114,18 @@ class ClusterMetadata:
     directory_ids: list[UUID]
 
     def __init__(
-        self, log: MetadataLog, node_id: int, now_ms: Callable[[], int], warn: Callable[[str], None]
+        self,
+        log: MetadataLog,
+        node_ids: Sequence[int],
+        now_ms: Callable[[], int],
+        warn: Callable[[str], None],
     ) -> None:
-        self.node_id = node_id
+        self.node_id = node_ids[0]
+        self.running = set(node_ids)
         self._log = log
         self._now_ms = now_ms
         self._warn = warn
-        self._image = image = Image(node_id)
+        self._image = image = Image(*node_ids)
         # The image changes them in place.
         self.topics = image.topics
         self.topics_by_id = image.topics_by_id
@@ -125,7 +135,6 @@ class ClusterMetadata:
         self._records_read = 0
         self._unknown: set[int] = set()
         self._kraft: tuple[KRaftVersionRecord, VotersRecord] | None = None
-        self._rack: str | None = None
         self._leading = False
         # Whether the log ends within a metadata transaction (KIP-868) whose writer is gone.
         self._abandoned = False
@@ -137,19 +146,20 @@ class ClusterMetadata:
         metadata_dir: Path,
         config: BrokerConfig,
         *,
+        node_ids: Sequence[int] = (),
         now_ms: Callable[[], int],
         warn: Callable[[str], None],
     ) -> ClusterMetadata:
         """Read the folder ``__cluster_metadata-0`` in ``metadata_dir``; create it if it is missing.
 
-        Log directories without ``meta.properties`` get one.
+        Log directories without ``meta.properties`` get one. ``node_ids`` are the nodes of this process, if there
+        are several; the first one is the controller.
 
         Raises:
             BrokerError: a file cannot be read or written, or belongs to another cluster.
         """
         log = MetadataLog(metadata_dir / FOLDER, fsync=config.fsync != "never", warn=warn)
-        self = cls(log, config.node_id, now_ms, warn)
-        self._rack = config.broker_rack
+        self = cls(log, node_ids or [config.node_id], now_ms, warn)
         self._identify(metadata_dir, config.log_dirs, config.cluster_id)
         self._read()
         if log.end_offset == 0:
@@ -211,14 +221,15 @@ class ClusterMetadata:
         configs: Mapping[str, str] | None = None,
         *,
         topic_id: UUID | None = None,
+        replicas: Sequence[Sequence[int]] | None = None,
     ) -> Topic:
-        """Add a topic with this node as the only replica of each partition. Does not validate."""
+        """Add a topic; without ``replicas``, each partition has one, on the first node. Does not validate."""
         if topic_id is None:
             topic_id = random_uuid()
         records: list[Codec] = [TopicRecord(name=name, topic_id=topic_id)]
         for key, value in (configs or {}).items():
             records.append(_config_record(ConfigResourceType.TOPIC, name, key, value))
-        records += self._new_partitions(topic_id, range(partitions))
+        records += self._new_partitions(topic_id, range(partitions), replicas)
         self.append(records)
         return self.topics_by_id[topic_id]
 
@@ -226,9 +237,12 @@ class ClusterMetadata:
         """Remove a topic and its settings."""
         self.append([RemoveTopicRecord(topic_id=topic.topic_id)])
 
-    def add_partitions(self, topic: Topic, count: int) -> None:
-        """Increase the number of partitions of a topic to ``count``."""
-        self.append(self._new_partitions(topic.topic_id, range(len(topic.partitions), count)))
+    def add_partitions(
+        self, topic: Topic, count: int, replicas: Sequence[Sequence[int]] | None = None
+    ) -> None:
+        """Increase the number of partitions of a topic to ``count``; ``replicas`` are those of the new ones."""
+        new = range(len(topic.partitions), count)
+        self.append(self._new_partitions(topic.topic_id, new, replicas))
 
     def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Set dynamic settings of a resource; None removes a setting."""
@@ -248,11 +262,19 @@ class ClusterMetadata:
         self.append([record])
         return first
 
-    def register(self, listeners: Iterable[tuple[Listener, str, int]]) -> None:
-        """Write this node's registration, unless the log already has the same one.
+    def register(
+        self,
+        listeners: Iterable[tuple[Listener, str, int]],
+        *,
+        node_id: int | None = None,
+        rack: str | None = None,
+    ) -> None:
+        """Write a node's registration, unless the log already has the same one.
 
         Args:
             listeners: each listener with its advertised host and port
+            node_id: the node, by default the first one
+            rack: the node's rack
 
         Raises:
             BrokerError: the log cannot be written.
@@ -266,19 +288,22 @@ class ClusterMetadata:
             )
             for listener, host, port in listeners
         ]
-        known = self._image.brokers.get(self.node_id)
+        if node_id is None:
+            node_id = self.node_id
+        self.running.add(node_id)
+        known = self._image.brokers.get(node_id)
         if (
             known is not None
             and known.end_points == end_points
             and known.log_dirs == self.directory_ids
-            and known.rack == self._rack
+            and known.rack == rack
             and not known.fenced
         ):
             return
         try:
             self._lead()
             record = RegisterBrokerRecord(
-                broker_id=self.node_id,
+                broker_id=node_id,
                 incarnation_id=random_uuid(),
                 broker_epoch=self._log.end_offset,
                 end_points=end_points,
@@ -288,7 +313,7 @@ class ClusterMetadata:
                     )
                     for name, (low, high) in SUPPORTED_FEATURES.items()
                 ],
-                rack=self._rack,
+                rack=rack,
                 fenced=False,
                 log_dirs=self.directory_ids if self._image.level >= LEVEL_3_7_IV2 else [],
             )
@@ -296,24 +321,51 @@ class ClusterMetadata:
         except ApiError as error:
             raise BrokerError(str(error.message)) from None
 
-    def _new_partitions(self, topic_id: UUID, indexes: Iterable[int]) -> list[Codec]:
+    def frozen(self) -> ClusterMetadata:
+        """Return a copy for reading, whose topics, partitions and running nodes do not change."""
+        other = copy(self)
+        other.running = set(self.running)
+        other.topics = {
+            name: replace(topic, partitions=dict(topic.partitions))
+            for name, topic in self.topics.items()
+        }
+        other.topics_by_id = {topic.topic_id: topic for topic in other.topics.values()}
+        return other
+
+    def fence(self, node_id: int) -> None:
+        """Record that the cluster does not see a node any more."""
+        self.running.discard(node_id)
+        known = self._image.brokers[node_id]
+        self.append(
+            [
+                BrokerRegistrationChangeRecord(
+                    broker_id=node_id, broker_epoch=known.broker_epoch, fenced=1
+                )
+            ]
+        )
+
+    def _new_partitions(
+        self, topic_id: UUID, indexes: Iterable[int], replicas: Sequence[Sequence[int]] | None
+    ) -> list[Codec]:
         directory = UNASSIGNED_DIRECTORY
         if len(self.directory_ids) == 1:
             directory = self.directory_ids[0]
         directories = [directory] if self._image.level >= LEVEL_3_7_IV2 else []
-        return [
-            PartitionRecord(
+        records: list[Codec] = []
+        for index, own in zip(indexes, replicas or repeat([self.node_id]), strict=False):
+            running = [node for node in own if node in self.running]
+            record = PartitionRecord(
                 partition_id=index,
                 topic_id=topic_id,
-                replicas=[self.node_id],
-                isr=[self.node_id],
-                leader=self.node_id,
+                replicas=list(own),
+                isr=running or list(own[:1]),
+                leader=running[0] if running else -1,
                 leader_epoch=0,
                 partition_epoch=0,
-                directories=directories,
+                directories=directories * len(own),
             )
-            for index in indexes
-        ]
+            records.append(record)
+        return records
 
     # The log.
 

@@ -129,8 +129,9 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         here = transport.get_extra_info("sockname") or ("unknown", 0)
-        number = self.connections.accepted
-        self._number = self.connections.accepted = number + 1
+        number = next(self.connections.numbers)
+        self._number = number + 1
+        self.connections.accepted += 1
         self.session = Session(
             listener=self.listener,
             host=peer[0],

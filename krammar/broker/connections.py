@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from krammar.broker.session import Session
@@ -39,6 +40,7 @@ class Connections:
 
     ``open``     all connections
     ``blocked``  connections whose clients do not read their responses
+    ``numbers``  gives each connection its number; nodes of one process share it
     ``accepted`` the number of connections so far
     ``received`` bytes of requests so far
     ``sent``     bytes of responses so far
@@ -50,6 +52,7 @@ class Connections:
     def __init__(self) -> None:
         self.open: set[OpenConnection] = set()
         self.blocked: set[OpenConnection] = set()
+        self.numbers = count()
         self.accepted = 0
         self.received = 0
         self.sent = 0
@@ -66,6 +69,11 @@ class Connections:
         self.blocked.discard(connection)
         if self._drained is not None and not self.open:
             self._drained.set()
+
+    def abort(self) -> None:
+        """Close all connections immediately."""
+        for connection in list(self.open):
+            connection.abort()
 
     async def drained(self) -> None:
         """Wait until all connections are closed."""

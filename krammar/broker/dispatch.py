@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from krammar.broker.apis import APIS, REFUSED
 
 if TYPE_CHECKING:
-    from krammar.broker.addresses import Addresses
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig
     from krammar.broker.connections import Connections
+    from krammar.broker.elections import Elections
     from krammar.broker.groups.coordinator import GroupCoordinator
     from krammar.broker.handlers.api_versions import ApiVersionsHandlers
     from krammar.broker.handlers.configs import ConfigHandlers
     from krammar.broker.handlers.describe import DescribeHandlers
+    from krammar.broker.handlers.elections import ElectionHandlers
     from krammar.broker.handlers.fetch import FetchHandlers
     from krammar.broker.handlers.group_offsets import GroupOffsetHandlers
     from krammar.broker.handlers.groups import GroupHandlers
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from krammar.broker.handlers.transaction_admin import TransactionAdminHandlers
     from krammar.broker.handlers.transactions import TransactionHandlers
     from krammar.broker.handlers.wafka import WafkaHandlers
-    from krammar.broker.log.manager import LogManager
+    from krammar.broker.nodes import Logs, Nodes
     from krammar.broker.session import Session
     from krammar.broker.timers import Timers
     from krammar.broker.topics import Topics
@@ -50,24 +51,34 @@ class Handlers(dict[int, "Handler"]):
         self,
         config: BrokerConfig,
         timers: Timers,
-        addresses: Addresses,
+        nodes: Nodes,
         cluster: ClusterMetadata,
-        logs: LogManager,
+        logs: Logs,
+        coordinated: Logs,
         topics: Topics,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         connections: Connections,
+        elections: Elections,
     ) -> None:
+        """Make the handlers of one node.
+
+        Args:
+            logs: the logs that the node leads
+            coordinated: the same with the errors of coordinators
+        """
         self._config = config
         self._timers = timers
-        self._addresses = addresses
+        self._nodes = nodes
         self._cluster = cluster
         self._logs = logs
+        self._coordinated = coordinated
         self._topics = topics
         self._groups = groups
         self._transactions = transactions
         self._connections = connections
         self._observe: Callable[[Handler], Handler] | None = None
+        self._elections = elections
 
     def __missing__(self, api_key: int) -> Handler:
         api = APIS.get(api_key)
@@ -82,6 +93,15 @@ class Handlers(dict[int, "Handler"]):
         self._observe = observe
         self.clear()
 
+    def see(self, cluster: ClusterMetadata) -> None:
+        """Answer from this state of the cluster from now on."""
+        self._cluster = cluster
+        self._nodes = self._nodes.seeing(cluster.running)
+        self.clear()
+        for name, part in vars(type(self)).items():
+            if isinstance(part, cached_property):
+                vars(self).pop(name, None)
+
     # The groups, by the names in apis.py.
 
     @cached_property
@@ -94,14 +114,16 @@ class Handlers(dict[int, "Handler"]):
     def produce(self) -> ProduceHandlers:
         from krammar.broker.handlers.produce import ProduceHandlers
 
-        return ProduceHandlers(self._cluster, self._logs, self._transactions)
+        return ProduceHandlers(
+            self._config, self._nodes, self._cluster, self._logs, self._transactions
+        )
 
     @cached_property
     def fetch(self) -> FetchHandlers:
         from krammar.broker.handlers.fetch import FetchHandlers
 
         return FetchHandlers(
-            self._config, self._timers, self._cluster, self._logs, self._connections
+            self._config, self._timers, self._nodes, self._cluster, self._logs, self._connections
         )
 
     @cached_property
@@ -114,13 +136,13 @@ class Handlers(dict[int, "Handler"]):
     def metadata(self) -> MetadataHandlers:
         from krammar.broker.handlers.metadata import MetadataHandlers
 
-        return MetadataHandlers(self._config, self._addresses, self._cluster, self._topics)
+        return MetadataHandlers(self._config, self._nodes, self._cluster, self._topics)
 
     @cached_property
     def topics(self) -> TopicHandlers:
         from krammar.broker.handlers.topics import TopicHandlers
 
-        return TopicHandlers(self._config, self._cluster, self._logs, self._topics)
+        return TopicHandlers(self._config, self._nodes, self._cluster, self._logs, self._topics)
 
     @cached_property
     def configs(self) -> ConfigHandlers:
@@ -132,7 +154,7 @@ class Handlers(dict[int, "Handler"]):
     def groups(self) -> GroupHandlers:
         from krammar.broker.handlers.groups import GroupHandlers
 
-        return GroupHandlers(self._config, self._addresses, self._topics, self._groups)
+        return GroupHandlers(self._nodes, self._topics, self._groups)
 
     @cached_property
     def group_offsets(self) -> GroupOffsetHandlers:
@@ -146,13 +168,22 @@ class Handlers(dict[int, "Handler"]):
     def transactions(self) -> TransactionHandlers:
         from krammar.broker.handlers.transactions import TransactionHandlers
 
-        return TransactionHandlers(self._cluster, self._topics, self._transactions)
+        return TransactionHandlers(
+            self._cluster, self._coordinated, self._topics, self._transactions
+        )
 
     @cached_property
     def transaction_admin(self) -> TransactionAdminHandlers:
         from krammar.broker.handlers.transaction_admin import TransactionAdminHandlers
 
-        return TransactionAdminHandlers(self._timers, self._cluster, self._logs, self._transactions)
+        return TransactionAdminHandlers(
+            self._timers,
+            self._cluster,
+            self._logs,
+            self._coordinated,
+            self._topics,
+            self._transactions,
+        )
 
     @cached_property
     def security(self) -> SecurityHandlers:
@@ -164,13 +195,19 @@ class Handlers(dict[int, "Handler"]):
     def describe(self) -> DescribeHandlers:
         from krammar.broker.handlers.describe import DescribeHandlers
 
-        return DescribeHandlers(self._config, self._addresses, self._cluster, self._logs)
+        return DescribeHandlers(self._config, self._nodes, self._cluster, self._logs)
+
+    @cached_property
+    def elections(self) -> ElectionHandlers:
+        from krammar.broker.handlers.elections import ElectionHandlers
+
+        return ElectionHandlers(self._elections)
 
     @cached_property
     def node(self) -> NodeHandlers:
         from krammar.broker.handlers.node import NodeHandlers
 
-        return NodeHandlers(self._config, self._timers, self._cluster, self._logs)
+        return NodeHandlers(self._config, self._timers, self._nodes, self._cluster, self._logs)
 
     @cached_property
     def wafka(self) -> WafkaHandlers:

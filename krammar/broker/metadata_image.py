@@ -22,9 +22,10 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_s
 
 @dataclass(slots=True)
 class Partition:
-    """A partition as this broker serves it: the broker is the leader and the only replica.
+    """A partition as the nodes of this process serve it: other nodes of the metadata log are left out.
 
-    ``leader_epoch``, ``partition_epoch`` and ``directories`` come from the metadata log.
+    ``leader``              -1 for none
+    ``adding``, ``removing``  replicas that a reassignment in progress adds and removes (KIP-455)
     """
 
     index: int
@@ -34,6 +35,13 @@ class Partition:
     leader_epoch: int
     partition_epoch: int
     directories: list[UUID]
+    adding: list[int]
+    removing: list[int]
+
+    @property
+    def moving(self) -> bool:
+        """Whether a reassignment is in progress."""
+        return bool(self.adding or self.removing)
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +59,7 @@ class Topic:
 
 
 class Image:
-    """The current state.
+    """The current state, as the nodes with the given ids serve it.
 
     ``features``        the levels above 0, by name
     ``configs``         by resource type and name, then by key
@@ -61,8 +69,8 @@ class Image:
     ``ignored``         the names of records without an effect on this state
     """
 
-    def __init__(self, node_id: int) -> None:
-        self.node_id = node_id
+    def __init__(self, *node_ids: int) -> None:
+        self.node_ids = node_ids
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[UUID, Topic] = {}
         self.removed_topics: set[UUID] = set()
@@ -145,15 +153,23 @@ class Image:
             topic.partitions[record.partition_id] = self._served(record)
 
     def _served(self, record: PartitionRecord) -> Partition:
-        node = self.node_id
+        own = self.node_ids
+        replicas = [node for node in record.replicas if node in own]
+        replicas = replicas or [own[record.partition_id % len(own)]]
+        isr = [node for node in record.isr if node in replicas] or replicas
+        leader = record.leader
+        if leader not in replicas and (leader >= 0 or len(own) == 1):
+            leader = isr[0]  # a node of another process led the partition
         return Partition(
             index=record.partition_id,
-            replicas=[node],
-            isr=[node],
-            leader=node,
+            replicas=replicas,
+            isr=isr,
+            leader=leader,
             leader_epoch=max(record.leader_epoch, 0),
             partition_epoch=max(record.partition_epoch, 0),
             directories=record.directories,
+            adding=[node for node in record.adding_replicas if node in replicas],
+            removing=[node for node in record.removing_replicas if node in replicas],
         )
 
     def _change_partition(self, record: Any) -> None:

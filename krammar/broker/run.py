@@ -49,17 +49,20 @@ def run(
         async with broker:
             topics = broker.cluster.topics.values()
             partitions = sum(len(topic.partitions) for topic in topics)
+            ids = ", ".join(map(str, broker.nodes))
             write(
-                f"krammar broker {__version__}: node {config.node_id} of cluster "
-                f"{broker.cluster.cluster_id}"
+                f"krammar broker {__version__}: {'node' if len(broker.nodes) == 1 else 'nodes'} {ids} of "
+                f"cluster {broker.cluster.cluster_id}"
             )
             write(
                 f"{_number(len(topics), 'topic')} with {_number(partitions, 'partition')} in "
                 + ", ".join(map(str, config.log_dirs))
             )
-            for listener in config.listeners:
-                host, port = broker.addresses[listener.name]
-                write(f"{listener.protocol} listening on {host}:{port}")
+            for node in broker.nodes.values():
+                for listener in node.config.listeners:
+                    host, port = node.addresses[listener.name]
+                    name = f"node {node.config.node_id}: " if len(broker.nodes) > 1 else ""
+                    write(f"{name}{listener.protocol} listening on {host}:{port}")
             if config.metrics is not None:
                 host, port = broker.metrics_address
                 write(f"metrics on http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
@@ -89,7 +92,8 @@ class _Memory:
         """Check the traffic once per second, and trim in the first quiet second."""
         if self._libc is None:
             return
-        traffic = broker.connections.received + broker.connections.sent
+        connections = [node.connections for node in broker.nodes.values()]
+        traffic = sum(each.received + each.sent for each in connections)
         if traffic - self._seen < _QUIET < traffic - self._trimmed:
             malloc.trim(self._libc)
             self._trimmed = traffic

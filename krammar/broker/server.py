@@ -38,8 +38,10 @@ class Server:
         self._connections = connections
         self._servers: list[asyncio.Server] = []
 
-    async def listen(self, listener: Listener, tls: ssl.SSLContext | None) -> tuple[str, int]:
-        """Open a listener and return its bound address. Raises OSError."""
+    async def listen(
+        self, listener: Listener, port: int, tls: ssl.SSLContext | None
+    ) -> tuple[str, int]:
+        """Open a listener on a port and return its bound address. Raises OSError."""
         kind = Connection
         if not listener.kafka:
             from krammar.broker.wafka import WafkaConnection
@@ -55,7 +57,7 @@ class Server:
                 self._connections,
             ),
             listener.host or None,
-            listener.port,
+            port,
             ssl=tls,
             ssl_handshake_timeout=30 if tls is not None else None,
             backlog=1024,
@@ -63,6 +65,10 @@ class Server:
         self._servers.append(server)
         host, port = server.sockets[0].getsockname()[:2]
         return host, port
+
+    @property
+    def is_listening(self) -> bool:
+        return bool(self._servers)
 
     def sweep_idle(self) -> None:
         """Close connections that were idle for connections.max.idle.ms, and repeat periodically."""
@@ -95,8 +101,7 @@ class Server:
         # Responses that were written are still sent, unless the client does not read them.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._connections.drained(), DRAIN_SECONDS)
-        for connection in list(self._connections.open):
-            connection.abort()
+        self._connections.abort()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()

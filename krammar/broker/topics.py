@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from kafka_wire import ConfigResourceType, ErrorCode
 
+from krammar.broker.assignments import Replicas, placed
 from krammar.broker.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.manager import LogManager
+from krammar.broker.nodes import Logs, Nodes
 from krammar.broker.placement import partition_of
 from krammar.broker.slices import Steps, finish
 from krammar.broker.topic_names import colliding
@@ -29,10 +31,18 @@ class Topics:
     ``deleted``  functions that are called with each deleted topic
     """
 
-    def __init__(self, config: BrokerConfig, cluster: ClusterMetadata, logs: LogManager) -> None:
-        self._config = config
+    def __init__(
+        self,
+        configs: Sequence[BrokerConfig],
+        cluster: ClusterMetadata,
+        logs: LogManager,
+        nodes: Nodes,
+    ) -> None:
+        self._configs = configs
+        self._config = configs[0]
         self._cluster = cluster
         self._logs = logs
+        self._nodes = nodes
         self.deleted: list[Callable[[Topic], None]] = []
 
     def open_logs(self) -> None:
@@ -50,9 +60,11 @@ class Topics:
         configs: Mapping[str, str] | None = None,
         *,
         topic_id: UUID | None = None,
+        replicas: Replicas | None = None,
     ) -> Topic:
         """Create a topic with its metadata and logs. Does not validate."""
-        return finish(self.creating(name, partitions, configs, topic_id=topic_id))
+        steps = self.creating(name, partitions, configs, topic_id=topic_id, replicas=replicas)
+        return finish(steps)
 
     def creating(
         self,
@@ -61,9 +73,14 @@ class Topics:
         configs: Mapping[str, str] | None = None,
         *,
         topic_id: UUID | None = None,
+        replicas: Replicas | None = None,
     ) -> Steps[Topic]:
         """Create a topic in steps: metadata first, then the logs one by one."""
-        topic = self._cluster.create_topic(name, partitions, configs or {}, topic_id=topic_id)
+        if replicas is None:
+            replicas = self.place(partitions, self._config.default_replication_factor)
+        topic = self._cluster.create_topic(
+            name, partitions, configs or {}, topic_id=topic_id, replicas=replicas
+        )
         try:
             yield from self._opening_logs(topic, range(partitions))
         except (ApiError, BrokerError, OSError) as error:
@@ -85,10 +102,22 @@ class Topics:
         yield from self.creating(name, self._config.num_partitions)
         return self._cluster.topics.get(name)
 
-    def adding(self, topic: Topic, count: int) -> Steps[None]:
+    def place(self, partitions: int, factor: int) -> Replicas:
+        """Return replicas for the partitions of a new topic. Topics begin on different nodes."""
+        first = len(self._cluster.topics)
+        nodes = self._nodes
+        return placed(range(first, first + partitions), factor, nodes, nodes.running)
+
+    def adding(self, topic: Topic, count: int, replicas: Replicas = ()) -> Steps[None]:
         """Increase the number of partitions to ``count``, in steps."""
         new = range(len(topic.partitions), count)
-        self._cluster.add_partitions(topic, count)
+        if not replicas:
+            own = topic.partitions[0].replicas
+            nodes = self._nodes
+            replicas = placed(
+                range(own[0] + new[0], own[0] + count), len(own), nodes, nodes.running
+            )
+        self._cluster.add_partitions(topic, count, replicas)
         yield from self._opening_logs(topic, new)
 
     def delete(self, topic: Topic) -> None:
@@ -116,20 +145,36 @@ class Topics:
             return topic
         config = self._config
         configs = {"cleanup.policy": "compact"}
+        factor = config.transaction_state_log_replication_factor
         if name == OFFSETS_TOPIC:
+            factor = config.offsets_topic_replication_factor
             configs["compression.type"] = "producer"
             configs["segment.bytes"] = str(config.offsets_topic_segment_bytes)
         else:
             configs["compression.type"] = "uncompressed"
             configs["segment.bytes"] = str(config.transaction_state_log_segment_bytes)
             configs["unclean.leader.election.enable"] = "false"
-        return self.create(name, self._internal_partitions(name), configs)
+        count = self._internal_partitions(name)
+        return self.create(name, count, configs, replicas=self.place(count, factor))
 
     def coordinating_partition(self, name: str, key: str) -> int:
         """Return the partition of an internal topic that stores a group or a transactional id."""
         topic = self._cluster.topics.get(name)
         count = self._internal_partitions(name) if topic is None else len(topic.partitions)
         return partition_of(key, count)
+
+    def check_coordinator(self, coordinated: Logs, transactional_id: str) -> None:
+        """Raise ApiError(NOT_COORDINATOR) if another node coordinates the transactions of an id."""
+        partition = self.coordinating_partition(TRANSACTIONS_TOPIC, transactional_id)
+        coordinated.get(TRANSACTIONS_TOPIC, partition)
+
+    def coordinates(self, coordinated: Logs, transactional_id: str) -> bool:
+        """Return whether this node coordinates the transactions of an id."""
+        try:
+            self.check_coordinator(coordinated, transactional_id)
+        except ApiError:
+            return False
+        return True
 
     def _internal_partitions(self, name: str) -> int:
         if name == OFFSETS_TOPIC:
@@ -151,10 +196,11 @@ class Topics:
             self._logs.update_config(topic, self._log_config(topic))
 
     def read_broker_configs(self) -> None:
-        """Apply the dynamic broker settings of the cluster metadata."""
+        """Apply the dynamic broker settings of the cluster metadata to all nodes."""
         configs = self._cluster.configs
-        own = configs.get((BROKER, str(self._config.node_id)), {})
-        self._config.set_dynamic(configs.get((BROKER, ""), {}), own)
+        for config in self._configs:
+            own = configs.get((BROKER, str(config.node_id)), {})
+            config.set_dynamic(configs.get((BROKER, ""), {}), own)
         environment = self._logs.environment
         environment.producer_expiry_ms = self._config.producer_id_expiration_ms
         environment.delete_delay_ms = self._config.log_segment_delete_delay_ms

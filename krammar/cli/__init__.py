@@ -16,6 +16,7 @@ import click
 
 from krammar import __version__
 from krammar.cli.options import examples
+from krammar.cli.reporting import color_option
 from krammar.util.extras import MissingExtra
 
 # The module of each verb. A colon precedes the name of the function if it differs from the verb.
@@ -25,15 +26,17 @@ _VERBS = {
     "check": "definitions",
     "compile": "native:compile_",
     "consume": "consume",
-    "diff": "definitions",
+    "diff": "difference",
     "docs": "definitions",
     "doctor": "doctor",
+    "export": "conversion",
     "fmt": "definitions",
     "gen": "definitions",
-    "import": "definitions:import_",
+    "import": "conversion:import_",
     "inspect": "inspect",
     "produce": "produce",
     "random-uuid": "broker:random_id",
+    "show": "inspect",
     "tap": "tap",
     "topics": "topics",
     "wafka-produce": "wafka:wafka_produce",
@@ -100,6 +103,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
         "krammar consume orders -o beginning -e",
     ),
 )
+@color_option
 @click.option(
     "--version",
     is_flag=True,

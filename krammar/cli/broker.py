@@ -9,6 +9,8 @@ import click
 
 from krammar.cli.options import examples, key_values
 
+MOST_NODES = 100
+
 
 @click.command(
     epilog=examples(
@@ -18,6 +20,7 @@ from krammar.cli.options import examples, key_values
         "krammar broker --data-dir data --fsync always   # records survive a power cut too",
         "krammar broker --data-dir data --cluster-id $(krammar random-uuid)",
         "krammar broker --data-dir data --metrics 9404  # numbers for Prometheus",
+        "krammar broker --data-dir data --nodes 3         # for tests of clients: nothing is replicated",
         "krammar broker --data-dir data --faults faults.toml   # fail on cue",
         "krammar broker --data-dir data --protocol wafka --port 9095 --kafka-port 9092",
     )
@@ -35,6 +38,14 @@ from krammar.cli.options import examples, key_values
     type=click.IntRange(0, 65535),
     help="Listen on this port of the loopback address. 0 selects any free port.  [default: 9092, or 9095 "
     "with --protocol wafka]",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, MOST_NODES),
+    default=1,
+    show_default=True,
+    help="Serve as this number of nodes, on consecutive ports. They share the data and replicate nothing; "
+    "clients see the leaders and replicas of a cluster.",
 )
 @click.option(
     "--protocol",
@@ -96,6 +107,7 @@ def broker(
     properties: Path | None,
     data_dir: Path | None,
     port: int | None,
+    nodes: int,
     protocol: str,
     kafka_port: int | None,
     config: Path | None,
@@ -106,7 +118,7 @@ def broker(
     log_format: str,
     faults_file: Path | None,
 ) -> None:
-    """Run a Kafka-compatible broker with a single node.
+    """Run a Kafka-compatible broker with a single node, or with several for tests.
 
     PROPERTIES is Kafka's server.properties. The broker stores its data in Kafka's file formats, and
     starts on folders that Kafka has written. It runs until it receives SIGINT or SIGTERM.
@@ -147,7 +159,7 @@ def broker(
         overrides["krammar.metrics"] = metrics
     try:
         settings = BrokerConfig.from_properties(source if source is not None else "", overrides)
-        broker = Broker(settings)
+        broker = Broker(settings, nodes=nodes)
         expected = [] if faults_file is None else read_faults(broker.faults, faults_file)
         if log_format == "json":
             from krammar.util.json_logs import JsonFormatter

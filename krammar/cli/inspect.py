@@ -104,6 +104,38 @@ def inspect(
         sys.exit(1)
 
 
+@click.command(
+    epilog=examples(
+        "krammar show kafka_wire FetchResponse 16",
+        "krammar show kafka_wire FetchRequest      # all versions",
+        "krammar show kafka_wire > kafka.txt       # all messages, for `krammar import`",
+    )
+)
+@click.argument("package")
+@click.argument("name", required=False)
+@click.argument("version", required=False, type=int)
+def show(package: str, name: str | None, version: int | None) -> None:
+    """Print messages in the notation of Kafka's protocol guide.
+
+    PACKAGE is a generated package that Python can import from the current folder. NAME is one of its
+    classes (default: all). VERSION is a version of the class (default: all). `krammar import` converts
+    the output to definitions again.
+
+    Three marks are not in Kafka's guide: `nullable[x]` and `nullable(x)` are arrays and structs that can
+    be null, and a tagged field has a line of its own that begins with `<tag N>`.
+    """
+    from krammar.inspect.notation import show as texts
+    from krammar.wire.classes import NotFound
+    from krammar.wire.errors import UnsupportedVersionError
+
+    find_packages_here()
+    try:
+        shown = list(texts(package, name, version))
+    except (NotFound, UnsupportedVersionError) as misuse:
+        raise click.UsageError(str(misuse)) from misuse
+    click.echo("\n\n".join(shown))
+
+
 def _inspect_files(path: str, *, records: bool, json_: bool) -> None:
     from krammar.inspect.files import FilesError, inspect_path
 

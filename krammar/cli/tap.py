@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import click
 
 from krammar.cli.options import examples, find_packages_here
+
+if TYPE_CHECKING:
+    from krammar.tap.exchanges import Filter
 
 
 @click.command(
@@ -19,6 +25,10 @@ from krammar.cli.options import examples, find_packages_here
         "krammar tap --upstream broker:9092 --faults faults.toml  # let requests fail on cue",
         "krammar tap orders.tap --summary                         # print the frames of a capture",
         "krammar tap orders.tap --json | jq 'select(.api == \"Produce\").message'",
+        "krammar tap orders.tap --topic orders --errors           # print the errors of a topic",
+        "krammar tap --upstream broker:9092 --ui                  # show the frames in a browser",
+        "krammar tap orders.tap --html orders.html                # the same page as a file",
+        "krammar tap orders.tap --pcap orders.pcapng              # for Wireshark",
     )
 )
 @click.argument(
@@ -54,6 +64,46 @@ from krammar.cli.options import examples, find_packages_here
     metavar="FILE",
     help="Store the frames in a capture, including passwords. An older capture in FILE is replaced.",
 )
+@click.option("--frames", is_flag=True, help="Print requests and responses on separate lines.")
+@click.option(
+    "--api",
+    "apis",
+    multiple=True,
+    metavar="NAME",
+    help="Print only requests of this API, such as Produce, and their responses. Repeatable, as the next two.",
+)
+@click.option("--client", "clients", multiple=True, metavar="ID", help="Print only this client id.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Print only this topic.")
+@click.option(
+    "--errors",
+    is_flag=True,
+    help="Print only error codes, missing responses, and frames with a problem.",
+)
+@click.option(
+    "--ui",
+    is_flag=False,
+    flag_value="0",
+    metavar="[[HOST:]PORT]",
+    help="Serve a page with the frames, instead of printing them. Without PORT, on a free one; without HOST, "
+    "only for this machine.",
+)
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="OUT",
+    help="Write the capture FILE as the same page in one self-contained file, instead of printing it.",
+)
+@click.option(
+    "--pcap",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="OUT",
+    help="Write the capture FILE as pcapng, which Wireshark reads, instead of printing it.",
+)
+@click.option(
+    "--secrets",
+    is_flag=True,
+    help="Show passwords and tokens in --ui, --html and --pcap. Without it, their bytes are masked with '*'.",
+)
 @click.option(
     "--max-frame",
     type=click.IntRange(1, 0x7FFFFFFF),
@@ -86,12 +136,21 @@ def tap(
     json_: bool,
     quiet: bool,
     save: Path | None,
+    frames: bool,
+    apis: tuple[str, ...],
+    clients: tuple[str, ...],
+    topics: tuple[str, ...],
+    errors: bool,
+    ui: str | None,
+    html: Path | None,
+    pcap: Path | None,
+    secrets: bool,
     max_frame: int,
     faults_file: Path | None,
     package: str,
     stay: bool,
 ) -> None:
-    """Print the frames between clients and brokers.
+    """Print the requests and responses between clients and brokers.
 
     The tap is a proxy. Clients connect to it instead of the broker. It decodes every Kafka frame in both
     directions, encodes it again, and checks that the bytes are the same. It opens a port for each broker
@@ -106,8 +165,9 @@ def tap(
     """
     from krammar.cli.faults import read_faults, report
     from krammar.tap.capture import CaptureError
+    from krammar.tap.exchanges import Filter
     from krammar.tap.proxy import Address, Route, TapError
-    from krammar.tap.run import Output, run_live, run_replay
+    from krammar.tap.run import Output, Ui, run_live, run_replay
 
     protocol = _protocol(package)
     faults, expected = None, []
@@ -116,15 +176,47 @@ def tap(
 
         faults = Faults(protocol)
         expected = read_faults(faults, faults_file)
-    output = Output(click.echo, lambda line: click.echo(line, err=True), json=json_, only_bad=quiet)
+    select = Filter(_known_apis(protocol, apis), clients, topics, errors)
+    if ui is not None and select and not json_:
+        raise click.UsageError(
+            "--ui cannot be combined with --api, --client, --topic or --errors: the page has filters of its own"
+        )
+    if secrets and ui is None and html is None and pcap is None:
+        raise click.UsageError("--secrets needs --ui, --html or --pcap")
+    output = Output(
+        click.echo,
+        lambda line: click.echo(line, err=True),
+        json=json_,
+        only_bad=quiet,
+        frames=frames,
+        select=select,
+        width=shutil.get_terminal_size().columns if sys.stdout.isatty() else 0,
+    )
     try:
         if file is not None:
-            if listen or upstream or save or advertise or stay or faults is not None:
+            if (
+                listen
+                or upstream
+                or save
+                or advertise
+                or stay
+                or faults is not None
+                or ui is not None
+            ):
                 raise click.UsageError(
-                    "FILE cannot be combined with --listen, --upstream, --save, --advertise, --faults "
-                    "or --stay"
+                    "FILE cannot be combined with --listen, --upstream, --save, --advertise, --faults, "
+                    "--stay or --ui (use --html OUT to see a capture in a browser)"
                 )
+            if html is not None or pcap is not None:
+                _export(protocol, file, html, pcap, select, secrets)
+                return
             counted = run_replay(protocol, file, output)
+        elif html is not None or pcap is not None:
+            name = "--html" if html is not None else "--pcap"
+            raise click.UsageError(
+                f"{name} needs the FILE of a capture (store one with --save, then run "
+                f"krammar tap FILE {name} OUT)"
+            )
         elif not upstream:
             raise click.UsageError("give --upstream HOST:PORT, or the FILE of a capture")
         else:
@@ -144,6 +236,7 @@ def tap(
                 max_frame=max_frame,
                 stay=stay,
                 faults=faults,
+                ui=None if ui is None else Ui(Address.parse(ui), secrets),
             )
     except (CaptureError, TapError, ValueError) as error:
         raise click.UsageError(str(error)) from error
@@ -158,6 +251,43 @@ def tap(
     fired = faults is None or report(faults, expected)
     if not counted.all_good or not fired:
         sys.exit(1)
+
+
+def _export(
+    protocol: ModuleType,
+    file: Path,
+    html: Path | None,
+    pcap: Path | None,
+    select: Filter,
+    secrets: bool,
+) -> None:
+    from krammar.tap.export import write_html, write_pcap
+
+    if pcap is not None:
+        if select:
+            raise click.UsageError(
+                "--pcap cannot be combined with --api, --client, --topic or --errors, because Wireshark "
+                "needs whole streams (use Wireshark's display filters)"
+            )
+        click.echo(write_pcap(protocol, file, pcap, secrets=secrets), err=True)
+    if html is not None:
+        click.echo(write_html(protocol, file, html, select, secrets=secrets), err=True)
+
+
+def _known_apis(protocol: ModuleType, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of apis. Raises click.UsageError for names that the protocol does not have."""
+    from krammar.wire.package import package_of
+
+    known = {
+        info.name.removesuffix("Request").lower(): info.name.removesuffix("Request")
+        for info in package_of(protocol).request_infos()
+    }
+    for name in names:
+        if name.lower() not in known:
+            close = difflib.get_close_matches(name.lower(), known, 1)
+            hint = f" (did you mean {known[close[0]]}?)" if close else ""
+            raise click.UsageError(f"--api: {protocol.__name__} has no api {name!r}{hint}")
+    return names
 
 
 def _protocol(name: str) -> ModuleType:

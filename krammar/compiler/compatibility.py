@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from krammar.compiler import ir, layout
+from krammar.compiler.front.codes import RULES
 from krammar.util.diagnostics import Diagnostics, Position
 
 WIRE = "B1"
@@ -40,7 +41,9 @@ def compare(
             _Comparison(diagnostics, news).protocol(protocol, latest[protocol.package])
         elif protocol.files:
             at = Position(protocol.files[0].path, 1, 1)
-            diagnostics.add("B101", f"{name} is missing", at, "restore its definitions")
+            diagnostics.add(
+                "B101", f"{name} is missing", at, "restore its definitions", RULES["B101"]
+            )
     news += [f"{each} is new" for each in sorted(latest.keys() - earlier)]
     return news
 
@@ -138,7 +141,7 @@ class _Comparison:
         ]
 
     def _add(self, code: str, message: str, position: Position, hint: str = "") -> None:
-        self._diagnostics.add(code, message, position, hint)
+        self._diagnostics.add(code, message, position, hint, RULES[code])
 
 
 Fault = tuple[str, str, Position]

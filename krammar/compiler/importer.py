@@ -4,8 +4,9 @@ The stages, in the order of this file:
 
 1. Read JSON with ``//`` comments into ``Schema``.
 2. Merge the schemas of each message from several Kafka releases.
-3. Name every struct, with hints where names collide.
-4. Write definition files.
+3. Add what the schemas lack.
+
+``definition_writer`` writes the result.
 
 Reading makes version ranges concrete: ``0+`` in a schema with versions 4 to 18 becomes 4 to 18, and in a
 nested struct at most the versions of the outer field. So merging is a union of ranges. The schema with the
@@ -19,14 +20,21 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from krammar.compiler.names import singular, snake_case
+from krammar.compiler.definition_writer import write_definitions
+from krammar.compiler.names import snake_case
+from krammar.compiler.schemas import (
+    OPEN,
+    Field,
+    ImportResult,
+    Range,
+    Schema,
+    SchemaError,
+    intersect,
+)
 
 # Where a request must be sent, from the protocol guide and the KIPs that added the requests. Other requests
 # go to any broker, or to the leader of a partition.
@@ -155,49 +163,10 @@ _KINDS = frozenset(
 )
 # Folders of a source tree or a jar that do not identify a module.
 _IDLE_FOLDERS = frozenset({"common", "message", "resources", "main", "src"})
-_WIDTH = 100
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 # The maximum nesting of fields. Definitions allow fewer levels, see ``parser``.
 _MAX_DEPTH = 64
 _TOO_DEEP = "nested too deeply"
-
-Range = tuple[int, int]
-"""Versions from the first to the second, both included."""
-
-_OPEN = 1 << 15
-
-
-class SchemaError(Exception):
-    """Schemas cannot be converted. ``line`` is 0 if the problem concerns the whole file.
-
-    ``others`` are further problems of the same run. ``str()`` lists all problems, one per line.
-    """
-
-    def __init__(
-        self, path: Path, line: int, message: str, others: Sequence[SchemaError] = ()
-    ) -> None:
-        super().__init__(path, line, message)
-        self.path = path
-        self.line = line
-        self.message = message
-        self.others = tuple(others)
-
-    def each(self) -> list[SchemaError]:
-        """Return this problem and the others, each without others."""
-        return [SchemaError(self.path, self.line, self.message), *self.others]
-
-    def __str__(self) -> str:
-        place = f"{self.path}:{self.line}" if self.line else str(self.path)
-        return "\n".join([f"{place}: {self.message}", *map(str, self.others)])
-
-
-@dataclass(frozen=True, slots=True)
-class ImportResult:
-    """The texts of definition files by name (``metadata.krm``), and warnings for the user."""
-
-    files: dict[str, str]
-    warnings: tuple[str, ...]
-    messages: tuple[str, ...] = ()
 
 
 def import_schemas(
@@ -252,7 +221,9 @@ def import_schemas(
     problems += _unpaired(known)
     if not problems:
         try:
-            files = _Writer(known, docs, enums or {}, warnings).write()
+            for schema in known:
+                _add_facts(schema)
+            files = write_definitions(known, warnings, docs=docs, enums=enums)
         except SchemaError as error:
             problems.append(error)
     if problems:
@@ -265,63 +236,6 @@ def import_schemas(
 # Reading
 
 
-@dataclass(slots=True)
-class Field:
-    """A field of a schema.
-
-    A struct has ``fields`` (if it is defined in place) or ``common`` (the name of a struct that several fields
-    share), and ``struct`` is its name in the schema. Any other type is ``type``. ``declared`` are the versions in
-    the schema; ``versions`` are limited to those of the message.
-    """
-
-    name: str
-    type: str
-    array: bool
-    versions: Range
-    declared: Range
-    nullable: Range | None
-    tag: int | None
-    default: str | None
-    flexible: bool
-    about: str
-    line: int
-    struct: str
-    fields: list[Field] | None = None
-    common: str | None = None
-
-
-@dataclass(slots=True)
-class Schema:
-    """A message, of one release or merged.
-
-    ``versions`` is None if only the key of the message is still reserved. ``flexible_from`` is None if no
-    version is flexible. ``older`` are the versions from schemas of older releases.
-    """
-
-    path: Path
-    kind: str
-    name: str
-    key: int | None
-    versions: Range | None
-    flexible_from: int | None
-    unstable: bool
-    release: str
-    older: list[tuple[Range, str]] = field(default_factory=list)
-    fields: list[Field] = field(default_factory=list)
-    commons: dict[str, list[Field]] = field(default_factory=dict)
-
-    @property
-    def span(self) -> Range:
-        """The versions of a message that has some."""
-        assert self.versions is not None, self.name
-        return self.versions
-
-    @property
-    def base(self) -> str:
-        """The name without Request or Response."""
-        return re.sub(r"(Request|Response)$", "", self.name)
-
-
 def _parse_range(text: str) -> Range | None:
     """Parse ``0+``, ``1-3``, ``2`` or ``none``."""
     if text == "none":
@@ -330,17 +244,10 @@ def _parse_range(text: str) -> Range | None:
     if not match:
         raise ValueError(f'"{text}" is not a range of versions')
     low = int(match[1])
-    high = _OPEN if match[2] == "+" else int(match[3] or low)
+    high = OPEN if match[2] == "+" else int(match[3] or low)
     if high < low:
         raise ValueError(f'"{text}" is not a range of versions: {high} is lower than {low}')
     return low, high
-
-
-def _intersect(one: Range | None, other: Range | None) -> Range | None:
-    if one is None or other is None:
-        return None
-    low, high = max(one[0], other[0]), min(one[1], other[1])
-    return (low, high) if low <= high else None
 
 
 def _strip_comments(text: str) -> str:
@@ -419,9 +326,9 @@ class _Reader:
         value = data.get(key)
         # Some of Kafka's tags are strings.
         number = int(value) if isinstance(value, str) and value.isdecimal() else value
-        if number is None or (isinstance(number, int) and 0 <= number < _OPEN):
+        if number is None or (isinstance(number, int) and 0 <= number < OPEN):
             return number
-        self._problem(line, f'"{key}" is not a number from 0 to {_OPEN - 1}: {json.dumps(value)}')
+        self._problem(line, f'"{key}" is not a number from 0 to {OPEN - 1}: {json.dumps(value)}')
         return None
 
     def _range(self, text: str, line: int) -> Range | None:
@@ -462,7 +369,7 @@ class _Reader:
         for struct in self._objects(data, "commonStructs", line):
             struct_name = self._name(struct, line)
             at = self._line(struct_name, line)
-            span = _intersect(self._range(self._text(struct, "versions", at), at), versions)
+            span = intersect(self._range(self._text(struct, "versions", at), at), versions)
             if span:
                 commons[struct_name] = (struct, span, at)
         names = set(commons)
@@ -505,11 +412,11 @@ class _Reader:
         )
         if declared is None and tagged is None and "versions" not in data:
             self._problem(line, f'field "{name}": "versions" is missing')
-        versions = _intersect(declared, span)
+        versions = intersect(declared, span)
         if declared is None or versions is None:
             return None
         tag = self._number(data, "tag", line)
-        if tagged and _intersect(tagged, versions) != versions:
+        if tagged and intersect(tagged, versions) != versions:
             self._problem(
                 line,
                 f'field "{name}" has a tag in some of its versions only, which definitions do not support',
@@ -530,7 +437,7 @@ class _Reader:
             array=spelled.startswith("[]"),
             versions=versions,
             declared=declared,
-            nullable=_intersect(nullable, versions),
+            nullable=intersect(nullable, versions),
             tag=tag,
             default=None,
             flexible=flexible != "none",
@@ -699,10 +606,10 @@ class _Merger:
     def _clip(self, fields: list[Field], span: Range) -> list[Field]:
         kept = []
         for item in fields:
-            versions = _intersect(item.versions, span)
+            versions = intersect(item.versions, span)
             if versions:
                 item.versions = versions
-                item.nullable = _intersect(item.nullable, span)
+                item.nullable = intersect(item.nullable, span)
                 item.fields = None if item.fields is None else self._clip(item.fields, span)
                 kept.append(item)
         return kept
@@ -802,265 +709,19 @@ def _unpaired(schemas: list[Schema]) -> Iterator[SchemaError]:
             )
 
 
-# Naming and writing
+# Adding what the schemas lack
 
 
-class _Writer:
-    def __init__(
-        self,
-        schemas: list[Schema],
-        docs: bool,
-        enums: Mapping[str, str],
-        warnings: list[str],
-    ) -> None:
-        self.schemas = schemas
-        self.docs = docs
-        self.enums = [(pattern, *target.split()) for pattern, target in enums.items()]
-        self.warnings = warnings
-        self.names = {schema.name for schema in schemas}
-        self.commons: dict[tuple[str, str], str] = {}
-
-    def write(self) -> dict[str, str]:
-        for schema in self.schemas:
-            for name in self._used_commons(schema):
-                self.commons[schema.name, name] = self._unique(_common_name(schema, name))
-        files: dict[str, list[Schema]] = {}
-        for schema in self.schemas:
-            files.setdefault(f"{_file_name(schema)}.krm", []).append(schema)
-        return {name: self._file(files[name]) for name in sorted(files)}
-
-    def _unique(self, name: str) -> str:
-        candidate, number = name, 2
-        while candidate in self.names:
-            candidate, number = f"{name}{number}", number + 1
-        self.names.add(candidate)
-        return candidate
-
-    def _used_commons(self, schema: Schema) -> dict[str, Range]:
-        """Shared structs that need a name, with the versions in which they are used.
-
-        Structs that are only written in place need no name.
-        """
-        used: dict[str, Range] = {}
-        todo = [(item, schema.span) for item in schema.fields]
-        while todo:
-            item, bound = todo.pop()
-            versions = _intersect(item.versions, bound)
-            if versions is None:
-                continue
-            inner = item.fields or []
-            if item.common:
-                inner = schema.commons[item.common]
-            if item.common and not _in_place(item):
-                old = used.get(item.common, versions)
-                new = (min(old[0], versions[0]), max(old[1], versions[1]))
-                if used.get(item.common) == new:
-                    continue
-                used[item.common] = versions = new
-            todo += [(child, versions) for child in inner]
-        return {name: used[name] for name in schema.commons if name in used}
-
-    def _file(self, schemas: list[Schema]) -> str:
-        blocks = []
-        order = sorted(schemas, key=_file_order)
-        if order[0].release:
-            blocks.append(_follows(order))
-        blocks += [self._struct(schema) for schema in order]
-        for schema in order:
-            for name, span in self._used_commons(schema).items():
-                title = self.commons[schema.name, name]
-                header = f"{title} => not top level, no encoding"
-                body = self._fields(schema, schema.commons[name], span, title, title, 1)
-                blocks.append([header, *body])
-        return "\n\n".join("\n".join(block) for block in blocks) + "\n"
-
-    def _struct(self, schema: Schema) -> list[str]:
-        low, high = schema.span
-        fields = schema.fields
-        modifiers: list[str] = []
-        lines: list[str] = []
-        if schema.kind == "request":
-            modifiers += [f"key {schema.key}", f"max version {high}"]
-        elif schema.kind != "response":
-            modifiers.append("not top level")
-            # Control records contain their version in a field.
-            own = schema.kind == "data" and bool(fields) and _is_version(fields[0], schema)
-            if own or schema.name in VERSION_PREFIXED or schema.kind.startswith("coordinator-"):
-                if own:
-                    fields = fields[1:]
-                else:
-                    fields = [self._not_version(schema, item) for item in fields]
-                modifiers.append("with version field")
-                first = schema.key if schema.kind == "coordinator-key" else low
-                lines.append(f"  Version: int16({first})" if first else "  Version: int16")
-            # The version of a record key is the type of the record. A single version is not written.
-            lone = schema.name in VERSION_PREFIXED and (low, high) == (0, 0)
-            if schema.flexible_from is not None or not (lone or schema.kind == "coordinator-key"):
-                modifiers.append(f"max version {high}")
-        if schema.kind != "response":
-            if low and schema.kind != "coordinator-key":
-                modifiers.append(f"min version {low}")
-            if schema.flexible_from is not None:
-                modifiers.append(f"flexible v{schema.flexible_from}+")
-            if schema.kind == "request" and schema.base in ROUTING:
-                modifiers.append(ROUTING[schema.base])
-        header = f"{schema.name} =>" + (f" {', '.join(modifiers)}" if modifiers else "")
-        body = self._fields(schema, fields, schema.span, schema.name, schema.name, 1)
-        return [header, *lines, *body]
-
-    def _not_version(self, schema: Schema, item: Field) -> Field:
-        """Rename a field `Version`, because the field that is not in the JSON has this name."""
-        if item.name != "Version":
-            return item
-        self.warnings.append(f"{schema.name}.Version is renamed to BodyVersion")
-        return replace(item, name="BodyVersion")
-
-    def _fields(
-        self,
-        schema: Schema,
-        fields: list[Field],
-        bound: Range,
-        owner: str,
-        path: str,
-        depth: int,
-    ) -> list[str]:
-        """The lines of ``fields`` in a struct of the class ``owner`` with the versions ``bound``."""
-        lines: list[str] = []
-        indent = "  " * depth
-        for item in fields:
-            versions = _intersect(item.versions, bound)
-            if versions is None:
-                continue
-            here = f"{path}.{item.name}"
-            if self.docs and item.about:
-                width = max(40, _WIDTH - len(indent) - 3)
-                prose = " ".join(item.about.split())
-                lines += [f"{indent}// {line}" for line in textwrap.wrap(prose, width)]
-            inner = item.fields
-            if item.common and _in_place(item):
-                inner = schema.commons[item.common]
-            hint, class_name = "", ""
-            if inner is not None:
-                class_name, hint = self._class_name(item, owner, schema)
-            annotation = self._annotation(item, versions, bound, schema)
-            spelled = self._type(schema, item, here, versions, hint)
-            lines.append(f"{indent}{item.name}: {spelled}{annotation}")
-            if inner is not None:
-                lines += self._fields(schema, inner, versions, class_name, here, depth + 1)
-        return lines
-
-    def _class_name(self, item: Field, owner: str, schema: Schema) -> tuple[str, str]:
-        """The class of an anonymous struct, and the hint that its field needs."""
-        name = owner + singular(item.name)
-        if name not in self.names:
-            self.names.add(name)
-            return name, ""
-        if not item.array:
-            raise SchemaError(schema.path, item.line, f"two structs would have the name {name}")
-        # The name of the struct in the schema, or else a number.
-        hint, number = item.struct.removeprefix(schema.base), 2
-        while owner + hint in self.names or not hint[:1].isupper():
-            hint, number = f"{singular(item.name)}{number}", number + 1
-        self.names.add(owner + hint)
-        return owner + hint, hint
-
-    def _annotation(self, item: Field, versions: Range, bound: Range, schema: Schema) -> str:
-        parts = []
-        if versions != bound:
-            low, high = versions
-            parts.append(f"v{low}+" if high == schema.span[1] else f"v{low}-v{high}")
-        if item.tag is not None:
-            parts.append(f"tag {item.tag}")
-        if not item.flexible:
-            parts.append("not flexible")
-        return f" // {', '.join(parts)}" if parts else ""
-
-    def _type(self, schema: Schema, item: Field, path: str, versions: Range, hint: str) -> str:
-        since = self._nullable_since(schema, item, path, versions)
-        default = f"({item.default})" if item.default is not None else ""
-        if item.common and not _in_place(item):
-            name = self.commons[schema.name, item.common]
-        elif not item.type:
-            name = "=>"
-        else:
-            name = self._enum(schema, item, path) or item.type.replace("records", "bytes")
-        if item.array:
-            null = "" if since is None else f"nullable{since}"
-            return f"{null}[{name}]{hint}{default}"
-        if not item.type:
-            # In Kafka, the default is a struct with default values unless it is null.
-            absent = "()" if item.default is None else ""
-            return f"nullable{name}{absent}" if since is not None else name
-        return f"{name}{default}" if since is None else f"nullable-{name}{since}{default}"
-
-    def _enum(self, schema: Schema, item: Field, path: str) -> str:
-        for pattern, enum, integer in self.enums:
-            if item.type in _INTEGERS and fnmatchcase(path, pattern):
-                if integer == item.type:
-                    return f"enum-{enum}"
-                message = f"{path} has type {item.type}, but {enum} has type {integer}"
-                raise SchemaError(schema.path, item.line, message)
-        return ""
-
-    def _nullable_since(
-        self, schema: Schema, item: Field, path: str, versions: Range
-    ) -> str | None:
-        """``-v7+`` if the field is nullable from version 7, empty if always, None if never."""
-        null = _intersect(item.nullable, versions)
-        if null is None:
-            return None
-        if not item.array and item.type not in {"", "string", "bytes", "records"}:
-            raise SchemaError(
-                schema.path, item.line, f"{path}: the type {item.type} cannot be nullable"
-            )
-        if null == versions:
-            return ""
-        if not item.array and not item.type:
-            message = f"{path}: a struct cannot be nullable in some of its versions only"
-            raise SchemaError(schema.path, item.line, message)
-        if null[1] == versions[1]:
-            return f"-v{null[0]}+"
-        self.warnings.append(
-            f"{path}: nullable in versions {null[0]} to {null[1]} only; the definition allows null in all versions"
-        )
-        return ""
-
-
-def _follows(schemas: list[Schema]) -> list[str]:
-    """The comment with the Kafka releases that the definitions of a file follow."""
-    newest = schemas[0].release
-    others: dict[str, list[str]] = {}
-    for schema in schemas:
-        if schema.release != newest:
-            others.setdefault(schema.release, []).append(schema.name)
-        for (low, high), release in schema.older:
-            name = schema.base if schema.kind in {"request", "response"} else schema.name
-            versions = f"v{low}" if low == high else f"v{low}-v{high}"
-            known = others.setdefault(release, [])
-            if f"{name} {versions}" not in known:
-                known.append(f"{name} {versions}")
-    text = f"Follows Apache Kafka {newest}"
-    for release, names in others.items():
-        text += f"; {' and '.join([', '.join(names[:-1]), names[-1]] if names[1:] else names)}"
-        text += f" as in {release}"
-    return [f"// {line}" for line in textwrap.wrap(f"{text}.", _WIDTH - 3)]
-
-
-def _is_version(item: Field, schema: Schema) -> bool:
-    return (item.name, item.type, item.array) == ("Version", "int16", False) and (
-        item.versions == schema.versions
+def _add_facts(schema: Schema) -> None:
+    schema.file = _file_name(schema)
+    schema.version_prefixed = schema.name in VERSION_PREFIXED or schema.kind.startswith(
+        "coordinator-"
     )
-
-
-def _in_place(item: Field) -> bool:
-    """Whether a shared struct is written in place, because the language has no nullable named structs."""
-    return item.common is not None and not item.array and item.nullable is not None
-
-
-def _common_name(schema: Schema, name: str) -> str:
-    """A name that is unique in the folder: the message's name, and the struct's name without repetition."""
-    short = name.removeprefix(schema.base)
-    return schema.name + (short if short[:1].isupper() else name)
+    # The version of a record key is the type of the record. A single version is not written.
+    lone = schema.name in VERSION_PREFIXED and schema.versions == (0, 0)
+    schema.open_ended = schema.flexible_from is None and (lone or schema.kind == "coordinator-key")
+    if schema.kind == "request":
+        schema.routing = ROUTING.get(schema.base, "")
 
 
 def _module(path: Path) -> str:
@@ -1083,10 +744,3 @@ def _file_name(schema: Schema) -> str:
     if schema.kind == "data":
         return DATA_FILES.get(schema.name) or snake_case(schema.name.removesuffix("Data"))
     return _module(schema.path)
-
-
-def _file_order(schema: Schema) -> tuple[object, ...]:
-    """Sort a response after its request, a value after its key, and records by their numbers."""
-    if schema.kind in {"request", "response", "header"}:
-        return (schema.base, schema.kind == "response" or schema.name.endswith("Response"))
-    return (schema.key or 0, schema.name)

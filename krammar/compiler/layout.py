@@ -317,11 +317,11 @@ def build(struct: ir.Struct, version: int, flexible: bool | None = None) -> Stru
 
 # Names of fields with record batches, in Kafka's schemas and in franz-go's definitions. The language has no
 # type for them.
-_RECORDS = frozenset({"Records", "RecordBatches", "UnalignedRecords"})
+RECORDS = frozenset({"Records", "RecordBatches", "UnalignedRecords"})
 
 
 def _holds_records(item: ir.Field, wire: WireText) -> bool:
-    return wire.kind == "bytes" and wire.prefix is not Prefix.VARINT and item.name in _RECORDS
+    return wire.kind == "bytes" and wire.prefix is not Prefix.VARINT and item.name in RECORDS
 
 
 def _wire_of(type_: ir.Type, version: int, flexible: bool) -> WireType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -55,6 +56,29 @@ _MAX_NAMES = 10_000
 _MAX_TEXT = 60
 
 
+@dataclass(slots=True)
+class Description:
+    """What a message is about.
+
+    ``about``   one line without error codes; empty if the message was not decoded
+    ``topics``  the names of topics, escaped; their ids if no message has named them
+    ``errors``  the names of error codes other than 0, and how often each one occurs
+    """
+
+    about: str = ""
+    topics: list[str] = field(default_factory=list)
+    errors: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """One line, with the first error codes."""
+        errors = [
+            f"{name} x{count}" if count > 1 else name
+            for name, count in list(self.errors.items())[:_MAX_SHOWN]
+        ]
+        return ", ".join(part for part in (self.about, *errors) if part)
+
+
 class Describer:
     """Describes messages.
 
@@ -65,34 +89,31 @@ class Describer:
         self._package = package
         self._names: dict[UUID, str] = {}
 
-    def __call__(self, frame: Frame) -> str:
-        """Describe the frame's message in one line; empty if it was not decoded."""
+    def __call__(self, frame: Frame) -> Description:
+        """Describe the frame's message."""
         if frame.message is None:
-            return ""
+            return Description()
         walk = _Walk()
         walk.visit(frame.message, top=True)
         for topic_id, name in walk.learned:
             if len(self._names) < _MAX_NAMES:
                 self._names[topic_id] = name
         parts = walk.parts
-        if walk.topics:
+        names = [self._name(name) for name in walk.topics]
+        if names:
             shown = [
-                self._topic(name, partitions)
-                for name, partitions in list(walk.topics.items())[:_MAX_SHOWN]
+                _cut(name) + partitions
+                for name, partitions in zip(names[:_MAX_SHOWN], walk.topics.values(), strict=False)
             ]
-            more = len(walk.topics) - len(shown)
+            more = len(names) - len(shown)
             parts.append(" ".join(shown) + (f" and {more} more" if more else ""))
         if walk.records:
             parts.append(f"{walk.records:,} B of records")
-        parts += [
-            f"{self._error(code)}{f' x{count}' if count > 1 else ''}"
-            for code, count in list(walk.errors.items())[:_MAX_SHOWN]
-        ]
-        return ", ".join(parts)
+        errors = {self._error(code): count for code, count in walk.errors.items()}
+        return Description(", ".join(parts), names, errors)
 
-    def _topic(self, name: str | UUID, partitions: str) -> str:
-        text = name if isinstance(name, str) else self._names.get(name, str(name))
-        return shorten(text) + partitions
+    def _name(self, name: str | UUID) -> str:
+        return escape(name if isinstance(name, str) else self._names.get(name, str(name)))
 
     def _error(self, code: int) -> str:
         try:
@@ -176,6 +197,8 @@ def _number(partition: Any) -> int | None:
 
 def shorten(text: str) -> str:
     """Return text from the wire in a form for terminals: short, and without control characters."""
-    if len(text) > _MAX_TEXT:
-        text = text[: _MAX_TEXT - 3] + "..."
-    return escape(text)
+    return escape(_cut(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."

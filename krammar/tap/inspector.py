@@ -48,6 +48,7 @@ class Frame:
     ``latency_ns``    for responses: the time since the request
     ``data``          the bytes without the length prefix; only the first ones if ``size`` is larger
     ``size``          the frame's size in bytes
+    ``is_answered``   for requests: whether a response is certain to follow
     ``raw``           whether ``data`` are bytes that are not a frame, including their length prefix
     ``version``       the version of the request
     ``body_version``  the version in which the body was decoded
@@ -76,6 +77,7 @@ class Frame:
     rest: bytes = b""
     note: str = ""
     raw: bool = False
+    is_answered: bool = False
 
     @property
     def is_good(self) -> bool:
@@ -193,6 +195,7 @@ class Inspector:
         if known is not None and known[1] is None:
             return  # it has no response
         silent = frame.api_key == PRODUCE and (frame.message is None or frame.message.acks == 0)
+        frame.is_answered = not silent
         self._waiting.append(
             _Waiting(
                 frame.api_key,

@@ -1,4 +1,4 @@
-"""Writes frames as lines: as text, or as one JSON object per frame."""
+"""Writes exchanges or frames as lines of text, or frames as JSON objects."""
 
 from __future__ import annotations
 
@@ -9,10 +9,100 @@ from datetime import UTC, datetime
 from typing import Any
 
 from krammar.tap.describe import Describer
+from krammar.tap.exchanges import EVERYTHING, Exchange, Exchanges, Filter, State
 from krammar.tap.inspector import Frame, Status
 from krammar.tap.observer import Observer
 
 Write = Callable[[str], None]
+
+
+# Terminals that are narrower get lines without addresses of sizes and connections.
+_NARROW = 110
+_RED, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
+
+
+class ExchangeListing(Observer):
+    """Writes one line per request and its response, and one for the beginning and the end of a connection.
+
+    Args:
+        write: receives lines without a newline.
+        only_bad: write only exchanges with a frame that is not good; see ``Frame.is_good``.
+        select: the exchanges to write. If it selects, connections are not written.
+        width: the number of columns of the terminal; 0 if there is none. Longer lines are cut.
+        colour: whether errors are red.
+    """
+
+    def __init__(
+        self,
+        describe: Describer,
+        write: Write,
+        *,
+        only_bad: bool = False,
+        select: Filter = EVERYTHING,
+        width: int = 0,
+        colour: bool = False,
+    ) -> None:
+        self._exchanges = Exchanges(describe, self._ended)
+        self._write = write
+        self._only_bad = only_bad
+        self._select = select
+        self._width = width
+        self._colour = colour
+
+    def frame(self, frame: Frame) -> None:
+        self._exchanges.frame(frame)
+
+    def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
+        self._event(time_ns, connection, f"open   {client} to {upstream}")
+
+    def closed(self, time_ns: int, connection: int, reason: str) -> None:
+        self._exchanges.closed(time_ns, connection, reason)
+        self._event(time_ns, connection, f"closed {reason}")
+
+    def close(self) -> None:
+        self._exchanges.close()
+
+    def _event(self, time_ns: int, connection: int, text: str) -> None:
+        if not self._only_bad and not self._select:
+            self._write(self._cut(f"{_clock(time_ns)} #{connection:<3} {text}"))
+
+    def _ended(self, exchange: Exchange) -> None:
+        if self._only_bad and all(frame.is_good for frame in exchange.frames):
+            return
+        if not self._select.matches(exchange):
+            return
+        line = self._cut(exchange_line(exchange, narrow=0 < self._width < _NARROW))
+        if self._colour and exchange.is_error:
+            line = f"{_RED}{line}{_PLAIN}"
+        elif self._colour and exchange.state is State.WAITING:
+            line = f"{_YELLOW}{line}{_PLAIN}"
+        self._write(line)
+
+    def _cut(self, line: str) -> str:
+        if not 0 < self._width < len(line):
+            return line
+        return line[: self._width - 1] + "…"
+
+
+def exchange_line(exchange: Exchange, *, narrow: bool = False) -> str:
+    """Describe an exchange in one line: its time is the request's, and its status the worse of both frames."""
+    first, request, response = exchange.first, exchange.request, exchange.response
+    version = "" if first.version is None else f" v{first.version}"
+    wait = None if response is None else response.latency_ns
+    latency = "" if wait is None else f"{wait / 1e6:.1f} ms"
+    bad = [str(frame.status) for frame in exchange.frames if not frame.is_good]
+    odd = [str(frame.status) for frame in exchange.frames if frame.status is not Status.OK]
+    state = [*bad, *odd, str(exchange.state)][0]
+    begin = f"{_clock(first.time_ns)} #{first.connection:<3} "
+    if narrow:
+        begin = f"{_clock(first.time_ns)[:12]} "
+        return f"{begin}{first.api + version:<24} {latency:>10}  {exchange.text or state}".rstrip()
+    sizes = " ".join(f"{_size(frame):>11}" for frame in (request, response))
+    return f"{begin}{first.api + version:<28} {sizes} {latency:>10}  {state:<11} {exchange.text}".rstrip()
+
+
+def _size(frame: Frame | None) -> str:
+    return "" if frame is None else f"{frame.size:,} B"
 
 
 class Listing(Observer):
@@ -38,7 +128,7 @@ class Listing(Observer):
 
     def frame(self, frame: Frame) -> None:
         # The describer learns from every frame, whether it is shown or not.
-        description = self._describe(frame)
+        description = self._describe(frame).text
         if self._only_bad and frame.is_good:
             return
         version = "" if frame.version is None else f" v{frame.version}"

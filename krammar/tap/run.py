@@ -13,9 +13,12 @@ from types import ModuleType
 from krammar.faults import Faults
 from krammar.tap.capture import Capture, CaptureWriter, replay
 from krammar.tap.describe import Describer
-from krammar.tap.listing import JsonListing, Listing
+from krammar.tap.exchanges import EVERYTHING, Exchanges, Filter, Selected
+from krammar.tap.feed import Feed
+from krammar.tap.listing import ExchangeListing, JsonListing, Listing
 from krammar.tap.observer import Observer
-from krammar.tap.proxy import Route, Tap
+from krammar.tap.proxy import Address, Route, Tap
+from krammar.tap.server import PageServer
 from krammar.tap.summary import Summary
 from krammar.wire.package import package_of
 
@@ -30,18 +33,49 @@ class Output:
     ``err``       receives all other messages
     ``json``      whether frames are written as JSON
     ``only_bad``  whether only frames that are not good are written
+    ``frames``    whether each frame gets a line, instead of each request with its response
+    ``select``    the exchanges that are written
+    ``width``     the columns of the terminal to which ``out`` writes; 0 if it is none
     """
 
     out: Write
     err: Write
     json: bool = False
     only_bad: bool = False
+    frames: bool = False
+    select: Filter = EVERYTHING
+    width: int = 0
 
     def listing(self, protocol: ModuleType) -> Observer:
         """Return the observer that writes frames."""
+        describe = Describer(package_of(protocol))
+        if not self.json and not self.frames:
+            return ExchangeListing(
+                describe,
+                self.out,
+                only_bad=self.only_bad,
+                select=self.select,
+                width=self.width,
+                colour=self.width > 0,
+            )
+        listing: Observer
         if self.json:
-            return JsonListing(self.out, only_bad=self.only_bad)
-        return Listing(Describer(package_of(protocol)), self.out, only_bad=self.only_bad)
+            listing = JsonListing(self.out, only_bad=self.only_bad)
+        else:
+            listing = Listing(describe, self.out, only_bad=self.only_bad)
+        return (
+            Selected(Describer(package_of(protocol)), self.select, listing)
+            if self.select
+            else listing
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ui:
+    """The page of a running tap: where it is served, and whether it shows passwords and tokens."""
+
+    address: Address
+    secrets: bool = False
 
 
 class Notices(Observer):
@@ -64,11 +98,13 @@ def run_live(
     max_frame: int,
     stay: bool = False,
     faults: Faults | None = None,
+    ui: Ui | None = None,
 ) -> Summary:
     """Run the proxy until a signal (INT or TERM) arrives or the brokers are gone; return the summary.
 
     Args:
         save: a capture to write; an older one is replaced.
+        ui: serve a page with the conversation. Lines are then written only as JSON.
 
     ``Tap`` describes the other arguments.
 
@@ -78,10 +114,17 @@ def run_live(
         OSError: output or ``save`` cannot be written.
     """
     summary = Summary()
-    observers = [Notices(output.err), output.listing(protocol), summary]
-    capture = CaptureWriter(save) if save is not None else None
-    if capture is not None:
-        observers.insert(0, capture)
+    package = package_of(protocol)
+    observers: list[Observer] = [] if save is None else [CaptureWriter(save)]
+    observers += [Notices(output.err), summary]
+    if ui is None or output.json:
+        observers.append(output.listing(protocol))
+    server: PageServer | None = None
+    if ui is not None:
+        feed = Feed(package, secrets=ui.secrets)
+        observers += [feed, Exchanges(Describer(package), feed.ended, feed.begun)]
+        upstreams = ", ".join(str(route.upstream) for route in routes)
+        server = PageServer(feed, ui.address, f"live: {upstreams}")
 
     def started(listening: list[Route]) -> None:
         for route in listening:
@@ -101,13 +144,20 @@ def run_live(
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises instead
                 loop.add_signal_handler(number, tap.stop)
-        return await tap.run(started)
+        if server is None:
+            return await tap.run(started)
+        await server.start()
+        output.err(f"page: {server.url}")
+        try:
+            return await tap.run(started)
+        finally:
+            await server.stop()
 
     try:
         output.err(asyncio.run(run()))
     finally:
-        if capture is not None:
-            capture.close()
+        for observer in observers:
+            observer.close()
     return summary
 
 
@@ -120,7 +170,9 @@ def run_replay(protocol: ModuleType, path: Path, output: Output) -> Summary:
     """
     summary = Summary()
     capture = Capture(path)
-    replay(capture, package_of(protocol), [output.listing(protocol), summary])
+    listing = output.listing(protocol)
+    replay(capture, package_of(protocol), [listing, summary])
+    listing.close()
     if capture.torn:
         output.err(f"{path}: {capture.torn}")
     return summary

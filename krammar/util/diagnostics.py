@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import quote
+
+from krammar import __version__
 
 # Codes of style diagnostics begin with it.
 STYLE = "W9"
@@ -28,13 +33,21 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """An error or a warning, with the source line that it concerns."""
+    """An error or a warning, with the source line that it concerns.
+
+    ``rule`` is a name of the code for people, if it has one.
+    """
 
     code: str
     message: str
     position: Position
     source_line: str
     hint: str = ""
+    rule: str = ""
+
+    def severity(self, strict: bool) -> str:
+        """``warning`` or ``error``. If ``strict``, warnings are errors."""
+        return "warning" if self.is_style and not strict else "error"
 
     @property
     def is_style(self) -> bool:
@@ -54,16 +67,19 @@ class Diagnostics:
         """Store the text of a file, whose lines diagnostics quote."""
         self._lines[path] = text.split("\n")
 
-    def add(self, code: str, message: str, position: Position, hint: str = "") -> None:
+    def add(
+        self, code: str, message: str, position: Position, hint: str = "", rule: str = ""
+    ) -> None:
         """Add a diagnostic, unless an equal one exists.
 
         Args:
             message: the problem, without a full stop.
             hint: what to do about it.
+            rule: a name of the code.
         """
         lines = self._lines.get(position.path, [])
         line = lines[position.line - 1] if 0 < position.line <= len(lines) else ""
-        self._add(Diagnostic(code, message, position, line, hint))
+        self._add(Diagnostic(code, message, position, line, hint, rule))
 
     def _add(self, diagnostic: Diagnostic) -> None:
         if diagnostic not in self._seen:
@@ -132,22 +148,43 @@ def _quoted(diagnostic: Diagnostic) -> tuple[str, str]:
     return before + marked + after, " " * len(before) + carets
 
 
-def format_text(diagnostics: Sequence[Diagnostic], *, strict: bool = False) -> str:
-    """Format diagnostics as text: position, code, message, source line, carets and hint."""
+def _plain(role: str, text: str) -> str:
+    return text
+
+
+def format_text(
+    diagnostics: Sequence[Diagnostic],
+    *,
+    strict: bool = False,
+    style: Callable[[str, str], str] = _plain,
+) -> str:
+    """Format diagnostics as text: position, code, message, source line, carets and hint.
+
+    Args:
+        style: returns a text with the colour of its role: ``place``, ``error``, ``warning``, ``gutter`` or
+            ``hint``.
+    """
     blocks = []
     for diagnostic in diagnostics:
         position = diagnostic.position
-        severity = "warning" if diagnostic.is_style and not strict else "error"
+        severity = diagnostic.severity(strict)
         gutter = " " * len(str(position.line))
+        place = f"{_visible(str(position.path))}:{position.line}:{position.column}:"
         block = [
-            f"{_visible(str(position.path))}:{position.line}:{position.column}: "
-            f"{severity} {diagnostic.code}: {_visible(diagnostic.message)}"
+            f"{style('place', place)} {style(severity, f'{severity} {diagnostic.code}:')} "
+            f"{_visible(diagnostic.message)}"
         ]
+        bar, equals = style("gutter", f"{gutter} |"), style("gutter", f"{gutter} =")
         if diagnostic.source_line.strip() or diagnostic.is_style:
             line, caret = _quoted(diagnostic)
-            block += [f"{gutter} |", f"{position.line} | {line}", f"{gutter} | {caret}"]
+            number = style("gutter", f"{position.line} |")
+            # The spaces before the carets have no colour.
+            carets = f"{caret[:caret.index('^')]}{style(severity, caret.lstrip())}"
+            block += [bar, f"{number} {line}", f"{bar} {carets}"]
+        if diagnostic.rule:
+            block.append(f"{equals} {style('hint', 'rule:')} {diagnostic.rule}")
         if diagnostic.hint:
-            block.append(f"{gutter} = hint: {_visible(diagnostic.hint)}")
+            block.append(f"{equals} {style('hint', 'hint:')} {_visible(diagnostic.hint)}")
         blocks.append("\n".join(block))
     return "\n\n".join(blocks)
 
@@ -158,7 +195,7 @@ def format_json(diagnostics: Sequence[Diagnostic], *, strict: bool = False) -> s
         [
             {
                 "code": f.code,
-                "severity": "warning" if f.is_style and not strict else "error",
+                "severity": f.severity(strict),
                 "path": str(f.position.path),
                 "line": f.position.line,
                 "column": f.position.column,
@@ -166,6 +203,7 @@ def format_json(diagnostics: Sequence[Diagnostic], *, strict: bool = False) -> s
                 "message": f.message,
                 "source": f.source_line,
                 "hint": f.hint or None,
+                **({"rule": f.rule} if f.rule else {}),
             }
             for f in diagnostics
         ],
@@ -181,15 +219,74 @@ def format_github(diagnostics: Sequence[Diagnostic], *, strict: bool = False) ->
 
     lines = []
     for f in diagnostics:
-        level = "warning" if f.is_style and not strict else "error"
         path = escape(str(f.position.path)).replace(":", "%3A").replace(",", "%2C")
         end = f.position.column + max(1, f.position.length) - 1
         message = _visible(f.message + (f" ({f.hint})" if f.hint else ""))
         lines.append(
-            f"::{level} file={path},line={f.position.line},col={f.position.column},"
-            f"endColumn={end},title=krammar {f.code}::{escape(message)}"
+            f"::{f.severity(strict)} file={path},line={f.position.line},col={f.position.column},"
+            f"endColumn={end},title=krammar {f.code}{f' {f.rule}' if f.rule else ''}::{escape(message)}"
         )
     return "\n".join(lines)
 
 
-FORMATS = {"text": format_text, "json": format_json, "github": format_github}
+def format_sarif(
+    diagnostics: Sequence[Diagnostic],
+    *,
+    strict: bool = False,
+    meanings: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Format diagnostics as SARIF 2.1.0, which code scanning of GitHub and other services reads.
+
+    Args:
+        meanings: the meaning of each code.
+    """
+    rules = {f.code: f.rule for f in diagnostics}
+    codes = sorted(rules)
+    driver = {
+        "name": "krammar",
+        "version": __version__,
+        "rules": [
+            {
+                "id": code,
+                **({"name": rules[code]} if rules[code] else {}),
+                **({"shortDescription": {"text": meanings[code]}} if code in meanings else {}),
+            }
+            for code in codes
+        ],
+    }
+    results = [
+        {
+            "ruleId": f.code,
+            "ruleIndex": codes.index(f.code),
+            "level": f.severity(strict),
+            "message": {"text": _visible(f.message + (f" ({f.hint})" if f.hint else ""))},
+            "locations": [{"physicalLocation": _location(f.position)}],
+        }
+        for f in diagnostics
+    ]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    log = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    }
+    return json.dumps(log, indent=2)
+
+
+def _location(position: Position) -> dict[str, object]:
+    path = position.path
+    uri = path.as_uri() if path.is_absolute() else quote(os.fsencode(path.as_posix()))
+    region = {
+        "startLine": position.line,
+        "startColumn": position.column,
+        "endColumn": position.column + max(1, position.length),
+    }
+    return {"artifactLocation": {"uri": uri}, "region": region}
+
+
+FORMATS = {
+    "text": format_text,
+    "json": format_json,
+    "github": format_github,
+    "sarif": format_sarif,
+}

@@ -78,7 +78,7 @@ class Scalar(_Type):
     nullable: ClassVar[bool] = False
 
     def __str__(self) -> str:
-        return self.name.upper()
+        return "BOOLEAN" if self.code == "?" else self.name.upper()
 
     @property
     def min_size(self) -> int:
@@ -524,12 +524,18 @@ class Layout:
         return sum(f.type.min_size for f in self.fields) + (1 if self.flexible else 0)
 
     def __str__(self) -> str:
-        """The layout in the notation of Kafka's protocol guide, one line per field.
+        return self.notation(f"{self.name} (Version: {self.version})")
+
+    def notation(self, title: str, tags: str = "_tagged_fields") -> str:
+        """Return the layout in the notation of Kafka's protocol guide, one line per field.
 
         The guide does not show which arrays and structs can be null. Here they are ``nullable[topics]`` and
-        ``nullable(cursor)``.
+        ``nullable(cursor)``. A tagged field has a line that begins with its tag.
+
+        Args:
+            tags: the word at the end of structs with tagged fields; ``TAG_BUFFER`` in older guides.
         """
-        return "\n".join(_notation(f"{self.name} (Version: {self.version})", self, ""))
+        return "\n".join(_notation(title, self, "", tags))
 
     def read(self, data: Buffer, copy: bool = True) -> dict[str, Any]:
         """Decode ``data`` to dictionaries with attributes as keys.
@@ -766,10 +772,10 @@ def _placed(item: Field, index: int, docs: Mapping[str, str] | None) -> Field:
     return item
 
 
-def _notation(label: str, layout: Layout, indent: str) -> Iterator[str]:
+def _notation(label: str, layout: Layout, indent: str, tags: str) -> Iterator[str]:
     words = [_word(item) for item in layout.fields]
     if layout.flexible:
-        words.append("_tagged_fields")
+        words.append(tags)
     yield f"{indent}{label} => {' '.join(words)}".rstrip()
     indent += "  "
     for item in (*layout.fields, *layout.tags):
@@ -778,7 +784,7 @@ def _notation(label: str, layout: Layout, indent: str) -> Iterator[str]:
         while isinstance(type_, Array):
             type_ = type_.element
         if isinstance(type_, Nested):
-            yield from _notation(label, type_.layout, indent)
+            yield from _notation(label, type_.layout, indent, tags)
         else:
             yield f"{indent}{label} => {type_}"
 

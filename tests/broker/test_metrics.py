@@ -172,7 +172,7 @@ def test_flushes_are_counted(fsync: str, tmp_path: Path) -> None:
 
 
 def test_the_delay_of_the_event_loop(broker: Broker, metrics: Metrics) -> None:
-    name = "krammar_event_loop_delay_seconds_count"
+    name = "krammar_event_loop_delay_ms_count"
     before = metrics.value(name)
     broker.call(broker.timers.advance, 1000)
     assert metrics.value(name) == before + 1

@@ -107,7 +107,7 @@ def test_version() -> None:
         (["fmt"], "Missing argument 'PATH...'"),
         (["fmt", "nowhere"], "'nowhere' does not exist"),
         (["fmt", "empty"], "empty contains no definition files"),
-        (["import"], "Missing argument 'KAFKA_JSON_DIR...'"),
+        (["import"], "Missing argument 'TEXT|KAFKA_JSON_DIR...'"),
         (["import", "empty"], "Missing option '-o' / '--out'"),
         (["import", "nowhere", "-o", "out"], "'nowhere' does not exist"),
         (["import", "empty", "-o", "out", "--release", "1", "--release", "2"], "--release once"),

@@ -25,7 +25,11 @@ class Process:
     """The command, its two outputs, and where it listens."""
 
     def __init__(
-        self, upstreams: list[Address], *arguments: str, command: tuple[str, ...] = COMMAND
+        self,
+        upstreams: list[Address],
+        *arguments: str,
+        command: tuple[str, ...] = COMMAND,
+        first: str = "",
     ) -> None:
         line = [*command, *arguments]
         for one in upstreams:
@@ -34,6 +38,8 @@ class Process:
             line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
         )
         assert self.process.stderr is not None
+        self.before = [self.process.stderr.readline()] if first else []
+        assert all(line.startswith(first) for line in self.before), self.before
         lines = [self.process.stderr.readline() for _ in upstreams]
         assert all(line.startswith("listening on ") for line in lines), lines
         self.addresses = [Address.parse(line.split()[2]) for line in lines]
@@ -52,9 +58,12 @@ class Process:
 
 @contextmanager
 def started(
-    upstreams: list[Address], *arguments: str, command: tuple[str, ...] = COMMAND
+    upstreams: list[Address],
+    *arguments: str,
+    command: tuple[str, ...] = COMMAND,
+    first: str = "",
 ) -> Iterator[Process]:
-    process = Process(upstreams, *arguments, command=command)
+    process = Process(upstreams, *arguments, command=command, first=first)
     try:
         yield process
     finally:
@@ -92,8 +101,8 @@ def test_a_signal_ends_it_with_the_table(number: int) -> None:
         code, out, err = tap.end(number)
     assert code == 0
     lines = out.splitlines()
-    assert "-> ApiVersions v3" in lines[1]
-    assert any("<- Metadata v12" in line and " ok " in line for line in lines)
+    assert " ApiVersions v3 " in lines[1]
+    assert any(" Metadata v12 " in line and " ok " in line for line in lines)
     assert lines[-1] == "4 frames: every frame decoded, every frame re-encoded to the same bytes"
     assert any(line.split()[:4] == ["Metadata", "12", "1", "1"] for line in lines)
     assert "for broker localhost:" in err

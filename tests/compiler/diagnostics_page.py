@@ -11,6 +11,7 @@ from krammar.cli import main
 from krammar.compiler.front.codes import CODES, GROUPS
 from tests.compiler.conftest import write_files
 from tests.compiler.test_diagnostics import CASES, Case
+from tests.compiler.test_guide import CASES as GUIDES
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnostics.md"
 
@@ -21,6 +22,7 @@ This page lists all codes, each with a small example and its output. It is gener
 
 - `krammar check`, `gen` and `fmt` report errors (`E`) and warnings (`W`). Errors stop `gen`. With `--strict`, warnings are
   errors too.
+- `krammar import` reports the errors and warnings of protocol guides (`E6`, `W6`).
 - `krammar diff` reports breaking changes (`B`).
 - `--format json` and `--format github` print the same diagnostics for programs.
 """
@@ -55,7 +57,10 @@ def page() -> str:
         if code[:2] != group:
             group = code[:2]
             parts.append(f"## {GROUPS[group]}\n")
-        shown = _change(code) if code in CHANGES else _case(cases[code])
+        if code in CHANGES:
+            shown = _change(code)
+        else:
+            shown = _guide(code) if code in GUIDES else _case(cases[code])
         parts.append(f"### {code}\n\n{meaning}\n\n{shown}")
     return "\n".join(parts)
 
@@ -77,6 +82,15 @@ def _change(code: str) -> str:
         output = CliRunner().invoke(main, ["diff", str(before), str(after)]).output
     output = output.replace(f"{folder}/", "")
     return _fenced(old, "Old:\n\n") + _fenced(new, "New:\n\n") + _fenced(output.rstrip())
+
+
+def _guide(code: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "guide.md"
+        path.write_text(GUIDES[code])
+        output = CliRunner().invoke(main, ["import", str(path), "-o", f"{folder}/made"]).output
+    blocks = output.replace(f"{folder}/", "").split("\n\n")
+    return _fenced(GUIDES[code]) + _fenced(next(block for block in blocks if code in block))
 
 
 def _fenced(text: str, before: str = "") -> str:

@@ -891,7 +891,8 @@ def test_diagnostic(report: Report, case: Case) -> None:
 def test_every_code_is_shown_above() -> None:
     folder = Path(str(resources.files("krammar.compiler")))
     sources = "".join(path.read_text("utf-8") for path in folder.rglob("*.py"))
-    codes = set(re.findall(r'"([EW]\d{3})"', sources))
+    # Those of protocol guides are in test_guide.
+    codes = set(re.findall(r'"([EW](?!6)\d{3})"', sources))
 
     assert codes == {case.code for case in CASES}
 

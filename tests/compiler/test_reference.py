@@ -106,7 +106,7 @@ def test_a_page_of_ones_own(tmp_path: Path) -> None:
         "  name => COMPACT_NULLABLE_STRING",
         "  kinds => COMPACT_ARRAY of INT8",
         "  inner => count _tagged_fields\n    count => INT32",
-        "  <tag 0> late => BOOL",
+        "  <tag 0> late => BOOLEAN",
         "    value => VARINT",
         "  rest => bytes, size - 2",
         "Bytes of v2",

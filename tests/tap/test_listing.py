@@ -84,13 +84,13 @@ def produce() -> ProduceRequest:
 
 def test_descriptions() -> None:
     describe = Describer(PACKAGE)
-    assert describe(sent(produce(), 9)) == "orders[0,2], 1,400 B of records"
-    assert describe(metadata("orders")) == "1 broker, cluster c1, orders[5]"
-    assert describe(metadata(*"abcdef")) == "1 broker, cluster c1, a[5] b[5] c[5] and 3 more"
+    assert describe(sent(produce(), 9)).text == "orders[0,2], 1,400 B of records"
+    assert describe(metadata("orders")).text == "1 broker, cluster c1, orders[5]"
+    assert describe(metadata(*"abcdef")).text == "1 broker, cluster c1, a[5] b[5] c[5] and 3 more"
     asking = ApiVersionsRequest(client_software_name="lib", client_software_version="1.2")
-    assert describe(sent(asking, 3)) == "lib, 1.2"
+    assert describe(sent(asking, 3)).text == "lib, 1.2"
     joining = JoinGroupRequest(group_id="g", member_id="m", protocol_type="consumer")
-    assert describe(sent(joining, 5)) == "group g, member m"
+    assert describe(sent(joining, 5)).text == "group g, member m"
     answer = ProduceResponse(
         responses=[
             ProduceResponseResponse(
@@ -103,11 +103,11 @@ def test_descriptions() -> None:
         ]
     )
     assert (
-        describe(answered(produce(), answer, 9))
+        describe(answered(produce(), answer, 9)).text
         == "orders[4], NOT_LEADER_OR_FOLLOWER x2, error 12345"
     )
     broken = inspector().request(b"", 0)
-    assert describe(broken) == ""
+    assert describe(broken).text == ""
 
 
 def test_topic_ids_are_shown_by_the_names_that_were_seen() -> None:
@@ -119,13 +119,13 @@ def test_topic_ids_are_shown_by_the_names_that_were_seen() -> None:
             )
         ]
     )
-    assert describe(sent(fetching, 13)) == f"{TOPIC_ID}[3]"
+    assert describe(sent(fetching, 13)).text == f"{TOPIC_ID}[3]"
     describe(metadata("orders"))
-    assert describe(sent(fetching, 13)) == "orders[3]"
+    assert describe(sent(fetching, 13)).text == "orders[3]"
 
 
 def test_a_large_message_is_described_from_its_beginning() -> None:
-    text = Describer(PACKAGE)(metadata(*(f"t{index}" for index in range(3000))))
+    text = Describer(PACKAGE)(metadata(*(f"t{index}" for index in range(3000)))).text
     assert text.startswith("1 broker, cluster c1, t0[5] t1[5] t2[5] and ")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from krammar.util.prometheus import Counter, Histogram, Reading, text
+from krammar.util.prometheus import Histogram, Metric, Registry
 
 _LINE = re.compile(r'[a-z_]+(\{[a-z]+="(\\.|[^"\\\n])*"(,[a-z]+="(\\.|[^"\\\n])*")*\})? \S+')
 
 
-def written(*metrics: Counter | Histogram | Reading) -> list[str]:
-    steps = text(metrics)
+def written(*metrics: Metric) -> list[str]:
+    steps = Registry(metrics).text()
     try:
         while True:
             next(steps)
@@ -20,10 +20,10 @@ def written(*metrics: Counter | Histogram | Reading) -> list[str]:
 
 
 def test_counters_and_readings() -> None:
-    counter = Counter("requests_total", "Requests.", "request", "version")
+    counter = Metric("counter", "requests_total", "Requests.", ("request", "version"))
     counter.series["Fetch", "4"] += 2
-    size = Reading("gauge", "size", "Bytes.", (), lambda: 1.5)
-    by_topic = Reading("gauge", "log", "Logs.", ("topic",), lambda: {("a",): 7})
+    size = Metric("gauge", "size", "Bytes.", (), lambda: 1.5)
+    by_topic = Metric("gauge", "log", "Logs.", ("topic",), lambda: {("a",): 7})
     assert written(counter, size, by_topic) == [
         "# HELP requests_total Requests.",
         "# TYPE requests_total counter",
@@ -38,7 +38,7 @@ def test_counters_and_readings() -> None:
 
 
 def test_histograms_count_up_to_each_bound() -> None:
-    times = Histogram("ms", "Times.", "api", bounds=(1, 2.5))
+    times = Histogram("ms", "Times.", ["api"], (1, 2.5))
     for value in (0.5, 1, 2, 3):
         times.observe(value, "Fetch")
     assert written(times)[2:] == [
@@ -51,7 +51,7 @@ def test_histograms_count_up_to_each_bound() -> None:
 
 
 def test_labels_are_escaped() -> None:
-    counter = Counter("total", "Odd.", "group")
+    counter = Metric("counter", "total", "Odd.", ["group"])
     counter.series['a"b\\c\nd',] += 1
     [*_, line] = written(counter)
     assert line == r'total{group="a\"b\\c\nd"} 1'
@@ -59,8 +59,8 @@ def test_labels_are_escaped() -> None:
 
 
 def test_long_texts_are_written_in_steps() -> None:
-    counter = Counter("total", "Many.", "number")
+    counter = Metric("counter", "total", "Many.", ["number"])
     for number in range(2000):
         counter.series[str(number),] += 1
-    steps = text([counter])
+    steps = Registry([counter]).text()
     assert sum(1 for _ in steps) == 10

@@ -24,6 +24,7 @@ class Settings:
     auto_create_topics_enable: bool
     delete_topic_enable: bool
     default_replication_factor: int
+    min_insync_replicas: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
@@ -40,6 +41,7 @@ class Settings:
     offsets_retention_check_interval_ms: int
     offsets_retention_minutes: int
     offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
 
     producer_id_expiration_ms: int
@@ -47,6 +49,7 @@ class Settings:
     transaction_partition_verification_enable: bool
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
 
@@ -56,6 +59,7 @@ class Settings:
     log_segment_delete_delay_ms: int
 
     sasl_server_max_receive_size: int
+    ssl_client_auth: str
 
     cluster_id: str | None
     fsync: str

@@ -29,7 +29,7 @@ from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Setting
 from krammar.broker.groups.records import Committed, TopicPartition, fits
 from krammar.broker.groups.shard import Shard
 from krammar.broker.groups.timers import GroupTimers
-from krammar.broker.log.manager import LogManager
+from krammar.broker.nodes import Logs
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.wire.errors import WireError
@@ -63,7 +63,7 @@ class GroupCoordinator:
         config: BrokerConfig,
         timers: Timers,
         cluster: ClusterMetadata,
-        logs: LogManager,
+        logs: Logs,
         topics: Topics,
     ) -> None:
         self._config = config
@@ -85,18 +85,30 @@ class GroupCoordinator:
 
     def start(self) -> None:
         """Start the sessions of members in the log, and the expiry of offsets."""
-        topic = self._cluster.topics.get(OFFSETS_TOPIC)
-        if topic is not None:
-            self._timers.call_later(0, self._load_all, iter(sorted(topic.partitions)))
+        self.take_over()
         self._sweep_later()
+
+    def take_over(self) -> None:
+        """Drop the groups that another node coordinates from now on, and load those of this node."""
+        own = self._own()
+        for number in self._shards.keys() - set(own):
+            self._unload(number)
+        self._timers.call_later(0, self._load_all, iter(own))
+
+    def _own(self) -> list[int]:
+        """Return the partitions of `__consumer_offsets` that this node leads."""
+        topic = self._cluster.topics.get(OFFSETS_TOPIC)
+        node_id = self._config.node_id
+        found = topic.partitions.values() if topic is not None else ()
+        return sorted(partition.index for partition in found if partition.leader == node_id)
 
     def _load_all(self, numbers: Iterator[int]) -> None:
         """Load one shard at a time, so that requests are answered in between."""
         for number in numbers:
-            partition_log = self._logs.get(OFFSETS_TOPIC, number)
-            if number in self._shards or partition_log is None or not partition_log.end_offset:
-                continue
             with suppress(ApiError):  # requests that need the shard report the error
+                partition_log = self._logs.get(OFFSETS_TOPIC, number)
+                if number in self._shards or partition_log is None or not partition_log.end_offset:
+                    continue
                 self._load(number)
             self._timers.call_later(0, self._load_all, numbers)
             return
@@ -142,9 +154,7 @@ class GroupCoordinator:
         return shard
 
     def _all_shards(self) -> Iterator[Shard]:
-        topic = self._cluster.topics.get(OFFSETS_TOPIC)
-        for number in sorted(topic.partitions) if topic is not None else ():
-            yield self._load(number)
+        return map(self._load, self._own())
 
     def _unload(self, number: int) -> None:
         shard = self._shards.pop(number)
@@ -408,8 +418,7 @@ class GroupCoordinator:
 
     def _for_each_shard(self, clean: Callable[[Shard], None]) -> None:
         """Clean all shards; a failure is logged."""
-        topic = self._cluster.topics.get(OFFSETS_TOPIC)
-        for number in sorted(topic.partitions) if topic is not None else ():
+        for number in self._own():
             try:
                 clean(self._load(number))
             except ApiError as error:

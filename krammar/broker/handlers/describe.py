@@ -25,10 +25,9 @@ from kafka_wire import (
 from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 
 if TYPE_CHECKING:
-    from krammar.broker.addresses import Addresses
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig
-    from krammar.broker.log.manager import LogManager
+    from krammar.broker.nodes import Logs, Nodes
     from krammar.broker.session import Session
 
 
@@ -36,10 +35,10 @@ class DescribeHandlers:
     """Handles DescribeCluster, DescribeLogDirs and DescribeClientQuotas."""
 
     def __init__(
-        self, config: BrokerConfig, addresses: Addresses, cluster: ClusterMetadata, logs: LogManager
+        self, config: BrokerConfig, nodes: Nodes, cluster: ClusterMetadata, logs: Logs
     ) -> None:
         self._config = config
-        self._addresses = addresses
+        self._nodes = nodes
         self._cluster = cluster
         self._logs = logs
 
@@ -57,17 +56,24 @@ class DescribeHandlers:
                 ),
                 error_message=f"This is a broker, not an endpoint of type {request.endpoint_type}.",
             )
-        host, port = self._addresses.advertised(session.listener)
-        node_id = self._config.node_id
+        nodes = self._nodes
+        shown = nodes if request.include_fenced_brokers else nodes.running
         operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             operations = CLUSTER_OPERATIONS
         return DescribeClusterResponse(
             cluster_id=self._cluster.cluster_id,
-            controller_id=node_id,
+            controller_id=nodes.controller,
             brokers=[
                 DescribeClusterResponseBroker(
-                    broker_id=node_id, host=host, port=port, rack=self._config.broker_rack
+                    broker_id=node_id,
+                    host=host,
+                    port=port,
+                    rack=rack,
+                    is_fenced=node_id not in nodes.running,
+                )
+                for node_id, host, port, rack in (
+                    nodes.endpoint(each, session.listener) for each in sorted(shown)
                 )
             ],
             cluster_authorized_operations=operations,

@@ -13,9 +13,11 @@ from kafka_wire import (
     FetchRequest,
     FetchRequestTopicPartition,
     FetchResponse,
+    FetchResponseNodeEndpoint,
     FetchResponseResponse,
     FetchResponseResponsePartition,
     FetchResponseResponsePartitionAbortedTransaction,
+    FetchResponseResponsePartitionCurrentLeader,
     FetchResponseResponsePartitionDivergingEpoch,
     IsolationLevel,
 )
@@ -31,11 +33,13 @@ if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig
     from krammar.broker.connections import Connections
     from krammar.broker.log.log import PartitionLog
-    from krammar.broker.log.manager import LogManager
+    from krammar.broker.nodes import Logs, Nodes
     from krammar.broker.session import Session
     from krammar.broker.timers import Timers
 
+# The first versions with topic ids (KIP-516), and with the leaders' addresses (KIP-951).
 _TOPIC_IDS = 13
+_LEADERS = 16
 # The maximum size of the records in a response, regardless of fetch.max.bytes: the event loop copies them
 # twice.
 MAX_FETCH = 8 << 20
@@ -51,12 +55,14 @@ class FetchHandlers:
         self,
         config: BrokerConfig,
         timers: Timers,
+        nodes: Nodes,
         cluster: ClusterMetadata,
-        logs: LogManager,
+        logs: Logs,
         connections: Connections,
     ) -> None:
         self._config = config
         self._timers = timers
+        self._nodes = nodes
         self._cluster = cluster
         self._logs = logs
         self._connections = connections
@@ -73,9 +79,9 @@ class FetchHandlers:
             return FetchResponse(error_code=error.code)
         answers, size, waiting = yield from self._read(session, request, context)
         if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
-            return _response(context, answers, by_id)
+            return self._response(session, context, answers, by_id, version)
         self._connections.release(session)  # the records are read again later
-        return self._wait(session, request, context, waiting, by_id)
+        return self._wait(session, request, context, waiting, by_id, version)
 
     async def _wait(
         self,
@@ -84,6 +90,7 @@ class FetchHandlers:
         context: FetchContext,
         waiting: list[tuple[PartitionLog, int]],
         by_id: bool,
+        version: int,
     ) -> FetchResponse:
         """Wait for ``min_bytes``, for a deletion in one of the logs, or for ``max_wait_ms``; then read again."""
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
@@ -124,7 +131,34 @@ class FetchHandlers:
         answers, _, _ = await self._connections.slices.run_from_start(
             self._read(session, request, context)
         )
-        return _response(context, answers, by_id)
+        return self._response(session, context, answers, by_id, version)
+
+    def _response(
+        self, session: Session, context: FetchContext, answers: Answers, by_id: bool, version: int
+    ) -> FetchResponse:
+        """Build the response, with the leaders of partitions that this node does not lead (KIP-951)."""
+        response = _response(context, answers, by_id)
+        if version < _LEADERS:
+            return response
+        leaders: set[int] = set()
+        for key, answer in answers:
+            if answer.error_code not in (
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                ErrorCode.FENCED_LEADER_EPOCH,
+            ):
+                continue
+            topic = self._cluster.topics.get(self._topic_name(key))
+            if topic is not None:
+                known = topic.partitions[key[1]]
+                leaders.add(known.leader)
+                answer.current_leader = FetchResponseResponsePartitionCurrentLeader(
+                    leader_id=known.leader, leader_epoch=known.leader_epoch
+                )
+        response.node_endpoints = [
+            FetchResponseNodeEndpoint(**self._nodes.endpoint(node, session.listener)._asdict())
+            for node in sorted(leaders & self._nodes.running)
+        ]
+        return response
 
     def _read(
         self, session: Session, request: FetchRequest, context: FetchContext

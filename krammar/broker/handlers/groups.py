@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
@@ -41,73 +42,74 @@ from krammar.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from krammar.broker.slices import Steps
 
 if TYPE_CHECKING:
-    from krammar.broker.addresses import Addresses
-    from krammar.broker.config import BrokerConfig
     from krammar.broker.groups.coordinator import GroupCoordinator
+    from krammar.broker.nodes import Nodes
     from krammar.broker.session import Session
     from krammar.broker.topics import Topics
+
+
+# The internal topics whose leaders are the coordinators, by type.
+_COORDINATORS: dict[int, str] = {
+    CoordinatorType.GROUP: OFFSETS_TOPIC,
+    CoordinatorType.TRANSACTION: TRANSACTIONS_TOPIC,
+}
 
 
 class GroupHandlers:
     """Handles FindCoordinator, the classic group protocol, and the administration of groups."""
 
-    def __init__(
-        self, config: BrokerConfig, addresses: Addresses, topics: Topics, groups: GroupCoordinator
-    ) -> None:
-        self._config = config
-        self._addresses = addresses
+    def __init__(self, nodes: Nodes, topics: Topics, groups: GroupCoordinator) -> None:
+        self._nodes = nodes
         self._topics = topics
         self._groups = groups
 
     def find_coordinator(
         self, session: Session, request: FindCoordinatorRequest, version: int
-    ) -> FindCoordinatorResponse:
-        keys = request.coordinator_keys if version >= 4 else [request.key]
-        error = self._coordinator_error(request.key_type)
-        node = (
-            (-1, "", -1)
-            if error
-            else (self._config.node_id, *self._addresses.advertised(session.listener))
-        )
-        node_id, host, port = node
-        code = error.code if error else ErrorCode.NONE
-        # Before version 4, the message is set even without an error; from there on, Kafka leaves it empty.
-        message = ""
-        if version < 4:
-            message = (error.message or error.code.name) if error else ErrorCode.NONE.name
+    ) -> Steps[FindCoordinatorResponse]:
+        found = []
+        for key in request.coordinator_keys if version >= 4 else [request.key]:
+            found.append(self._coordinator(session, request.key_type, key, version))
+            yield None
+        if version >= 4:
+            return FindCoordinatorResponse(coordinators=found)
         return FindCoordinatorResponse(
-            error_code=code,
-            error_message=message,
-            node_id=node_id,
-            host=host,
-            port=port,
-            coordinators=[
-                FindCoordinatorResponseCoordinator(
-                    key=key,
-                    node_id=node_id,
-                    host=host,
-                    port=port,
-                    error_code=code,
-                    error_message=message,
-                )
-                for key in keys
-            ],
+            error_code=found[0].error_code,
+            error_message=found[0].error_message,
+            node_id=found[0].node_id,
+            host=found[0].host,
+            port=found[0].port,
         )
 
-    def _coordinator_error(self, key_type: int) -> ApiError | None:
-        """Create the coordinator's internal topic if it is missing. Return the error if that is impossible."""
-        try:
-            if key_type == CoordinatorType.GROUP:
-                self._topics.ensure_internal(OFFSETS_TOPIC)
-            elif key_type == CoordinatorType.TRANSACTION:
-                self._topics.ensure_internal(TRANSACTIONS_TOPIC)
-            else:
-                return ApiError(
-                    ErrorCode.INVALID_REQUEST, f"Coordinators of type {key_type} are not supported."
+    def _coordinator(
+        self, session: Session, key_type: int, key: str, version: int
+    ) -> FindCoordinatorResponseCoordinator:
+        """Find the node that leads a key's partition of the internal topic, which is created if missing."""
+        # Before version 4, the message is set even without an error; from there on, Kafka leaves it empty.
+        named = version < 4
+        name = _COORDINATORS.get(key_type)
+        if name is None:
+            code = ErrorCode.INVALID_REQUEST
+            message = f"Coordinators of type {key_type} are not supported." if named else ""
+        else:
+            node_id = -1
+            with suppress(ApiError):
+                topic = self._topics.ensure_internal(name)
+                index = self._topics.coordinating_partition(name, key)
+                node_id = topic.partitions[index].leader
+            if node_id in self._nodes.running:
+                found = self._nodes.endpoint(node_id, session.listener)
+                return FindCoordinatorResponseCoordinator(
+                    key=key,
+                    node_id=node_id,
+                    host=found.host,
+                    port=found.port,
+                    error_message=ErrorCode.NONE.name if named else "",
                 )
-        except ApiError:
-            return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return None
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            message = code.name if named else ""
+        return FindCoordinatorResponseCoordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
+        )
 
     def join_group(
         self, session: Session, request: JoinGroupRequest, version: int

@@ -1,4 +1,4 @@
-"""Metadata and DescribeTopicPartitions: topics and partitions, all led by this broker."""
+"""Metadata and DescribeTopicPartitions: nodes, topics and partitions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from krammar.broker.topic_names import check_topic_name
 from krammar.wire.primitives import NULL_UUID
 
 if TYPE_CHECKING:
-    from krammar.broker.addresses import Addresses
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig
+    from krammar.broker.nodes import Nodes
     from krammar.broker.session import Session
     from krammar.broker.topics import Topics
 
@@ -39,10 +39,10 @@ class MetadataHandlers:
     """Handles Metadata and DescribeTopicPartitions."""
 
     def __init__(
-        self, config: BrokerConfig, addresses: Addresses, cluster: ClusterMetadata, topics: Topics
+        self, config: BrokerConfig, nodes: Nodes, cluster: ClusterMetadata, topics: Topics
     ) -> None:
         self._config = config
-        self._addresses = addresses
+        self._nodes = nodes
         self._cluster = cluster
         self._topics = topics
 
@@ -59,23 +59,21 @@ class MetadataHandlers:
         topics: list[MetadataResponseTopic] = []
         if request.topics is None or (version == 0 and not request.topics):
             for topic in list(cluster.topics.values()):
-                topics.append(_topic(topic, asked))
+                topics.append(_topic(topic, asked, cluster.running))
                 yield None
         else:
             yield from self._wanted(request, asked, topics)
         cluster_operations = NOT_ASKED
         if 8 <= version <= 10 and request.include_cluster_authorized_operations:
             cluster_operations = CLUSTER_OPERATIONS
-        host, port = self._addresses.advertised(session.listener)
-        node_id = self._config.node_id
+        nodes = self._nodes
         return MetadataResponse(
             brokers=[
-                MetadataResponseBroker(
-                    node_id=node_id, host=host, port=port, rack=self._config.broker_rack
-                )
+                MetadataResponseBroker(**each._asdict())
+                for each in nodes.endpoints(session.listener)
             ],
             cluster_id=cluster.cluster_id,
-            controller_id=node_id,
+            controller_id=nodes.controller,
             topics=topics,
             cluster_authorized_operations=cluster_operations,
         )
@@ -99,7 +97,7 @@ class MetadataHandlers:
                     )
                 )
             else:
-                found.append(_topic(topic, operations))
+                found.append(_topic(topic, operations, self._cluster.running))
             yield None
         if ids:
             return
@@ -115,7 +113,7 @@ class MetadataHandlers:
                 except ApiError as cause:
                     error = cause.code
             if topic is not None:
-                found.append(_topic(topic, operations))
+                found.append(_topic(topic, operations, self._cluster.running))
             else:
                 found.append(
                     MetadataResponseTopic(
@@ -167,7 +165,10 @@ class MetadataHandlers:
                     name=name,
                     topic_id=topic.topic_id,
                     is_internal=topic.internal,
-                    partitions=[_described(topic.partitions[index]) for index in indexes[:left]],
+                    partitions=[
+                        _described(topic.partitions[index], self._cluster.running)
+                        for index in indexes[:left]
+                    ],
                     topic_authorized_operations=TOPIC_OPERATIONS,
                 )
             )
@@ -204,18 +205,22 @@ def _refused(request: MetadataRequest, version: int) -> MetadataResponse | None:
     )
 
 
-def _topic(topic: Topic, operations: int) -> MetadataResponseTopic:
+def _topic(topic: Topic, operations: int, running: set[int]) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
         partitions=[
             MetadataResponseTopicPartition(
+                error_code=(
+                    ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+                ),
                 partition_index=partition.index,
                 leader_id=partition.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
+                offline_replicas=[node for node in partition.replicas if node not in running],
             )
             for partition in topic.partitions.values()
         ],
@@ -237,13 +242,17 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _described(partition: Partition) -> DescribeTopicPartitionsResponseTopicPartition:
+def _described(
+    partition: Partition, running: set[int]
+) -> DescribeTopicPartitionsResponseTopicPartition:
     return DescribeTopicPartitionsResponseTopicPartition(
+        error_code=ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
+        offline_replicas=[node for node in partition.replicas if node not in running],
         eligible_leader_replicas=[],
         last_known_elr=[],
     )

@@ -34,7 +34,7 @@ from krammar.broker.errors import ApiError
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig
-    from krammar.broker.log.manager import LogManager
+    from krammar.broker.nodes import Logs, Nodes
     from krammar.broker.session import Session
     from krammar.broker.timers import Timers
 
@@ -45,10 +45,16 @@ class NodeHandlers:
     """Handles the requests about this node itself."""
 
     def __init__(
-        self, config: BrokerConfig, timers: Timers, cluster: ClusterMetadata, logs: LogManager
+        self,
+        config: BrokerConfig,
+        timers: Timers,
+        nodes: Nodes,
+        cluster: ClusterMetadata,
+        logs: Logs,
     ) -> None:
         self._config = config
         self._timers = timers
+        self._nodes = nodes
         self._cluster = cluster
         self._logs = logs
 
@@ -110,7 +116,7 @@ class NodeHandlers:
                     for name, indexes in wanted
                 ]
             )
-        cluster, node_id, now = self._cluster, self._config.node_id, self._timers.now_ms()
+        cluster, node_id, now = self._cluster, self._cluster.node_id, self._timers.now_ms()
         end_offset = cluster.last_offset + 1
         voter = DescribeQuorumResponseReplicaState(
             replica_id=node_id,
@@ -137,11 +143,11 @@ class NodeHandlers:
     def unregister_broker(
         self, session: Session, request: UnregisterBrokerRequest, version: int
     ) -> UnregisterBrokerResponse:
-        """Refuse to remove a broker (KIP-500). Kafka would remove its only one, which then serves nothing."""
-        if request.broker_id == self._config.node_id:
+        """Refuse to remove a broker (KIP-500). Kafka would remove even its only one, and serve nothing."""
+        if request.broker_id in self._nodes:
             return UnregisterBrokerResponse(
                 error_code=ErrorCode.INVALID_REQUEST,
-                error_message=f"Broker ID {request.broker_id} is the only broker, and is running",
+                error_message=f"Broker ID {request.broker_id} belongs to a node of this process",
             )
         return UnregisterBrokerResponse(
             error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
@@ -181,7 +187,7 @@ class NodeHandlers:
         """Return the problem of an update, in Kafka's words."""
         name, level, kind = update.feature, update.max_version_level, update.upgrade_type
         current = self._cluster.features.get(name, 0)
-        node = f"Local controller {self._config.node_id}"
+        node = f"Local controller {self._cluster.node_id}"
         low, high = SUPPORTED_FEATURES.get(name, (0, 0))
         reason = None
         if kind not in FeatureUpdateType.__members__.values() or not kind:

@@ -25,7 +25,7 @@ from krammar.broker.slices import Steps
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.log.log import PartitionLog
-    from krammar.broker.log.manager import LogManager
+    from krammar.broker.nodes import Logs
     from krammar.broker.session import Session
 
 # Timestamps with a special meaning, and the first version that has each.
@@ -47,28 +47,31 @@ _SINCE = {
 
 def partition_of(
     cluster: ClusterMetadata,
-    logs: LogManager,
+    logs: Logs,
     topic: str,
     index: int,
     current_leader_epoch: int = -1,
 ) -> PartitionLog:
     """Return the log of a partition. Raises ApiError, also if the leader epoch is not current (KIP-320)."""
-    log = logs.get(topic, index)
-    if log is None:
+    known = cluster.topics.get(topic)
+    if known is None or index not in known.partitions:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if current_leader_epoch != -1:
-        epoch = cluster.topics[topic].partitions[index].leader_epoch
+        epoch = known.partitions[index].leader_epoch
         if current_leader_epoch < epoch:
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
         if current_leader_epoch > epoch:
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    log = logs.get(topic, index)
+    if log is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return log
 
 
 class OffsetHandlers:
     """Handles ListOffsets and OffsetForLeaderEpoch."""
 
-    def __init__(self, cluster: ClusterMetadata, logs: LogManager) -> None:
+    def __init__(self, cluster: ClusterMetadata, logs: Logs) -> None:
         self._cluster = cluster
         self._logs = logs
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
+    ConfigResourceType,
     ErrorCode,
     ProduceRequest,
     ProduceRequestTopicDataPartitionData,
     ProduceResponse,
+    ProduceResponseNodeEndpoint,
     ProduceResponseResponse,
     ProduceResponseResponsePartitionResponse,
+    ProduceResponseResponsePartitionResponseCurrentLeader,
     ProduceResponseResponsePartitionResponseRecordError,
 )
 
@@ -22,8 +26,10 @@ from krammar.wire.batches import BatchHeader, Compression
 from krammar.wire.batches.header import codec_of, magic_of
 
 if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata, Topic
-    from krammar.broker.log.manager import LogManager
+    from krammar.broker.cluster import ClusterMetadata, Partition, Topic
+    from krammar.broker.config import BrokerConfig
+    from krammar.broker.log.log import Appended, PartitionLog
+    from krammar.broker.nodes import Logs, Nodes
     from krammar.broker.session import Session
     from krammar.broker.transactions.coordinator import TransactionCoordinator
 
@@ -35,11 +41,22 @@ _ADMIN = "__admin_client"
 
 
 class ProduceHandlers:
-    """Handles Produce."""
+    """Handles Produce.
+
+    ``appended``  functions that are called with the client id, the log and the offsets of each appended batch
+    """
 
     def __init__(
-        self, cluster: ClusterMetadata, logs: LogManager, transactions: TransactionCoordinator
+        self,
+        config: BrokerConfig,
+        nodes: Nodes,
+        cluster: ClusterMetadata,
+        logs: Logs,
+        transactions: TransactionCoordinator,
     ) -> None:
+        self.appended: list[Callable[[str | None, PartitionLog, Appended], None]] = []
+        self._config = config
+        self._nodes = nodes
         self._cluster = cluster
         self._logs = logs
         self._transactions = transactions
@@ -51,6 +68,7 @@ class ProduceHandlers:
         responses = []
         failed: ApiError | None = None
         listed = 0
+        leaders: set[int] = set()  # of partitions that other nodes lead
         bad_acks = request.acks not in (-1, 0, 1)
         topics = self._cluster.topics
         for data in request.topic_data:
@@ -72,11 +90,19 @@ class ProduceHandlers:
                         raise ApiError(
                             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic"
                         )
-                    response = self._append(request, topic, partition, version)
+                    response = self._append(session, request, topic, partition, version)
                 except ApiError as error:
                     failed = error
                     response = _refusal(partition.index, error, MOST_INVALID_RECORDS - listed)
                     listed += len(response.record_errors)
+                    if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None:
+                        known = topic.partitions[partition.index]
+                        leaders.add(known.leader)
+                        response.current_leader = (
+                            ProduceResponseResponsePartitionResponseCurrentLeader(
+                                leader_id=known.leader, leader_epoch=known.leader_epoch
+                            )
+                        )
                 partitions.append(response)
                 yield None
             responses.append(
@@ -88,10 +114,19 @@ class ProduceHandlers:
             if failed is not None:
                 raise CloseConnection(f"Produce without acknowledgement failed: {failed}")
             return None
-        return ProduceResponse(responses=responses)
+        return ProduceResponse(
+            responses=responses,
+            node_endpoints=[
+                ProduceResponseNodeEndpoint(
+                    **self._nodes.endpoint(node, session.listener)._asdict()
+                )
+                for node in sorted(leaders & self._nodes.running)
+            ],
+        )
 
     def _append(
         self,
+        session: Session,
         request: ProduceRequest,
         topic: Topic,
         data: ProduceRequestTopicDataPartitionData,
@@ -133,17 +168,33 @@ class ProduceHandlers:
                 version,
             )
 
+        where = topic.partitions[data.index]
+        if len(where.isr) < len(where.replicas) and request.acks == -1:
+            self._check_in_sync(topic, where)
         appended = log.append(
             records,
-            leader_epoch=topic.partitions[data.index].leader_epoch,
+            leader_epoch=where.leader_epoch,
             transaction_check=check_transaction,
         )
+        for notify in self.appended:
+            notify(session.client_id, log, appended)
         return ProduceResponseResponsePartitionResponse(
             index=data.index,
             base_offset=appended.base_offset,
             log_append_time_ms=appended.append_time,
             log_start_offset=appended.log_start_offset,
         )
+
+    def _check_in_sync(self, topic: Topic, partition: Partition) -> None:
+        """Raise ApiError if fewer replicas are in sync than `min.insync.replicas` demands."""
+        configs = self._cluster.configs.get((ConfigResourceType.TOPIC, topic.name), {})
+        least = int(configs.get("min.insync.replicas", self._config.min_insync_replicas))
+        if len(partition.isr) < min(least, len(partition.replicas)):
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{len(partition.isr)} replica(s) of {topic.name}-{partition.index} are in sync; "
+                f"min.insync.replicas is {least}",
+            )
 
 
 def _refusal(index: int, error: ApiError, most: int) -> ProduceResponseResponsePartitionResponse:

@@ -27,7 +27,7 @@ from kafka_wire import (
     ErrorCode,
 )
 
-from krammar.broker.assignments import check_amount, check_replicas, partition_count
+from krammar.broker.assignments import check_amount, check_replicas, new_replicas
 from krammar.broker.cluster import INTERNAL_TOPICS, Topic
 from krammar.broker.config import ConfigError
 from krammar.broker.config.describe import describe_topic
@@ -40,7 +40,7 @@ from krammar.wire.primitives import NULL_UUID
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig
-    from krammar.broker.log.manager import LogManager
+    from krammar.broker.nodes import Logs, Nodes
     from krammar.broker.session import Session
     from krammar.broker.topics import Topics
 
@@ -52,9 +52,15 @@ class TopicHandlers:
     """Handles CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
 
     def __init__(
-        self, config: BrokerConfig, cluster: ClusterMetadata, logs: LogManager, topics: Topics
+        self,
+        config: BrokerConfig,
+        nodes: Nodes,
+        cluster: ClusterMetadata,
+        logs: Logs,
+        topics: Topics,
     ) -> None:
         self._config = config
+        self._nodes = nodes
         self._cluster = cluster
         self._logs = logs
         self._topics = topics
@@ -100,21 +106,25 @@ class TopicHandlers:
                 f"Topic '{name}' collides with existing topic: {other}",
             )
         configs = self._configs(topic)
-        count = partition_count(
+        replicas = new_replicas(
             topic,
-            node_id=config.node_id,
+            nodes=self._nodes,
+            running=self._nodes.running,
+            first=len(cluster.topics),
             num_partitions=config.num_partitions,
             replication_factor=config.default_replication_factor,
         )
         topic_id = random_uuid()
         if not validate_only:
-            yield from self._topics.creating(name, count, configs, topic_id=topic_id)
+            yield from self._topics.creating(
+                name, len(replicas), configs, topic_id=topic_id, replicas=replicas
+            )
         return CreateTopicsResponseTopic(
             name=name,
             topic_id=topic_id,
             error_message=None,
-            num_partitions=count,
-            replication_factor=1,
+            num_partitions=len(replicas),
+            replication_factor=len(replicas[0]),
             configs=[
                 CreateTopicsResponseTopicConfig(
                     name=entry.name,
@@ -229,7 +239,9 @@ class TopicHandlers:
                     raise _DUPLICATE_NAME
                 found = self._growing(topic)
                 if not request.validate_only:
-                    yield from self._topics.adding(found, topic.count)
+                    yield from self._topics.adding(
+                        found, topic.count, [each.broker_ids for each in topic.assignments or ()]
+                    )
             except ApiError as error:
                 result.error_code, result.error_message = error.code, error.message
             yield None
@@ -257,7 +269,7 @@ class TopicHandlers:
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"{more} partition(s) are added, but {len(topic.assignments)} are assigned.",
                 )
-            check_replicas((each.broker_ids for each in topic.assignments), self._config.node_id)
+            check_replicas((each.broker_ids for each in topic.assignments), self._nodes)
         return found
 
     def delete_records(

@@ -32,9 +32,10 @@ from krammar.util.extras import MissingExtra
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.log.manager import LogManager
+    from krammar.broker.nodes import Logs
     from krammar.broker.session import Session
     from krammar.broker.timers import Timers
+    from krammar.broker.topics import Topics
     from krammar.broker.transactions.coordinator import TransactionCoordinator
 
 log = logging.getLogger("krammar.broker")
@@ -49,12 +50,16 @@ class TransactionAdminHandlers:
         self,
         timers: Timers,
         cluster: ClusterMetadata,
-        logs: LogManager,
+        logs: Logs,
+        coordinated: Logs,
+        topics: Topics,
         transactions: TransactionCoordinator,
     ) -> None:
         self._timers = timers
         self._cluster = cluster
         self._logs = logs
+        self._coordinated = coordinated
+        self._topics = topics
         self._transactions = transactions
 
     def describe_transactions(
@@ -69,6 +74,7 @@ class TransactionAdminHandlers:
 
     def _describe(self, transactional_id: str) -> DescribeTransactionsResponseTransactionState:
         try:
+            self._topics.check_coordinator(self._coordinated, transactional_id)
             transaction = self._transactions.describe(transactional_id)
         except ApiError as error:
             return DescribeTransactionsResponseTransactionState(
@@ -103,6 +109,7 @@ class TransactionAdminHandlers:
                 (not producer_ids or transaction.producer_id in producer_ids)
                 and (not request.state_filters or transaction.state in states)
                 and (request.duration_filter < 0 or transaction.start_ms < begun_before)
+                and self._topics.coordinates(self._coordinated, transactional_id)
             ):
                 found.append(
                     ListTransactionsResponseTransactionState(

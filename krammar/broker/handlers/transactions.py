@@ -27,6 +27,7 @@ from krammar.broker.transactions.state import EPOCH_BUMP, NO_EPOCH, NO_ID, Topic
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.nodes import Logs
     from krammar.broker.session import Session
     from krammar.broker.topics import Topics
     from krammar.broker.transactions.coordinator import TransactionCoordinator
@@ -43,9 +44,14 @@ class TransactionHandlers:
     """Handles InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn."""
 
     def __init__(
-        self, cluster: ClusterMetadata, topics: Topics, transactions: TransactionCoordinator
+        self,
+        cluster: ClusterMetadata,
+        coordinated: Logs,
+        topics: Topics,
+        transactions: TransactionCoordinator,
     ) -> None:
         self._cluster = cluster
+        self._coordinated = coordinated
         self._topics = topics
         self._transactions = transactions
 
@@ -58,6 +64,7 @@ class TransactionHandlers:
             if request.transactional_id is None:
                 producer_id, epoch = self._transactions.next_producer_id(), 0
             else:
+                self._topics.check_coordinator(self._coordinated, request.transactional_id)
                 known = (request.producer_id, request.producer_epoch)
                 producer_id, epoch = self._transactions.init_producer_id(
                     request.transactional_id,
@@ -113,6 +120,7 @@ class TransactionHandlers:
         )
         codes = dict.fromkeys(partitions, ErrorCode.NONE)
         try:
+            self._topics.check_coordinator(self._coordinated, transaction.transactional_id)
             if transaction.verify_only:
                 missing = self._transactions.missing(*identity, partitions)
                 codes.update(dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
@@ -136,6 +144,7 @@ class TransactionHandlers:
             self._topics.coordinating_partition(OFFSETS_TOPIC, request.group_id),
         )
         try:
+            self._topics.check_coordinator(self._coordinated, request.transactional_id)
             self._transactions.add_partitions(
                 request.transactional_id,
                 request.producer_id,
@@ -149,6 +158,7 @@ class TransactionHandlers:
 
     def end_txn(self, session: Session, request: EndTxnRequest, version: int) -> EndTxnResponse:
         try:
+            self._topics.check_coordinator(self._coordinated, request.transactional_id)
             producer_id, epoch = self._transactions.end(
                 request.transactional_id,
                 request.producer_id,

@@ -27,15 +27,9 @@ _ENTRIES = {
     "CreateAcls": ("creations", "results"),
     "DeleteAcls": ("filters", "filter_results"),
     "DescribeShareGroupOffsets": ("groups", "groups"),
-    "ElectLeaders": ("topic_partitions", "replica_election_results"),
     "ShareGroupDescribe": ("group_ids", "groups"),
     "StreamsGroupDescribe": ("group_ids", "groups"),
     "WriteTxnMarkers": ("markers", "markers"),
-}
-# Lists of a response for the numbers in a list of the request, and the name of the number.
-_NUMBERED = {
-    "partition_result": ("partitions", "partition_id"),
-    "partitions": ("partition_indexes", "partition_index"),
 }
 
 
@@ -92,24 +86,15 @@ def _mirror(kind: Any, entry: Any, code: ErrorCode, message: str) -> Any:
     _refuse(struct, code, message)
     if isinstance(entry, str):
         struct.group_id = entry
+    if isinstance(entry, int):
+        struct.partition_index = entry
     for name in set(kind._fields) - {"error_code", "error_message"}:
-        source, number = _NUMBERED.get(name, (name, ""))
-        value = getattr(entry, source, None)
-        if value is None:
-            continue
+        value = getattr(entry, "partition_indexes" if name == "partitions" else name, None)
         if isinstance(value, list):
             inner = named(kind, kind._kinds[name])
-            if number:
-                value = [_numbered(inner, number, each, code, message) for each in value]
-            else:
-                value = [_mirror(inner, each, code, message) for each in value]
-        setattr(struct, name, value)
-    return struct
-
-
-def _numbered(kind: Any, name: str, number: int, code: ErrorCode, message: str) -> Any:
-    struct = kind(**{name: number})
-    _refuse(struct, code, message)
+            value = [_mirror(inner, each, code, message) for each in value]
+        if value is not None:
+            setattr(struct, name, value)
     return struct
 
 

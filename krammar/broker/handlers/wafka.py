@@ -24,7 +24,7 @@ from krammar.wire.batches import Record, encode_batch
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata, Topic
     from krammar.broker.config import BrokerConfig
-    from krammar.broker.log.manager import LogManager
+    from krammar.broker.nodes import Logs
     from krammar.broker.timers import Timers
     from krammar.broker.topics import Topics
 
@@ -37,7 +37,7 @@ class WafkaHandlers:
         config: BrokerConfig,
         timers: Timers,
         cluster: ClusterMetadata,
-        logs: LogManager,
+        logs: Logs,
         topics: Topics,
     ) -> None:
         self._config = config

@@ -8,14 +8,13 @@ answered. A failed write is retried by a timer; until then, the producer gets CO
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, ItemsView
+from collections.abc import Callable, Collection, ItemsView
 
 from kafka_wire import ErrorCode
 
 from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.coordinator import GroupCoordinator
 from krammar.broker.log.manager import LogManager
 from krammar.broker.timers import Timer, Timers
 from krammar.broker.topics import Topics
@@ -52,14 +51,20 @@ class TransactionCoordinator:
         cluster: ClusterMetadata,
         logs: LogManager,
         topics: Topics,
-        groups: GroupCoordinator,
+        marked: Callable[[int, int, bool], None],
     ) -> None:
+        """Make the coordinator.
+
+        Args:
+            marked: called after a marker in a partition of `__consumer_offsets`, with the partition, the producer id
+                and whether the transaction was committed
+        """
         self._config = config
         self._timers = timers
         self._cluster = cluster
         self._logs = logs
         self._topics = topics
-        self._groups = groups
+        self._marked = marked
         self.store = StateStore(cluster, logs, topics)
         self._ids = ProducerIds(cluster.allocate_producer_ids)
         self._loaded = False
@@ -383,7 +388,7 @@ class TransactionCoordinator:
             log.warning("%s-%d: no marker is written: %s", topic, partition, error)
             return
         if topic == OFFSETS_TOPIC:
-            self._groups.transaction_ended(partition, prepared.producer_id, prepared.is_commit)
+            self._marked(partition, prepared.producer_id, prepared.is_commit)
 
     # Timeouts and expiry.
 

@@ -153,7 +153,7 @@ def _word(step: layout.Step) -> str:
 def _primitive(wire: layout.WireType) -> str:
     match wire:
         case layout.WireFixed(type_):
-            return type_.name.upper()
+            return "BOOLEAN" if type_.name == "bool" else type_.name.upper()
         case layout.WireVarint(name):
             return name.upper()
         case layout.WireText(prefix=prefix, records=True):

@@ -8,10 +8,25 @@ GROUPS = {
     "E3": "Versions and tags",
     "E4": "Types and defaults",
     "E5": "Structure",
+    "E6": "Texts in the notation of protocol guides (`krammar import`)",
     "W5": "Structure that is allowed but suspicious",
+    "W6": "What a text in the notation of protocol guides leaves open",
     "W9": "Style, which `krammar fmt` corrects",
     "B1": "Breaking changes on the wire",
     "B2": "Breaking changes of the Python API",
+}
+
+# Names of breaking changes, for files of accepted changes.
+RULES = {
+    "B101": "definition-missing",
+    "B102": "key-changed",
+    "B103": "version-missing",
+    "B104": "bytes-changed",
+    "B105": "tagged-default-changed",
+    "B106": "enum-changed",
+    "B201": "name-missing",
+    "B202": "name-changed",
+    "B203": "default-changed",
 }
 
 CODES = {
@@ -54,7 +69,19 @@ CODES = {
     "E507": "Structs or arrays are nested too deeply.",
     "E508": "The generated code would be too large.",
     "E509": "The struct has a key, but its name does not end with `Request`.",
+    "E601": "The line does not match the notation.",
+    "E602": "A field has no type, or a type has no field.",
+    "E603": "The text does not contain the API key of a request, or contains several.",
+    "E604": "Two texts of the same version differ.",
+    "E605": "The versions of a message contradict each other.",
+    "E606": "The type is unknown.",
+    "E607": "Only some structs of a version end with `TAG_BUFFER`.",
     "W501": "The request has no response.",
+    "W601": "The text does not contain all versions between the lowest and the highest.",
+    "W602": "The text does not contain the default of a tagged field.",
+    "W603": "A rule is skipped, because it does not describe a message.",
+    "W604": "The text contains a response, but not its request.",
+    "W605": "The field is nullable in its first versions only, which definitions cannot express.",
     "W901": "A line ends with spaces.",
     "W902": "More than one blank line separates two definitions.",
     "W903": "The file starts or ends with a blank line.",

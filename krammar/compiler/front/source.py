@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,11 +116,20 @@ def _check_name(path: Path, *parts: str) -> None:
 
 def compile_folder(folder: Folder, diagnostics: Diagnostics) -> ir.Protocol:
     """Parse, resolve and check one folder. The IR is complete only if no errors were added."""
+    return compile_texts(
+        folder.package, {path: path.read_bytes() for path in folder.files}, diagnostics
+    )
+
+
+def compile_texts(
+    package: str, texts: Mapping[Path, bytes], diagnostics: Diagnostics
+) -> ir.Protocol:
+    """Compile the contents of the definition files of a folder, as ``compile_folder`` does."""
     before = len(diagnostics.found)
-    files = [parse_file(path, path.read_bytes(), diagnostics) for path in folder.files]
+    files = [parse_file(path, data, diagnostics) for path, data in texts.items()]
     if _wants_headers(files):
         files.append(parse_file(HEADERS, HEADERS.read_bytes(), diagnostics))
-    protocol = resolve(folder.package, files, diagnostics, before)
+    protocol = resolve(package, files, diagnostics, before)
     if all(diagnostic.is_style for diagnostic in diagnostics.found[before:]):
         check(protocol, diagnostics)
     return protocol

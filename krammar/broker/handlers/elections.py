@@ -1,0 +1,120 @@
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments (KIP-183, KIP-455, KIP-460)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka_wire import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    AlterPartitionReassignmentsResponseResponse,
+    AlterPartitionReassignmentsResponseResponsePartition,
+    ElectionType,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersResponseReplicaElectionResult,
+    ElectLeadersResponseReplicaElectionResultPartitionResult,
+    ErrorCode,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsResponseTopic,
+    ListPartitionReassignmentsResponseTopicPartition,
+)
+
+from krammar.broker.errors import ApiError
+from krammar.broker.slices import Steps
+
+if TYPE_CHECKING:
+    from krammar.broker.elections import Elections
+    from krammar.broker.session import Session
+
+
+class ElectionHandlers:
+    """Handles ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
+
+    def __init__(self, elections: Elections) -> None:
+        self._elections = elections
+
+    def elect_leaders(
+        self, session: Session, request: ElectLeadersRequest, version: int
+    ) -> Steps[ElectLeadersResponse]:
+        """Elect leaders. For all partitions, the response lists only those that need an election."""
+        listed = request.topic_partitions
+        wanted = [(topic.topic, topic.partitions) for topic in listed or ()]
+        if listed is None:
+            wanted = [(topic.name, list(topic.partitions)) for topic in self._elections.topics]
+        response = ElectLeadersResponse()
+        kind = request.election_type if version >= 1 else ElectionType.PREFERRED
+        if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
+            response.error_code = ErrorCode.INVALID_REQUEST
+        for name, indexes in wanted:
+            result = ElectLeadersResponseReplicaElectionResult(topic=name)
+            for index in indexes:
+                answer = ElectLeadersResponseReplicaElectionResultPartitionResult(
+                    partition_id=index, error_message=None
+                )
+                try:
+                    if response.error_code:
+                        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+                    place = self._elections.find(name, index)
+                    self._elections.elect(*place, unclean=kind == ElectionType.UNCLEAN)
+                except ApiError as error:
+                    answer.error_code, answer.error_message = error.code, error.message
+                if listed is not None or answer.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+                    result.partition_result.append(answer)
+                yield None
+            response.replica_election_results.append(result)
+        return response
+
+    def alter_partition_reassignments(
+        self, session: Session, request: AlterPartitionReassignmentsRequest, version: int
+    ) -> Steps[AlterPartitionReassignmentsResponse]:
+        responses = []
+        for topic in request.topics:
+            answers = []
+            for wanted in topic.partitions:
+                answer = AlterPartitionReassignmentsResponseResponsePartition(
+                    partition_index=wanted.partition_index, error_message=None
+                )
+                try:
+                    self._elections.reassign(
+                        *self._elections.find(topic.name, wanted.partition_index),
+                        wanted.replicas,
+                        allow_factor_change=request.allow_replication_factor_change,
+                    )
+                except ApiError as error:
+                    answer.error_code, answer.error_message = error.code, error.message
+                answers.append(answer)
+                yield None
+            responses.append(
+                AlterPartitionReassignmentsResponseResponse(name=topic.name, partitions=answers)
+            )
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=request.allow_replication_factor_change,
+            error_message=None,
+            responses=responses,
+        )
+
+    def list_partition_reassignments(
+        self, session: Session, request: ListPartitionReassignmentsRequest, version: int
+    ) -> Steps[ListPartitionReassignmentsResponse]:
+        """List reassignments that wait for a node. All others have completed at once."""
+        wanted = None
+        if request.topics is not None:
+            wanted = {
+                (each.name, index) for each in request.topics for index in each.partition_indexes
+            }
+        topics: dict[str, ListPartitionReassignmentsResponseTopic] = {}
+        for topic, partition in self._elections.all():
+            if partition.moving and (wanted is None or (topic.name, partition.index) in wanted):
+                found = ListPartitionReassignmentsResponseTopic(name=topic.name)
+                topics.setdefault(topic.name, found).partitions.append(
+                    ListPartitionReassignmentsResponseTopicPartition(
+                        partition_index=partition.index,
+                        replicas=partition.replicas,
+                        adding_replicas=partition.adding,
+                        removing_replicas=partition.removing,
+                    )
+                )
+            yield None
+        return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))

@@ -1,0 +1,111 @@
+"""The nodes of a cluster: which of them run, the addresses of each, and the logs that each one serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kafka_wire import ErrorCode
+
+from krammar.broker.errors import ApiError
+
+if TYPE_CHECKING:
+    from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.config import BrokerConfig, Listener
+    from krammar.broker.log.log import PartitionLog
+    from krammar.broker.log.manager import LogManager
+
+
+class Addresses(dict[str, tuple[str, int]]):
+    """The host and port that each listener of a node is bound to, by the listener's name."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.rack = config.broker_rack
+        self._listeners = {listener.name: listener for listener in config.listeners}
+
+    def advertised(self, listener: Listener) -> tuple[str, int]:
+        """Return the host and port where clients reach the listener of the same name on this node."""
+        own = self._listeners[listener.name]
+        host, port = self[own.name]
+        if own.advertised_host:
+            host = own.advertised_host
+        elif host in ("0.0.0.0", "::"):
+            host = "localhost"
+        return host, own.advertised_port or port
+
+
+class Endpoint(NamedTuple):
+    """Where clients reach a node."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Nodes(dict[int, Addresses]):
+    """The addresses of all nodes, by id.
+
+    ``running``  the ids of the nodes that the cluster sees; the cluster metadata changes it
+    """
+
+    def __init__(self, running: set[int]) -> None:
+        self.running = running
+
+    def seeing(self, running: set[int]) -> Nodes:
+        """Return the same addresses, with other running nodes."""
+        other = Nodes(running)
+        other.update(self)
+        return other
+
+    @property
+    def controller(self) -> int:
+        """The node that Metadata names as the controller; as in Kafka, every node serves its requests."""
+        return min(self.running, default=-1)
+
+    def endpoint(self, node_id: int, listener: Listener) -> Endpoint:
+        """Return where clients of a listener reach a node."""
+        addresses = self[node_id]
+        return Endpoint(node_id, *addresses.advertised(listener), addresses.rack)
+
+    def endpoints(self, listener: Listener) -> list[Endpoint]:
+        """Return where clients of a listener reach each running node."""
+        return [self.endpoint(node_id, listener) for node_id in sorted(self.running)]
+
+
+class Logs(Protocol):
+    """The interface of logs for handlers. ``get`` raises ApiError if another node serves the partition."""
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None: ...
+    def __iter__(self) -> Iterator[PartitionLog]: ...
+
+
+class OwnLogs:
+    """The logs of one of several nodes: ``get`` returns those that it leads.
+
+    Args:
+        refusal: the error code for partitions that another node leads, or none
+    """
+
+    def __init__(
+        self, cluster: ClusterMetadata, logs: LogManager, node_id: int, refusal: ErrorCode
+    ) -> None:
+        self._cluster = cluster
+        self._logs = logs
+        self._node_id = node_id
+        self._refusal = refusal
+
+    def get(self, topic: str, partition: int) -> PartitionLog | None:
+        log = self._logs.get(topic, partition)
+        if (
+            log is not None
+            and self._cluster.topics[topic].partitions[partition].leader != self._node_id
+        ):
+            raise ApiError(self._refusal)
+        return log
+
+    def __iter__(self) -> Iterator[PartitionLog]:
+        topics = self._cluster.topics
+        for log in self._logs:
+            if self._node_id in topics[log.topic].partitions[log.partition].replicas:
+                yield log

@@ -1,0 +1,220 @@
+"""Several nodes in one process, for tests of clients.
+
+```python
+with Cluster.start(nodes=3) as cluster:
+    cluster.stop_node(2)
+    cluster.move_leader("orders", 0, to=1)
+```
+
+The nodes share one event loop and one storage; nothing is replicated. Clients see the leaders, replicas and errors of a
+cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+from krammar.broker.broker import Broker
+from krammar.broker.config import BrokerConfig
+from krammar.broker.errors import ApiError, BrokerError
+from krammar.broker.metadata_image import Partition
+from krammar.broker.node import Node
+
+if TYPE_CHECKING:
+    from krammar.faults.rules import Rule
+
+T = TypeVar("T")
+
+
+class Cluster(Broker):
+    """A broker with several nodes that a test stops, starts and isolates.
+
+    Its methods may be called from any thread but the cluster's own. They return when clients see the change.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._isolated: set[int] = set()
+        self._black_holes: list[tuple[Sequence[int], Rule]] = []
+
+    @classmethod
+    def start(
+        cls,
+        config: BrokerConfig | None = None,
+        *,
+        nodes: int = 3,
+        port: int = 0,
+        data_dir: str | Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        clock: Callable[[], int] | None = None,
+    ) -> Self:
+        """Start a cluster in a thread of its own; ``close`` or the end of ``with`` stops it.
+
+        Topics have three replicas by default, and the internal topics two partitions per node.
+
+        Args:
+            config: the settings of the first node, instead of the port, the folder and the properties
+            nodes: the number of nodes; their ids begin at ``node.id``, which is 1 by default
+            port: the port of the first node on loopback, and the next ones for the others; 0 selects free ones
+            data_dir: the log folder; by default a temporary folder that is deleted with the cluster
+            properties: settings by Kafka's names, such as ``{"min.insync.replicas": "2"}``
+            clock: returns the time in milliseconds since 1970
+
+        Raises:
+            BrokerError, ConfigError: the cluster cannot start.
+            ValueError: ``nodes`` is less than 1.
+        """
+        if nodes < 1:
+            raise ValueError(f"a cluster needs at least one node, not {nodes}")
+        partitions = str(2 * nodes)
+        defaults = {
+            "offsets.topic.num.partitions": partitions,
+            "transaction.state.log.num.partitions": partitions,
+        }
+        return cls._start(nodes, config, port, data_dir, {**defaults, **(properties or {})}, clock)
+
+    # Nodes.
+
+    def stop_node(self, node_id: int) -> None:
+        """Stop a node: its leaders move to other replicas in sync, then its connections and ports close.
+
+        Partitions whose last replica in sync it has get no leader. Does nothing if the node is stopped.
+
+        Raises:
+            ValueError: the cluster has no such node.
+        """
+        node = self._known(node_id)
+
+        async def stop() -> None:
+            if node_id in self._isolated:
+                self._isolated.discard(node_id)
+                node.handlers.see(self.cluster)
+            if node_id in self.cluster.running:
+                self.cluster.fence(node_id)
+                self.elections.settle()
+            await node.close()
+
+        self._run(stop())
+
+    def start_node(self, node_id: int) -> None:
+        """Start a stopped node on its old ports. It becomes a replica in sync, and a leader where there is none.
+
+        Raises:
+            BrokerError: another program uses a port.
+            ValueError: the cluster has no such node.
+        """
+        node = self._known(node_id)
+
+        async def start() -> None:
+            if node_id not in self.cluster.running and node_id not in self._isolated:
+                await self._listen(node)
+                self.elections.settle()
+
+        self._run(start())
+
+    # The network.
+
+    def partition_from(self, others: Literal["clients", "nodes"], *node_ids: int) -> None:
+        """Cut nodes off, until ``heal``.
+
+        From ``"clients"``: the nodes answer no request that arrives from now on; connections stay open. From
+        ``"nodes"``: the other nodes treat them as stopped. Clients that still ask them get the metadata of this
+        moment, and NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR.
+
+        Raises:
+            ValueError: the cluster has no such node, or ``others`` is neither of the two.
+        """
+        for node_id in node_ids:
+            self._known(node_id)
+        if others == "clients":
+            self._black_holes.append((node_ids, self.faults.on(node=node_ids).black_hole()))
+        elif others == "nodes":
+            self._try(lambda: self._isolate(node_ids))
+        else:
+            raise ValueError(
+                f'nodes are cut off from "clients" or from "nodes", not from {others!r}'
+            )
+
+    def _isolate(self, node_ids: Sequence[int]) -> None:
+        before = self.cluster.frozen()
+        for node_id in node_ids:
+            if node_id in self.cluster.running:
+                self.cluster.fence(node_id)
+                self.nodes[node_id].handlers.see(before)
+                self._isolated.add(node_id)
+        self.elections.settle()
+
+    def heal(self) -> None:
+        """End all network partitions. Connections with unanswered requests are closed."""
+        while self._black_holes:
+            node_ids, rule = self._black_holes.pop()
+            self.faults.remove(rule)
+            for node_id in node_ids:
+                self.call(self.nodes[node_id].connections.abort)
+
+        async def rejoin() -> None:
+            while self._isolated:
+                node = self.nodes[self._isolated.pop()]
+                node.handlers.see(self.cluster)
+                await self._listen(node)
+            self.elections.settle()
+
+        self._run(rejoin())
+
+    # Partitions.
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Return the node that leads a partition, or -1.
+
+        Raises:
+            ValueError: the partition does not exist.
+        """
+        return self.partition(topic, partition).leader
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """Return a partition: its ``leader``, ``leader_epoch``, ``replicas`` and ``isr``.
+
+        Raises:
+            ValueError: the partition does not exist.
+        """
+        return self._try(lambda: self.elections.find(topic, partition)[1])
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Make a running node the leader of a partition. If it has no replica, it gets the old leader's.
+
+        Raises:
+            ValueError: the partition does not exist, or the node does not run.
+        """
+        self._known(to)
+
+        def move() -> None:
+            if to not in self.cluster.running:
+                raise ValueError(
+                    f"node {to} cannot lead {topic}-{partition}: it is stopped (start_node({to}))"
+                )
+            self.elections.move_leader(*self.elections.find(topic, partition), to)
+
+        self._try(move)
+
+    def _known(self, node_id: int) -> Node:
+        node = self.nodes.get(node_id)
+        if node is None:
+            raise ValueError(
+                f"the cluster has no node {node_id}, only {', '.join(map(str, self.nodes))}"
+            )
+        return node
+
+    def _try(self, function: Callable[[], T]) -> T:
+        try:
+            return self.call(function)
+        except ApiError as error:
+            raise ValueError(str(error.message or error)) from None
+
+    def _run(self, change: Coroutine[Any, Any, None]) -> None:
+        try:
+            asyncio.run_coroutine_threadsafe(change, self.loop).result()
+        except ApiError as error:
+            raise BrokerError(str(error)) from None

@@ -1,0 +1,215 @@
+"""Writes protocols as Apache Kafka's JSON message schemas. ``importer`` reads them again.
+
+Kafka's schemas have no enums, varints, nested arrays and counted bytes. Enums become integers. Structs with
+the others cannot be written.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from krammar.compiler import ir, layout
+from krammar.compiler.front.source import HEADERS
+from krammar.compiler.importer import VERSION_PREFIXED
+
+
+class _Unsupported(Exception):
+    """Kafka's schemas cannot express a field."""
+
+
+def export(protocol: ir.Protocol) -> tuple[dict[str, str], list[str]]:
+    """Return the texts of schemas by name (``FetchRequest.json``), and warnings for the user."""
+    return _Exporter(protocol).export()
+
+
+class _Exporter:
+    def __init__(self, protocol: ir.Protocol) -> None:
+        self.structs = {
+            struct.name: struct
+            for file in protocol.files
+            for struct in file.structs
+            if struct.encoding and file.path != HEADERS
+        }
+        self.requests = {}
+        for request in protocol.requests:
+            self.requests[request.struct.name] = request
+            if request.response is not None:
+                self.requests[request.response.name] = request
+        self.warnings: list[str] = []
+
+    def export(self) -> tuple[dict[str, str], list[str]]:
+        files = {}
+        for name, struct in sorted(self.structs.items()):
+            try:
+                schema, warning = self._schema(struct)
+            except _Unsupported as problem:
+                self.warnings.append(f"{name}: skipped, because {problem}")
+                continue
+            self.warnings += [f"{name}: {warning}"] if warning else []
+            lines = textwrap.wrap(" ".join(struct.doc.split()), 97, break_on_hyphens=False)
+            doc = "".join(f"// {line}\n" for line in lines)
+            files[f"{name}.json"] = doc + _dump(schema) + "\n"
+        return files, self.warnings
+
+    def _schema(self, struct: ir.Struct) -> tuple[dict[str, Any], str]:
+        """The schema of a struct, and a warning or an empty text."""
+        warning = ""
+        kind, key = self._kind(struct)
+        fields = list(struct.fields)
+        if kind.startswith("coordinator-") or struct.name in VERSION_PREFIXED:
+            fields = fields[1:]  # Kafka writes the version before these messages
+        high = struct.max_version
+        if high is None:
+            high = layout.layout_table(struct).max_version
+            if kind != "coordinator-key" and struct.name not in VERSION_PREFIXED:
+                warning = f"the definition has no last version; the schema ends with version {high}"
+        span = ir.VersionRange(struct.min_version, high)
+        flexible = struct.flexible_from
+        commons = _Commons(struct)
+        schema: dict[str, Any] = {} if key is None else {"apiKey": key}
+        schema |= {
+            "type": kind,
+            "name": struct.name,
+            "validVersions": _range(span, None),
+            "flexibleVersions": "none" if flexible is None else f"{flexible}+",
+            "fields": [_field(item, span, commons) for item in fields],
+        }
+        shared = list(commons.schemas(span))
+        return schema | ({"commonStructs": shared} if shared else {}), warning
+
+    def _kind(self, struct: ir.Struct) -> tuple[str, int | None]:
+        """The type of a schema and its ``apiKey``."""
+        name = struct.name
+        if name in self.requests:
+            request = self.requests[name]
+            return "request" if request.struct is struct else "response", request.key
+        if name in ("RequestHeader", "ResponseHeader"):
+            return "header", None
+        # The records of coordinators are pairs XKey and XValue. The version of the key is the type of the record.
+        for end, other in (("Key", "Value"), ("Value", "Key")):
+            partner = self.structs.get(f"{name.removesuffix(end)}{other}")
+            if name.endswith(end) and partner and struct.version_field and partner.version_field:
+                number = (struct if end == "Key" else partner).fields[0].default
+                return f"coordinator-{end.lower()}", int(str(number))
+        return "data", None
+
+
+class _Commons:
+    """Names the structs of a message, and collects those that several fields can share."""
+
+    def __init__(self, struct: ir.Struct) -> None:
+        self._owner = struct.name
+        self._base = struct.name.removesuffix("Request").removesuffix("Response")
+        self._found: dict[str, ir.Struct] = {}
+
+    def name(self, struct: ir.Struct) -> str:
+        short = struct.name.removeprefix(self._owner)
+        if struct.anonymous:
+            return f"{self._base}{short}"
+        self._found.setdefault(short, struct)
+        return short
+
+    def schemas(self, span: ir.VersionRange) -> Iterator[dict[str, Any]]:
+        done = 0
+        while done < len(self._found):  # structs contain further ones
+            name, struct = list(self._found.items())[done]
+            fields = [_field(item, span, self) for item in struct.fields]
+            yield {"name": name, "versions": _range(span, span), "fields": fields}
+            done += 1
+
+
+def _field(item: ir.Field, span: ir.VersionRange, commons: _Commons) -> dict[str, Any]:
+    versions = item.versions.intersect(span) or span
+    spelled, nullable, inner = _type(item, commons)
+    result: dict[str, Any] = {
+        "name": item.name,
+        "type": spelled,
+        "versions": _range(versions, span),
+    }
+    if nullable is not None:
+        result["nullableVersions"] = _range(nullable.intersect(versions) or versions, span)
+    if item.tag is not None:
+        result |= {"tag": item.tag, "taggedVersions": _range(versions, span)}
+    default = _default(item)
+    if default is not None:
+        result["default"] = default
+    if not item.flexible:
+        result["flexibleVersions"] = "none"
+    if item.doc:
+        result["about"] = " ".join(item.doc.split())
+    if inner is not None and inner.anonymous:
+        result["fields"] = [_field(each, span, commons) for each in inner.fields]
+    return result
+
+
+def _type(
+    item: ir.Field, commons: _Commons
+) -> tuple[str, ir.VersionRange | None, ir.Struct | None]:
+    """The type of a field in JSON, the versions in which it is nullable, and its struct."""
+    type_, prefix, nullable = item.type, "", None
+    if isinstance(type_, ir.Array):
+        if type_.varint:
+            raise _Unsupported(f"the count of {item.name} is a varint")
+        nullable, prefix, type_ = type_.nullable, "[]", type_.element
+    match type_:
+        case ir.Primitive(name):
+            return prefix + name, nullable, None
+        case ir.EnumType(enum):
+            return prefix + enum.type.name, nullable, None
+        case ir.Text(kind, null, varint=False):
+            records = kind == "bytes" and item.default is None and item.name in layout.RECORDS
+            return prefix + ("records" if records else kind), nullable or null, None
+        case ir.StructType(struct, null) if struct.version_field is None:
+            if null:
+                nullable = ir.ALL_VERSIONS
+            return prefix + commons.name(struct), nullable, struct
+        case ir.Array():
+            raise _Unsupported(f"{item.name} is an array of arrays")
+        case ir.LengthFieldMinus():
+            raise _Unsupported(f"{item.name} is counted by another field")
+        case ir.StructType():
+            raise _Unsupported(f"{item.name} has a version of its own")
+        case _:
+            raise _Unsupported(f"{item.name} is a varint, or has one as length")
+
+
+def _default(item: ir.Field) -> str | None:
+    """The default in JSON, or None for the default of the type."""
+    if isinstance(item.type, ir.StructType) and not item.type.nullable:
+        return None
+    match item.default:
+        case None:
+            return "null"
+        case bool(value):
+            return "true" if value else None
+        case int() | float() | str():
+            return str(item.default) if item.default else None
+        case _:
+            return None
+
+
+def _range(versions: ir.VersionRange, span: ir.VersionRange | None) -> str:
+    """``3+`` up to the end of ``span``, or else ``3-5`` or ``3``."""
+    if span is not None and versions.max in (None, span.max):
+        return f"{versions.min}+"
+    return str(versions.min) if versions.min == versions.max else f"{versions.min}-{versions.max}"
+
+
+def _dump(value: Any, depth: int = 0) -> str:
+    """Format JSON with one line per field, as in Kafka's schemas."""
+    inside = "  " * (depth + 1)
+    if isinstance(value, list) and value:
+        items = ",\n".join(inside + _dump(each, depth + 1) for each in value)
+        return f"[\n{items}\n{'  ' * depth}]"
+    if isinstance(value, dict) and (depth == 0 or "fields" in value):
+        if depth == 0:
+            pairs = ",\n".join(f"{inside}{json.dumps(k)}: {_dump(v, 1)}" for k, v in value.items())
+            return f"{{\n{pairs}\n}}"
+        pairs = ", ".join(f"{json.dumps(k)}: {_dump(v, depth)}" for k, v in value.items())
+        return f"{{ {pairs} }}"
+    if isinstance(value, dict):
+        return f"{{ {json.dumps(value, ensure_ascii=False)[1:-1]} }}"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,123 @@
+"""Schemas: messages with ranges of versions, as Kafka's JSON and protocol guides describe them.
+
+``importer`` and ``guide`` read them, and ``definition_writer`` writes them as definition files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+Range = tuple[int, int]
+"""Versions from the first to the second, both included."""
+
+OPEN = 1 << 15
+"""A version above all others."""
+
+
+class SchemaError(Exception):
+    """Schemas cannot be converted. ``line`` is 0 if the problem concerns the whole file.
+
+    ``others`` are further problems of the same run. ``str()`` lists all problems, one per line.
+    """
+
+    def __init__(
+        self, path: Path, line: int, message: str, others: Sequence[SchemaError] = ()
+    ) -> None:
+        super().__init__(path, line, message)
+        self.path = path
+        self.line = line
+        self.message = message
+        self.others = tuple(others)
+
+    def each(self) -> list[SchemaError]:
+        """Return this problem and the others, each without others."""
+        return [SchemaError(self.path, self.line, self.message), *self.others]
+
+    def __str__(self) -> str:
+        place = f"{self.path}:{self.line}" if self.line else str(self.path)
+        return "\n".join([f"{place}: {self.message}", *map(str, self.others)])
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """The texts of definition files by name (``metadata.krm``), and warnings for the user."""
+
+    files: dict[str, str]
+    warnings: tuple[str, ...]
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Field:
+    """A field of a schema.
+
+    A struct has ``fields`` (if it is defined in place) or ``common`` (the name of a struct that several fields
+    share), and ``struct`` is its name in the schema. Any other type is ``type``. ``declared`` are the versions in
+    the schema; ``versions`` are limited to those of the message. ``varint`` is whether an array has a zig-zag
+    varint as count.
+    """
+
+    name: str
+    type: str
+    array: bool
+    versions: Range
+    declared: Range
+    nullable: Range | None
+    tag: int | None
+    default: str | None
+    flexible: bool
+    about: str
+    line: int
+    struct: str
+    fields: list[Field] | None = None
+    common: str | None = None
+    varint: bool = False
+
+
+@dataclass(slots=True)
+class Schema:
+    """A message, of one release or merged.
+
+    ``versions`` is None if only the key of the message is still reserved. ``flexible_from`` is None if no
+    version is flexible. ``older`` are the versions from schemas of older releases. ``file`` is the stem of the
+    definition file. ``version_prefixed`` is whether an int16 version precedes the fields. If ``open_ended``,
+    the only layout serves any version.
+    """
+
+    path: Path
+    kind: str
+    name: str
+    key: int | None
+    versions: Range | None
+    flexible_from: int | None
+    unstable: bool
+    release: str
+    older: list[tuple[Range, str]] = field(default_factory=list)
+    fields: list[Field] = field(default_factory=list)
+    commons: dict[str, list[Field]] = field(default_factory=dict)
+    file: str = ""
+    routing: str = ""
+    version_prefixed: bool = False
+    open_ended: bool = False
+
+    @property
+    def span(self) -> Range:
+        """The versions of a message that has some."""
+        assert self.versions is not None, self.name
+        return self.versions
+
+    @property
+    def base(self) -> str:
+        """The name without Request or Response."""
+        return re.sub(r"(Request|Response)$", "", self.name)
+
+
+def intersect(one: Range | None, other: Range | None) -> Range | None:
+    """Return the versions of both ranges, or None if they have none in common."""
+    if one is None or other is None:
+        return None
+    low, high = max(one[0], other[0]), min(one[1], other[1])
+    return (low, high) if low <= high else None

@@ -1,0 +1,149 @@
+"""Writes the content of a capture as a file for another program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO
+
+from krammar.tap.capture import Capture, CaptureError, replay
+from krammar.tap.describe import Describer
+from krammar.tap.details import details
+from krammar.tap.exchanges import Exchange, Exchanges, Filter
+from krammar.tap.feed import MAX_ROWS, Connections, pack, row_of, unpack
+from krammar.tap.page import MARK, block, parts
+from krammar.tap.pcap import SECTION, PcapWriter
+from krammar.wire.package import Package, package_of
+
+_BLOCK_ROWS = 200
+_BLOCK_BYTES = 1 << 20
+
+
+def write_pcap(protocol: ModuleType, source: Path, target: Path, *, secrets: bool = False) -> str:
+    """Write a capture as pcapng, for Wireshark.
+
+    Args:
+        target: an older pcapng file is replaced.
+        secrets: whether to write passwords and tokens; otherwise their bytes are masked.
+
+    Returns:
+        What was written.
+
+    Raises:
+        CaptureError: ``source`` is not a capture, or ``target`` exists and is not a pcapng file.
+        OSError: a file cannot be read or written.
+    """
+    capture = Capture(source)
+    package = package_of(protocol)
+    with new_file(target, SECTION, "pcapng file") as file:
+        writer = PcapWriter(package, file.write, secrets)
+        replay(capture, package, [writer])
+    torn = f"\n{source}: {capture.torn}" if capture.torn else ""
+    return f"wrote {target}: {writer.packets:,} packets{torn}"
+
+
+def write_html(
+    protocol: ModuleType, source: Path, target: Path, select: Filter, *, secrets: bool = False
+) -> str:
+    """Write a capture as the page of ``krammar tap --ui``, in one document without requests elsewhere.
+
+    Args:
+        target: an older page is replaced.
+        select: the exchanges that the page has. It has at most ``MAX_ROWS``.
+        secrets: whether to write passwords and tokens; otherwise their bytes are masked.
+
+    Returns:
+        What was written.
+
+    Raises:
+        CaptureError: ``source`` is not a capture, or ``target`` exists and is not such a page.
+        OSError: a file cannot be read or written.
+    """
+    capture = Capture(source)
+    package = package_of(protocol)
+    with new_file(target, MARK, "page of krammar tap") as file:
+        blocks = _Blocks(package, file, select, secrets)
+        begin, _ = parts({})
+        file.write(begin.encode())
+        connections = Connections()
+        exchanges = Exchanges(Describer(package), blocks.add)
+        replay(capture, package, [connections, exchanges])
+        exchanges.close()
+        blocks.flush()
+        blocks.rows.sort()  # by number
+        rows = {"rows": blocks.rows, "connections": list(connections.all.values()), "first": 0}
+        file.write(block("rows", rows).encode())
+        _, end = parts({"live": False, "source": source.name, "omitted": blocks.omitted})
+        file.write(end.encode())
+    more = f"; {blocks.omitted:,} more are left out" if blocks.omitted else ""
+    torn = f"\n{source}: {capture.torn}" if capture.torn else ""
+    return f"wrote {target}: {len(blocks.rows):,} requests{more}{torn}"
+
+
+class _Blocks:
+    """Writes the details of exchanges in compressed blocks, of which the page unpacks one at a time."""
+
+    def __init__(self, package: Package, file: BinaryIO, select: Filter, secrets: bool) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self.omitted = 0
+        self._package = package
+        self._file = file
+        self._select = select
+        self._secrets = secrets
+        self._block: list[Any] = []
+        self._size = 0
+        self._written = 0
+
+    def add(self, exchange: Exchange) -> None:
+        if not self._select.matches(exchange):
+            return
+        if len(self.rows) >= MAX_ROWS:
+            self.omitted += 1
+            return
+        self.rows.append((*row_of(exchange), (self._written, len(self._block))))
+        frames = [
+            unpack(pack(self._package, frame, secrets=self._secrets))
+            for frame in (exchange.request, exchange.response)
+        ]
+        self._block.append([details(self._package, frame) for frame in frames])
+        self._size += sum(len(frame.data) for frame in exchange.frames)
+        if len(self._block) >= _BLOCK_ROWS or self._size >= _BLOCK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the current block."""
+        if self._block:
+            self._file.write(block(f"details-{self._written}", self._block).encode())
+            self._written += 1
+            self._block, self._size = [], 0
+
+
+@contextmanager
+def new_file(path: Path, magic: bytes, kind: str) -> Iterator[BinaryIO]:
+    """Open a file that replaces ``path`` when the block ends without an error.
+
+    Only its owner can read it, because captures contain what was sent.
+
+    Raises:
+        CaptureError: ``path`` exists and does not begin with ``magic``.
+        OSError: the file cannot be written.
+    """
+    if path.exists():
+        with path.open("rb") as old:
+            begin = old.read(len(magic))
+        if begin and begin != magic:
+            raise CaptureError(
+                f"{path} is not a {kind}, so it is not overwritten; name another file"
+            )
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,72 @@
+"""A broker for one test or several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from krammar.broker import Broker, ConfigError
+from krammar.testing.embedded import Embedded
+from krammar.testing.options import read_options
+
+
+class KafkaBroker(Embedded[Broker]):
+    """A running broker on loopback, with what tests need. Use ``start``."""
+
+    @classmethod
+    def start(
+        cls,
+        settings: Mapping[str, Any] | None = None,
+        /,
+        *,
+        topics: Any = None,
+        sasl: str | None = None,
+        users: Any = None,
+        tls: bool = False,
+        **more: Any,
+    ) -> Self:
+        """Start a broker on a free port; ``close`` or the end of ``with`` stops it.
+
+        Args:
+            settings: Kafka's settings, such as ``{"num.partitions": 3}``
+            topics: topics to create: partitions by name, such as ``{"orders": 4}``, or names
+            sasl: ``"plain"``, ``"scram"`` (SCRAM-SHA-512), ``"scram-sha-256"`` or ``"scram-sha-512"``
+            users: passwords by name, or names, which get random passwords; by default ``alice``
+            tls: whether the listener has TLS, with new certificates (needs ``krammar[testing]``)
+            more: Kafka's settings with underscores for dots, such as ``num_partitions=3``
+
+        Raises:
+            ConfigError: a keyword or a setting is unknown or invalid.
+            BrokerError: the broker cannot start.
+            MissingExtra: ``tls`` needs trustme, which is not installed.
+        """
+        if "nodes" in more:
+            raise ConfigError("nodes", None, "a broker has one; use KafkaCluster (kafka_cluster)")
+        return cls(
+            read_options(settings, topics=topics, sasl=sasl, users=users, tls=tls, **more)
+        )._begin()
+
+    def _launch(self, properties: dict[str, Any]) -> Broker:
+        return Broker.start(properties=properties)
+
+    def reset(self) -> None:
+        """Restart the broker at the same address without records, groups, transactions and rules of faults.
+
+        Clients are disconnected. Topics, users, passwords and certificates of ``start`` are there again. It
+        takes a few milliseconds.
+        """
+        port = self.port
+        self.broker.close()
+        self._broker = None
+        self._produced.clear()
+        self._start(port)
+
+    @property
+    def host(self) -> str:
+        """The address of the listener."""
+        return self.broker.host
+
+    @property
+    def port(self) -> int:
+        """The port of the listener."""
+        return self.broker.port

@@ -1,0 +1,81 @@
+"""Several nodes for one test or several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from krammar.broker import Cluster, ConfigError
+from krammar.testing.embedded import Embedded
+from krammar.testing.options import Options, read_options
+
+if TYPE_CHECKING:
+    from krammar.broker.cluster import Partition
+
+
+class KafkaCluster(Embedded[Cluster]):
+    """Running nodes on loopback, with what tests need. Use ``start``.
+
+    The nodes share one storage; nothing is replicated. Clients see leaders, replicas and errors of a cluster.
+    """
+
+    def __init__(self, options: Options, nodes: int) -> None:
+        super().__init__(options)
+        self._nodes = nodes
+
+    @classmethod
+    def start(
+        cls,
+        settings: Mapping[str, Any] | None = None,
+        /,
+        *,
+        nodes: int = 3,
+        topics: Any = None,
+        sasl: str | None = None,
+        users: Any = None,
+        tls: bool = False,
+        **more: Any,
+    ) -> Self:
+        """Start nodes on free ports; ``close`` or the end of ``with`` stops them.
+
+        Args:
+            nodes: the number of nodes; their ids begin at 1
+            settings: these and the others are as in ``KafkaBroker.start``
+
+        Raises:
+            ConfigError: a keyword or a setting is unknown or invalid.
+            BrokerError: a node cannot start.
+            MissingExtra: ``tls`` needs trustme, which is not installed.
+        """
+        if type(nodes) is not int or nodes < 1:
+            raise ConfigError("nodes", str(nodes), "is not a number of nodes from 1 on")
+        options = read_options(settings, topics=topics, sasl=sasl, users=users, tls=tls, **more)
+        return cls(options, nodes)._begin()
+
+    def _launch(self, properties: dict[str, Any]) -> Cluster:
+        return Cluster.start(nodes=self._nodes, properties=properties)
+
+    # The methods of the cluster that tests need most. ``broker`` has all of them.
+
+    def stop_node(self, node_id: int) -> None:
+        """Stop a node: its leaders move, then its connections close. Raises ValueError for an unknown one."""
+        self.broker.stop_node(node_id)
+
+    def start_node(self, node_id: int) -> None:
+        """Start a stopped node on its old ports. Raises ValueError for an unknown one."""
+        self.broker.start_node(node_id)
+
+    def move_leader(self, topic: str, partition: int, to: int) -> None:
+        """Make a running node the leader of a partition. Raises ValueError if that is impossible."""
+        self.broker.move_leader(topic, partition, to)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Return the node that leads a partition, or -1. Raises ValueError if it does not exist."""
+        return self.broker.leader(topic, partition)
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """Return a partition: its ``leader``, ``leader_epoch``, ``replicas`` and ``isr``.
+
+        Raises ValueError if it does not exist.
+        """
+        return self.broker.partition(topic, partition)

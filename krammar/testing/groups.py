@@ -1,0 +1,91 @@
+"""The consumer groups of a broker in a test, as plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafka_wire import ConsumerProtocolAssignment
+
+from krammar.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from krammar.broker.groups.coordinator import GroupCoordinator
+    from krammar.broker.groups.group import Group as KafkaGroup
+    from krammar.broker.groups.member import Member as KafkaMember
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of a group.
+
+    ``instance_id``  of a static member (``group.instance.id``); None for others
+    ``partitions``   the topics and partitions that it reads, sorted; empty during a rebalance
+    """
+
+    member_id: str
+    client_id: str
+    instance_id: str | None
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group.
+
+    ``state``     by Kafka's name: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``
+    ``protocol``  the assignor that the members agreed on, such as ``range``; None before
+    ``offsets``   the committed offsets, by topic and partition
+    """
+
+    group_id: str
+    state: str
+    protocol: str | None
+    members: tuple[Member, ...]
+    offsets: dict[tuple[str, int], int]
+
+
+def groups_of(coordinators: Iterable[GroupCoordinator]) -> dict[str, Group]:
+    """Read the groups of all nodes. Call it in the broker's loop."""
+    return {
+        group.group_id: Group(
+            group.group_id,
+            group.state.value,
+            group.protocol,
+            tuple(_member(group, member) for member in group.members.values()),
+            {
+                where: committed.offset
+                for where, committed in sorted(coordinator.offsets_of(group.group_id).items())
+            },
+        )
+        for coordinator in coordinators
+        for group in coordinator.all_groups()
+    }
+
+
+def _member(group: KafkaGroup, member: KafkaMember) -> Member:
+    stable = group.state.value == "Stable"
+    return Member(
+        member.member_id,
+        member.client_id,
+        member.instance_id,
+        _partitions(member.assignment) if stable else (),
+    )
+
+
+def _partitions(assignment: bytes) -> tuple[tuple[str, int], ...]:
+    """Decode a consumer's assignment. Members of other protocol types, such as connect, have none."""
+    # All later versions begin with version 0.
+    version_0 = b"\x00\x00" + assignment[2:]
+    try:
+        decoded, _ = ConsumerProtocolAssignment.decode_from(version_0, 0)
+    except WireError:
+        return ()
+    return tuple(
+        sorted(
+            (topic.topic, partition)
+            for topic in decoded.assigned_partitions
+            for partition in topic.partitions
+        )
+    )

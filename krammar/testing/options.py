@@ -1,0 +1,154 @@
+"""The keywords of ``KafkaBroker.start`` and of the marks, checked and translated to Kafka's settings."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from krammar.broker import ConfigError
+from krammar.broker.errors import ApiError
+from krammar.broker.topic_names import check_topic_name, colliding
+from krammar.util.diagnostics import did_you_mean
+
+KEYWORDS = ("nodes", "topics", "sasl", "users", "tls")
+
+_MECHANISMS = {
+    "plain": "PLAIN",
+    "scram": "SCRAM-SHA-512",
+    "scram-sha-256": "SCRAM-SHA-256",
+    "scram-sha-512": "SCRAM-SHA-512",
+}
+_DEFAULT_USER = "alice"
+_JAAS_NAME = re.compile(r"[\w$.\-]+")
+_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a test asked for.
+
+    ``topics``      partitions by name; None for the broker's ``num.partitions``
+    ``mechanism``   of SASL, by Kafka's name; None without logins
+    ``users``       passwords by name
+    ``settings``    Kafka's settings, by name or attribute
+    """
+
+    topics: dict[str, int | None]
+    mechanism: str | None
+    users: dict[str, str] = field(repr=False)
+    tls: bool
+    settings: dict[str, Any]
+
+    @property
+    def protocol(self) -> str:
+        """The security protocol of the listener."""
+        if self.mechanism is None:
+            return "SSL" if self.tls else "PLAINTEXT"
+        return "SASL_SSL" if self.tls else "SASL_PLAINTEXT"
+
+
+def read_options(
+    given: Mapping[str, Any] | None = None,
+    *,
+    topics: Any = None,
+    sasl: Any = None,
+    users: Any = None,
+    tls: Any = False,
+    **settings: Any,
+) -> Options:
+    """Check the keywords. Raises ConfigError."""
+    for name in (*(given or {}), *settings):
+        if near := did_you_mean(name, KEYWORDS):
+            raise ConfigError(name, None, f"unknown keyword; {near}")
+    if not isinstance(tls, bool):
+        raise ConfigError("tls", str(tls), "is neither True nor False")
+    mechanism = None if sasl is None else _mechanism(sasl)
+    options = Options(
+        _topics(topics), mechanism, _users(users, mechanism), tls, {**(given or {}), **settings}
+    )
+    if options.protocol != "PLAINTEXT":
+        _refuse(options.settings, "listeners", "sasl and tls")
+    if mechanism is not None:
+        _refuse(options.settings, "sasl.enabled.mechanisms", "sasl")
+    if tls:
+        for name in options.settings:
+            if name.replace("_", ".").startswith(("ssl.keystore.", "ssl.truststore.")):
+                _refuse(options.settings, name, "tls=True, which makes the certificates")
+    return options
+
+
+def plain_logins(users: Mapping[str, str]) -> str:
+    """Return the users of PLAIN as ``sasl.jaas.config``."""
+    escaped = {name: re.sub(r'([\\"])', r"\\\1", password) for name, password in users.items()}
+    logins = "".join(f' user_{name}="{password}"' for name, password in escaped.items())
+    return f"{_PLAIN_MODULE} required{logins};"
+
+
+def _refuse(settings: Mapping[str, Any], name: str, other: str) -> None:
+    for key in settings:
+        if key.replace("_", ".") == name.replace("_", "."):
+            raise ConfigError(key, None, f"cannot be combined with {other}")
+
+
+def _mechanism(sasl: Any) -> str:
+    found = _MECHANISMS.get(sasl.lower()) if isinstance(sasl, str) else None
+    if found is None:
+        known = ", ".join(map(repr, _MECHANISMS))
+        near = did_you_mean(str(sasl).lower(), _MECHANISMS)
+        raise ConfigError("sasl", str(sasl), f"is not one of {known}" + (near and f"; {near}"))
+    return found
+
+
+def _topics(topics: Any) -> dict[str, int | None]:
+    if topics is None:
+        return {}
+    if isinstance(topics, Mapping):
+        wanted = dict(topics)
+    elif isinstance(topics, Iterable) and not isinstance(topics, (str, bytes)):
+        wanted = dict.fromkeys(topics)
+    else:
+        raise ConfigError(
+            "topics", str(topics), 'is not a mapping such as {"orders": 4}, nor a list of names'
+        )
+    for name, partitions in wanted.items():
+        if not isinstance(name, str):
+            raise ConfigError("topics", str(name), "is not the name of a topic")
+        try:
+            check_topic_name(name)
+        except ApiError as error:
+            raise ConfigError("topics", None, str(error.message)) from None
+        if other := colliding(name, wanted):
+            raise ConfigError(
+                "topics", None, f"{name} and {other} collide: '.' and '_' are the same"
+            )
+        if partitions is not None and (type(partitions) is not int or partitions < 1):
+            raise ConfigError("topics", None, f"{name} cannot have {partitions!r} partitions")
+    return wanted
+
+
+def _users(users: Any, mechanism: str | None) -> dict[str, str]:
+    if users is None:
+        users = [] if mechanism is None else [_DEFAULT_USER]
+    elif mechanism is None:
+        raise ConfigError("users", None, f"need sasl, one of {', '.join(map(repr, _MECHANISMS))}")
+    if isinstance(users, Mapping):
+        passwords = dict(users)
+    elif isinstance(users, Iterable) and not isinstance(users, (str, bytes)):
+        passwords = {name: secrets.token_urlsafe(12) for name in users}
+    else:
+        raise ConfigError(
+            "users", None, 'are neither a list of names nor a mapping such as {"alice": "secret"}'
+        )
+    if mechanism is not None and not passwords:
+        raise ConfigError("users", None, "are empty, so nobody could log in")
+    for name, password in passwords.items():
+        if not isinstance(name, str) or not name:
+            raise ConfigError("users", str(name), "is not the name of a user")
+        if not isinstance(password, str) or not password:
+            raise ConfigError("users", None, f"the password of {name} is empty or not text")
+        if mechanism == "PLAIN" and not _JAAS_NAME.fullmatch(name):
+            raise ConfigError("users", name, "has characters that PLAIN's settings do not allow")
+    return passwords
