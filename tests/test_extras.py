@@ -55,7 +55,7 @@ def test_every_extra_is_known() -> None:
         ),
         (
             "joserfc",
-            "import krammar.broker.security.jwt",
+            "import krammar.auth.jwt",
             "sasl.oauthbearer.jwks.endpoint.url needs joserfc: ",
         ),
         ("joserfc", "import krammar.testing.tokens", "krammar.testing.tokens needs joserfc: "),
@@ -120,7 +120,7 @@ def test_every_other_module_can_be_imported() -> None:
         "import pkgutil, krammar\n"
         "from importlib import import_module\n"
         "needing = ('krammar.compiler', 'krammar.spark', 'krammar.wire.batches.arrow',"
-        " 'krammar.broker.security.jwt', 'krammar.testing.tokens')\n"
+        " 'krammar.auth.jwt', 'krammar.broker.security.jwt', 'krammar.testing.tokens')\n"
         "def walk(path, prefix):\n"
         "    for found in pkgutil.iter_modules(path, prefix):\n"
         "        if not found.name.startswith(needing) and not found.name.endswith('__main__'):\n"

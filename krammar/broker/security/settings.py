@@ -8,6 +8,7 @@ from typing import Any
 
 from krammar.auth import jaas
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
+from krammar.auth.oauth import JwtSettings
 from krammar.auth.scram import BY_NAME
 from krammar.broker.config import BROKER_CONFIGS, BrokerConfig, ConfigError, Listener
 from krammar.broker.config.definitions import split_list
@@ -36,22 +37,6 @@ def setting(config: BrokerConfig, listener: Listener, name: str) -> str | None:
 def listed(value: str | None) -> list[str]:
     """Split a list and drop empty parts."""
     return [part for part in split_list(value or "") if part]
-
-
-@dataclass(frozen=True, slots=True)
-class JwtSettings:
-    """The settings ``sasl.oauthbearer.*`` of a listener. Times in milliseconds, ``clock_skew_s`` in seconds."""
-
-    url: str
-    audience: list[str]
-    issuer: str | None
-    required_scope: list[str]
-    scope_claim: str
-    sub_claim: str
-    clock_skew_s: int
-    refresh_ms: int
-    backoff_ms: int
-    backoff_max_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,10 @@ from krammar.util.extras import MissingExtra
 if TYPE_CHECKING:
     from kafka_wire import UserScramCredentialRecord
 
+    from krammar.auth.oauth import JwtSettings
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig, Listener
-    from krammar.broker.security.settings import JwtSettings, SaslSettings
+    from krammar.broker.security.settings import SaslSettings
     from krammar.broker.timers import Timers
 
 
@@ -76,11 +77,12 @@ class Credentials:
 def _validator(settings: JwtSettings, timers: Timers) -> Validate:
     name = "sasl.oauthbearer.jwks.endpoint.url"
     try:
-        from krammar.broker.security.jwt import JwtValidator, Keys, KeysError
+        from krammar.auth.jwt import KeysError
+        from krammar.broker.security.jwt import SignedTokens
     except MissingExtra as error:
         raise BrokerError(str(error)) from None
     try:
-        return JwtValidator(settings, Keys(settings, timers))
+        return SignedTokens(settings, timers).validate
     except KeysError as error:
         raise ConfigError(name, settings.url, str(error)) from None
 

@@ -128,6 +128,7 @@ def test_algorithms(tmp_path: Path, algorithm: str) -> None:
         ({"aud": "mail"}, "the token's claim 'aud' is missing or not accepted"),
         ({"iss": "https://other.example"}, "the token's claim 'iss' is missing or not accepted"),
         ({"scope": 5}, "the token's claim 'scope' is missing or not accepted"),
+        ({"aud": [{}]}, "the token's claim 'aud' is missing or not accepted"),
     ],
 )
 def test_claims_that_are_refused(
@@ -155,7 +156,7 @@ def test_names_of_claims_and_scopes(issuer: TokenIssuer) -> None:
     with start(issuer, **properties) as broker:
         assert try_token(broker, issuer.token(user="bob", scp="write other read")).code == 0
         assert try_token(broker, issuer.token(user="bob", scp=["read", "write"])).code == 0
-        assert "'scp'" in refusal(broker, issuer.token(user="bob", scp="read"))
+        assert "'scp'" in refusal(broker, issuer.token(user="bob", scp=["read", {}]))
         assert "'scp'" in refusal(broker, issuer.token(user="bob", scope="read write"))
         assert "'user'" in refusal(broker, issuer.token(scp="read write"))
 
@@ -323,7 +324,8 @@ def test_urls_of_other_kinds(issuer: TokenIssuer, url: str) -> None:
 
 
 def test_without_the_extra(issuer: TokenIssuer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "krammar.broker.security.jwt", raising=False)
+    for name in ("krammar.auth.jwt", "krammar.broker.security.jwt"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "joserfc", None)
     monkeypatch.setattr(extras, "find_spec", lambda _: None)
     with pytest.raises(BrokerError, match=r"needs joserfc: pip install 'krammar\[oauth\]'"):
