@@ -30,6 +30,7 @@ from kafka_wire import (
 
 from krammar.broker.cluster import SUPPORTED_FEATURES
 from krammar.broker.errors import ApiError
+from krammar.broker.slices import Steps
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
@@ -60,27 +61,28 @@ class NodeHandlers:
 
     def alter_replica_log_dirs(
         self, session: Session, request: AlterReplicaLogDirsRequest, version: int
-    ) -> AlterReplicaLogDirsResponse:
+    ) -> Steps[AlterReplicaLogDirsResponse]:
         """Accept partitions where they are already (KIP-113). Partitions do not move between folders."""
-        results: dict[str, list[AlterReplicaLogDirsResponseResultPartition]] = {}
+        folders = {path.abspath(each) for each in self._config.log_dirs}
+        results = []
         for folder in request.dirs:
             for topic in folder.topics:
+                partitions = []
                 for index in topic.partitions:
-                    results.setdefault(topic.name, []).append(
+                    code = self._check_move(folders, folder.path, topic.name, index)
+                    partitions.append(
                         AlterReplicaLogDirsResponseResultPartition(
-                            partition_index=index,
-                            error_code=self._check_move(folder.path, topic.name, index),
+                            partition_index=index, error_code=code
                         )
                     )
-        return AlterReplicaLogDirsResponse(
-            results=[
-                AlterReplicaLogDirsResponseResult(topic_name=name, partitions=partitions)
-                for name, partitions in results.items()
-            ]
-        )
+                    yield None
+                results.append(
+                    AlterReplicaLogDirsResponseResult(topic_name=topic.name, partitions=partitions)
+                )
+        return AlterReplicaLogDirsResponse(results=results)
 
-    def _check_move(self, folder: str, topic: str, partition: int) -> ErrorCode:
-        if folder not in (path.abspath(each) for each in self._config.log_dirs):
+    def _check_move(self, folders: set[str], folder: str, topic: str, partition: int) -> ErrorCode:
+        if folder not in folders:
             return ErrorCode.LOG_DIR_NOT_FOUND
         log = self._logs.get(topic, partition)
         if log is None:
@@ -91,31 +93,21 @@ class NodeHandlers:
 
     def describe_quorum(
         self, session: Session, request: DescribeQuorumRequest, version: int
-    ) -> DescribeQuorumResponse:
+    ) -> Steps[DescribeQuorumResponse]:
         """Describe the quorum of the metadata log (KIP-595, KIP-836): this node alone."""
         wanted = [
             (each.topic_name, [one.partition_index for one in each.partitions])
             for each in request.topics
         ]
         if wanted != [_QUORUM]:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            text = "This server does not host this topic-partition."
-            answers = [
-                DescribeQuorumResponseTopicPartition(
-                    partition_index=index, error_code=code, error_message=text
-                )
-                for _, indexes in wanted
-                for index in indexes
-            ]
-            rest = iter(answers)
-            return DescribeQuorumResponse(
-                topics=[
-                    DescribeQuorumResponseTopic(
-                        topic_name=name, partitions=[next(rest) for _ in indexes]
-                    )
-                    for name, indexes in wanted
-                ]
-            )
+            topics = []
+            for name, indexes in wanted:
+                partitions = []
+                for index in indexes:
+                    partitions.append(_unknown(index))
+                    yield None
+                topics.append(DescribeQuorumResponseTopic(topic_name=name, partitions=partitions))
+            return DescribeQuorumResponse(topics=topics)
         cluster, node_id, now = self._cluster, self._cluster.node_id, self._timers.now_ms()
         end_offset = cluster.last_offset + 1
         voter = DescribeQuorumResponseReplicaState(
@@ -156,9 +148,10 @@ class NodeHandlers:
 
     def update_features(
         self, session: Session, request: UpdateFeaturesRequest, version: int
-    ) -> UpdateFeaturesResponse:
+    ) -> Steps[UpdateFeaturesResponse]:
         """Change the levels of features (KIP-584): all of them, or none."""
         for update in request.feature_updates:
+            yield None
             problem = self._check_feature(update)
             if problem is not None:
                 return UpdateFeaturesResponse(
@@ -190,7 +183,7 @@ class NodeHandlers:
         node = f"Local controller {self._cluster.node_id}"
         low, high = SUPPORTED_FEATURES.get(name, (0, 0))
         reason = None
-        if kind not in FeatureUpdateType.__members__.values() or not kind:
+        if not FeatureUpdateType.UPGRADE <= kind <= FeatureUpdateType.UNSAFE_DOWNGRADE:
             reason = "The controller does not support the given upgrade type."
         elif level < 0:
             reason = "A feature version cannot be less than 0."
@@ -216,3 +209,11 @@ class NodeHandlers:
                 else "Unsafe metadata downgrade is not supported in this version."
             )
         return reason and f"Invalid update version {level} for feature {name}. {reason}"
+
+
+def _unknown(partition: int) -> DescribeQuorumResponseTopicPartition:
+    return DescribeQuorumResponseTopicPartition(
+        partition_index=partition,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message="This server does not host this topic-partition.",
+    )
