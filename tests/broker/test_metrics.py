@@ -25,6 +25,7 @@ from krammar.broker import Broker, BrokerConfig
 from krammar.broker.config import ConfigError
 from krammar.broker.errors import BrokerError
 from krammar.broker.metrics import Metrics
+from krammar.broker.several_nodes import Cluster
 from tests.broker.requests import batch, create_topic, fetch, produce, produce_request
 from tests.broker.support import PATIENCE, RawClient
 
@@ -208,6 +209,25 @@ def test_metrics_count_from_their_first_use_on() -> None:
         metrics = broker.metrics
         client.call(MetadataRequest(topics=[]), 12)
         assert metrics.value(REQUESTS, request="Metadata") == 1
+
+
+def test_metrics_of_several_nodes() -> None:
+    with Cluster.start(nodes=2) as cluster:
+        metrics = cluster.metrics
+        ports = [
+            node.addresses.advertised(node.config.listeners[0])[1]
+            for node in cluster.nodes.values()
+        ]
+        for port in ports:
+            with RawClient(port) as client:
+                client.call(MetadataRequest(topics=[]), 12)
+        assert metrics.value(REQUESTS, request="Metadata") == 2
+        cluster.partition_from("nodes", 2)
+        with RawClient(ports[1]) as client:
+            client.call(MetadataRequest(topics=[]), 12)
+        assert metrics.value(REQUESTS, request="Metadata") == 3
+        name = "kafka_server_socket_server_metrics_connection_creation_total"
+        assert metrics.value(name) == 3
 
 
 def test_metrics_in_the_brokers_own_loop(tmp_path: Path) -> None:
