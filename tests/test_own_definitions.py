@@ -28,7 +28,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "definitions.md"
 
 
 class Blocks(NamedTuple):
-    """The fenced blocks of the page before its grammar, in order."""
+    """The fenced blocks of the page's first two sections, in order."""
 
     definitions: str
     generate: str
@@ -39,7 +39,7 @@ class Blocks(NamedTuple):
 
 @pytest.fixture(scope="module")
 def blocks() -> Blocks:
-    section = PAGE.read_text("utf-8").partition("\n## The grammar\n")[0]
+    section = PAGE.read_text("utf-8").partition("\n## Import, export and show\n")[0]
     return Blocks(*re.findall(r"^```\w*\n(.*?)^```$", section, re.DOTALL | re.MULTILINE))
 
 

@@ -80,9 +80,10 @@ APIS: dict[int, Api] = {
     ApiKey.RENEW_DELEGATION_TOKEN: Api(REFUSED, 1, 2),
     ApiKey.EXPIRE_DELEGATION_TOKEN: Api(REFUSED, 1, 2),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: Api(REFUSED, 1, 3),
-    # Answered with UNSUPPORTED_VERSION, like Kafka with these protocols disabled. If ApiVersions did
-    # not list them, librdkafka would search for another coordinator forever.
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: Api(REFUSED, 0, 1),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Api("groups.consumer_group_heartbeat", 0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Api("groups.consumer_group_describe", 0, 1),
+    # Answered with UNSUPPORTED_VERSION, like Kafka with this protocol disabled. If ApiVersions did
+    # not list it, librdkafka would search for another coordinator forever.
     ApiKey.SHARE_GROUP_HEARTBEAT: Api(REFUSED, 0, 1),
 }
 
@@ -91,7 +92,6 @@ APIS: dict[int, Api] = {
 UNSERVED: dict[int, tuple[int, int]] = {
     ApiKey.WRITE_TXN_MARKERS: (0, 2),
     ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),
     ApiKey.PUSH_TELEMETRY: (0, 0),
     ApiKey.SHARE_GROUP_DESCRIBE: (0, 1),

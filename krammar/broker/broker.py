@@ -109,8 +109,8 @@ class Broker:
     ) -> Self:
         """Start a broker in a thread of its own; ``close`` or the end of ``with`` stops it.
 
-        To keep tests fast, a group's first rebalance is not delayed, and the internal topics have one
-        partition each, unlike Kafka's defaults.
+        To keep tests fast, unlike Kafka's defaults, rebalances are not delayed, members of consumer groups send
+        heartbeats often, and the internal topics have one partition each.
 
         Args:
             config: the settings, instead of the next three
@@ -145,6 +145,9 @@ class Broker:
                 **{
                     "log.dirs": str(data_dir or temporary),
                     "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                    "group.consumer.assignment.interval.ms": "0",
+                    "group.consumer.heartbeat.interval.ms": "200",
+                    "group.consumer.min.heartbeat.interval.ms": "1",
                     "group.initial.rebalance.delay.ms": "0",
                     "offsets.topic.num.partitions": "1",
                     "transaction.state.log.num.partitions": "1",

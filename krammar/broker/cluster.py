@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
 
 __all__ = [
+    "GROUP_VERSION",
     "INTERNAL_TOPICS",
     "OFFSETS_TOPIC",
     "TRANSACTIONS_TOPIC",
@@ -79,11 +80,17 @@ __all__ = [
 ]
 
 FOLDER = "__cluster_metadata-0"
+GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 # A new folder's features: the metadata.version of Kafka 4.0, so that every Kafka 4 can read it.
-NEW_FEATURES = ((METADATA_VERSION, LEVEL_4_0_IV3), (TRANSACTION_VERSION, 2))
+NEW_FEATURES = (
+    (METADATA_VERSION, LEVEL_4_0_IV3),
+    (GROUP_VERSION, 1),
+    (TRANSACTION_VERSION, 2),
+)
 # The lowest and the highest supported level of each feature.
 SUPPORTED_FEATURES = {
+    GROUP_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
     METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_4_IV2),
     TRANSACTION_VERSION: (0, 2),

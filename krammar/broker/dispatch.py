@@ -154,7 +154,7 @@ class Handlers(dict[int, "Handler"]):
     def groups(self) -> GroupHandlers:
         from krammar.broker.handlers.groups import GroupHandlers
 
-        return GroupHandlers(self._nodes, self._topics, self._groups)
+        return GroupHandlers(self._config, self._nodes, self._cluster, self._topics, self._groups)
 
     @cached_property
     def group_offsets(self) -> GroupOffsetHandlers:

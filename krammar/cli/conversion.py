@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.command(
     "import",
     epilog=examples(
-        "krammar import protocol.md -o definitions/kafka --key ApiVersions=18 --key Fetch=1",
+        "krammar import protocol.md --key ApiVersions=18 --key Fetch=1 -o definitions/kafka",
         "krammar import README.md -o out/ --key Produce=0 --type 'RECORDS=[string]'",
         "krammar import kafka/clients/src/main/resources/common/message -o definitions/kafka_wire",
         "krammar import kafka-4.4/message kafka-3.9/message -o definitions/kafka_wire --docs",
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 )
 @click.argument("source", type=SOURCE, nargs=-1, required=True, metavar="TEXT|KAFKA_JSON_DIR...")
 @click.option(
-    "-o", "--out", type=FOLDER, required=True, help="Folder to write definition files to."
+    "-o",
+    "--out",
+    type=FOLDER,
+    help="Folder to write definition files to. Without it, krammar prints the definitions.",
 )
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--key", multiple=True, metavar="API=KEY", help="Texts: the API key of a request.")
@@ -74,7 +77,7 @@ if TYPE_CHECKING:
 @format_option
 def import_(
     source: tuple[Path, ...],
-    out: Path,
+    out: Path | None,
     force: bool,
     key: tuple[str, ...],
     types: tuple[str, ...],
@@ -122,6 +125,11 @@ def import_(
             sys.exit(1)
         for warning in result.warnings:
             click.echo(f"warning: {warning}", err=True)
+        if out is None:
+            click.echo(
+                "\n".join(f"// {name}\n\n{text}" for name, text in result.files.items()), nl=False
+            )
+            return
         _write_new({out / name: text for name, text in result.files.items()}, force=force)
     say(f"{out}: {quantity(len(result.files), 'file')} written", format_)
 
@@ -194,7 +202,9 @@ def _answers(
     )
 
 
-def _import_texts(texts: list[Path], out: Path, answers: Answers, format_: str) -> ImportResult:
+def _import_texts(
+    texts: list[Path], out: Path | None, answers: Answers, format_: str
+) -> ImportResult:
     """Convert texts and compile the result. Exits if there are errors."""
     from krammar.compiler.front.source import compile_texts
     from krammar.compiler.guide import import_guides
@@ -203,9 +213,11 @@ def _import_texts(texts: list[Path], out: Path, answers: Answers, format_: str) 
     diagnostics = Diagnostics()
     result = import_guides(texts, answers, diagnostics)
     if result is not None:
-        encoded = {out / name: text.encode("utf-8") for name, text in result.files.items()}
+        encoded = {
+            (out or Path()) / name: text.encode("utf-8") for name, text in result.files.items()
+        }
         compile_texts("", encoded, diagnostics)
-    report(diagnostics, format_)
+    report(diagnostics, format_, err=out is None)
     if result is None or diagnostics.has_errors:
         click.echo("nothing was written", err=True)
         sys.exit(1)

@@ -67,8 +67,14 @@ _STYLES: dict[str, dict[str, Any]] = {
 }
 
 
-def report(diagnostics: Diagnostics, format_: str, *, strict: bool = False) -> None:
-    """Print diagnostics. Formats for programs are complete documents, also without diagnostics."""
+def report(
+    diagnostics: Diagnostics, format_: str, *, strict: bool = False, err: bool = False
+) -> None:
+    """Print diagnostics. Formats for programs are complete documents, also without diagnostics.
+
+    Args:
+        err: print to standard error, because standard output has another content.
+    """
     from krammar.compiler.front.codes import CODES
     from krammar.util.diagnostics import FORMATS, format_sarif, format_text
 
@@ -82,7 +88,7 @@ def report(diagnostics: Diagnostics, format_: str, *, strict: bool = False) -> N
     else:
         text = FORMATS[format_](found, strict=strict)
     if text:
-        click.echo(text)
+        click.echo(text, err=err)
     if found and format_ == "text":
         style = 0 if strict else sum(diagnostic.is_style for diagnostic in found)
         counted = [quantity(len(found) - style, "error")] if len(found) > style else []

@@ -93,7 +93,7 @@ class _Comparison:
             for fault in _differences(layout.build(old, version), layout.build(new, version), name):
                 faults.setdefault(fault, []).append(version)
         for (code, message, position), versions in faults.items():
-            where = "" if code.startswith("B2") else f" in {_ranges(versions)}"
+            where = "" if code.startswith("B2") else f" in {ir.version_ranges(versions)}"
             hint = "released versions must not change; add a new version" if where else ""
             self._add(code, message + where, position, hint)
 
@@ -105,15 +105,21 @@ class _Comparison:
         if now_last < last:
             self._missing(new, range(now_last + 1, last + 1))
         if last < now_last and old.max_version is not None:
-            self._news.append(f"{new.name} {_ranges([*range(last + 1, now_last + 1)])} is new")
+            self._news.append(
+                f"{new.name} {ir.version_ranges([*range(last + 1, now_last + 1)])} is new"
+            )
         if new.min_version < old.min_version:
-            added = _ranges([*range(new.min_version, old.min_version)])
+            added = ir.version_ranges([*range(new.min_version, old.min_version)])
             self._news.append(f"{new.name} {added} is new")
         return range(max(old.min_version, new.min_version), min(last, now_last) + 1)
 
     def _missing(self, struct: ir.Struct, versions: range) -> None:
         verb = "is" if len(versions) == 1 else "are"
-        self._add("B103", f"{struct.name} {_ranges([*versions])} {verb} missing", struct.position)
+        self._add(
+            "B103",
+            f"{struct.name} {ir.version_ranges([*versions])} {verb} missing",
+            struct.position,
+        )
 
     def _enum(self, old: ir.Enum, new: ir.Enum) -> None:
         if old.type != new.type:
@@ -268,16 +274,3 @@ def _last(struct: ir.Struct, other: ir.Struct) -> int:
         return struct.max_version
     ends = [layout.layout_table(each).max_version for each in (struct, other)]
     return max(ends)
-
-
-def _ranges(versions: list[int]) -> str:
-    """Format ascending versions as ``v1, v3-v5``."""
-    parts: list[list[int]] = []
-    for version in versions:
-        if parts and version == parts[-1][-1] + 1:
-            parts[-1].append(version)
-        else:
-            parts.append([version])
-    return ", ".join(
-        f"v{part[0]}" if len(part) == 1 else f"v{part[0]}-v{part[-1]}" for part in parts
-    )

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from krammar.compiler import ir
 from krammar.compiler.definition_writer import write_definitions
 from krammar.compiler.names import snake_case
 from krammar.compiler.schemas import Field, ImportResult, Range, Schema, SchemaError
@@ -30,25 +31,31 @@ from krammar.util.diagnostics import Diagnostics, Position, did_you_mean
 
 _TITLE = re.compile(
     r"\s*(?P<name>[A-Za-z]\w*)(?: (?P<kind>Request|Response|Header))?"
-    r"(?: \(Version: ?(?P<version>\d+)\)| v(?P<v>\d+))? =>(?P<words>.*)"
+    r"(?: \(Version: ?(?P<version>\d{1,9})\)| v(?P<v>\d{1,9}))? =>(?P<words>.*)"
 )
-_LINE = re.compile(r"(?P<indent>\s*)(?P<before><tag \d+> )?(?P<label>\S+(?: \d+>)?) =>(?P<body>.*)")
+_LINE = re.compile(
+    r"(?P<indent>\s*)(?P<before><tag \d{1,9}> )?(?P<label>\S+(?: \d+>)?) =>(?P<body>.*)"
+)
 _WORD = re.compile(
     r"(?:(?P<null>nullable)\((?P<struct>\w+)\)"
     r"|(?P<prefix>nullable|varint)?(?P<open>\[+)(?P<array>\w+)(?P<close>\]+)"
-    r"|(?P<plain>\w+))(?:<tag: (?P<tag>\d+)>)?"
+    r"|(?P<plain>\w+))(?:<tag: (?P<tag>\d{1,9})>)?"
 )
 _MARKERS = frozenset({"TAG_BUFFER", "_tagged_fields"})
 # The guide on Kafka's site is HTML. Other angle brackets, such as `<tag 0>`, belong to the notation.
 _HTML = re.compile(r"</?(?:a|b|br|code|div|h\d|p|pre|table|tbody|td|th|tr)\b[^>]*>")
 _KEYS = (
-    re.compile(r"\b(?P<name>\w+) API \(Key: (?P<key>\d+)\)"),
-    re.compile(r"\bAPI ?Key: *(?P<name>\w+)\s*=\s*(?P<key>\d+)", re.I),
-    re.compile(r"\b(?P<name>\w+) request\b[^.]*? api[ _]key (?:of|is|=)\s*(?P<key>\d+)", re.I),
+    re.compile(r"\b(?P<name>\w+) API \(Key: (?P<key>\d{1,9})\)"),
+    re.compile(r"\bAPI ?Key: *(?P<name>\w+)\s*=\s*(?P<key>\d{1,9})\b", re.I),
+    re.compile(
+        r"\b(?P<name>\w+) request\b[^.]*? api[ _]key (?:of|is|=)\s*(?P<key>\d{1,9})\b", re.I
+    ),
 )
 _NULLABLE = re.compile(r"\W*(?P<name>\w+)\W*(?: field)? is nullable\b")
-_HEADER_VERSION = re.compile(r"\W*(?P<kind>Request|Response) header version: (?P<version>\d+)")
+_HEADER_VERSION = re.compile(r"\W*(?P<kind>Request|Response) header version: (?P<version>\d{1,9})")
 
+# As in definitions.
+_MAX_DEPTH = 16
 _SCALARS = {
     "BOOL": "bool",
     "BOOLEAN": "bool",
@@ -66,7 +73,7 @@ _SCALARS = {
 _TEXT = re.compile(r"(?P<form>COMPACT_|VARINT_)?(?P<null>NULLABLE_)?(?P<kind>STRING|BYTES|RECORDS)")
 # An array in an array, in guides before Kafka 2.
 _ARRAY = re.compile(r"ARRAY\((\S+)\)")
-_SIZED = re.compile(r"BYTES\[(?P<field>\w+) - (?P<minus>\d+)\]")
+_SIZED = re.compile(r"BYTES\[(?P<field>\w+) - (?P<minus>\d{1,9})\]")
 
 
 @dataclass(frozen=True)
@@ -294,9 +301,15 @@ class _Reader:
         place: tuple[int, int],
         words: str,
         block: list[tuple[int, re.Match[str]]],
+        depth: int = 1,
     ) -> None:
         """Parse the fields of a struct from its words, and from the rules below it."""
         node.fields = []
+        if depth > _MAX_DEPTH:
+            self._error(
+                "E601", f"structs are nested more than {_MAX_DEPTH} levels deep", node.position
+            )
+            return
         begin, column = place
         expected: dict[str, _Node] = {}
         for match in re.finditer(r"\S+(?: \d+>|<tag: \d+>)?", words):
@@ -322,7 +335,7 @@ class _Reader:
             )
         for start, end in pairwise([*starts, len(block)]):
             number, match = block[start]
-            self._rule(node, expected, number, match, block[start + 1 : end])
+            self._rule(node, expected, number, match, block[start + 1 : end], depth)
         for child in expected.values():
             if child.fields is None and not child.type:
                 self._error(
@@ -339,6 +352,7 @@ class _Reader:
         number: int,
         match: re.Match[str],
         below: list[tuple[int, re.Match[str]]],
+        depth: int,
     ) -> None:
         """Parse the line of a field, and the lines below it."""
         at = self._at(number, match.start("label"), len(match["label"]))
@@ -363,7 +377,7 @@ class _Reader:
         known.tag = known.tag if known.tag is not None else child.tag
         body = match["body"].strip()
         if below or body in _MARKERS:
-            self._struct(known, (number, match.start("body")), match["body"], below)
+            self._struct(known, (number, match.start("body")), match["body"], below, depth + 1)
         elif body and not self._type(known, body):
             self._named.append((body, self._at(number, match.start("body") + 1, len(body))))
             known.type = body
@@ -520,7 +534,7 @@ class _Merger:
         if missing:
             self._diagnostics.add(
                 "W601",
-                f"the text does not contain {message.name} {_versions(missing)}",
+                f"the text does not contain {message.name} {ir.version_ranges(missing)}",
                 message.position,
                 "a missing version gets the fields of the version below it, or else of the lowest "
                 "version in the text",
@@ -690,7 +704,7 @@ class _Merger:
         else:
             self._diagnostics.add(
                 "W605",
-                f"{path} is nullable in {_versions(null)} only; the definition allows null in all versions",
+                f"{path} is nullable in {ir.version_ranges(null)} only; the definition allows null in all versions",
                 forms[null[0]].position,
             )
         return versions
@@ -747,10 +761,6 @@ def _merge_order(old: list[str], new: list[str]) -> list[str] | None:
             rest.pop(0)
         result.append(name)
     return result + rest
-
-
-def _versions(numbers: list[int]) -> str:
-    return ", ".join(f"v{number}" for number in numbers)
 
 
 def _kind(name: str, pair: list[str]) -> str:

@@ -7,7 +7,7 @@ has no cycles and no names to look up.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -41,6 +41,19 @@ class VersionRange:
 
 
 ALL_VERSIONS = VersionRange()
+
+
+def version_ranges(versions: Sequence[int]) -> str:
+    """Format ascending versions as ``v1, v3-v5``."""
+    parts: list[list[int]] = []
+    for version in versions:
+        if parts and version == parts[-1][-1] + 1:
+            parts[-1].append(version)
+        else:
+            parts.append([version])
+    return ", ".join(
+        f"v{part[0]}" if len(part) == 1 else f"v{part[0]}-v{part[-1]}" for part in parts
+    )
 
 
 @dataclass(frozen=True, slots=True)

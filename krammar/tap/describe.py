@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -41,7 +42,7 @@ _COUNTED = {
     "node_endpoints": "endpoint",
 }
 # A topic is a struct with one of these names, and one of these arrays.
-_TOPIC_NAMES = ("name", "topic", "topic_name", "topic_id")
+_TOPIC_NAMES = ("name", "topic", "topic_name")
 _PARTITIONS = (
     "partitions",
     "partition_data",
@@ -141,14 +142,9 @@ class _Walk:
             self._topic(struct)
         for name in struct._fields:
             value = getattr(struct, name)
-            if isinstance(value, Struct):
-                self.visit(value)
-            elif name == "error_code":
-                if value:
-                    self.errors[value] = self.errors.get(value, 0) + 1
-            elif name == "records" and isinstance(value, bytes):
-                self.records += len(value)
-            elif isinstance(value, list) and value and isinstance(value[0], Struct):
+            kind: Any = type(value)
+            # Most fields are numbers and texts. isinstance with Struct is slow, because compiled classes count too.
+            if kind is list and value and _is_struct(value[0].__class__):
                 if top and name in _COUNTED:
                     word = _COUNTED[name]
                     self.parts.append(f"{len(value)} {word}{'' if len(value) == 1 else 's'}")
@@ -156,23 +152,45 @@ class _Walk:
                     if self.left <= 0:
                         break
                     self.visit(element)
+            elif name == "error_code":
+                if value:
+                    self.errors[value] = self.errors.get(value, 0) + 1
+            elif name == "records" and kind is bytes:
+                self.records += len(value)
+            elif _is_struct(kind):
+                self.visit(value)
             elif top and name in _SHOWN and value not in (None, "", -1, []):
-                text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+                text = ", ".join(map(str, value)) if kind is list else str(value)
                 self.parts.append(_SHOWN[name].format(shorten(text)))
 
     def _topic(self, struct: Struct) -> None:
-        fields = struct._fields
-        partitions = next((f for f in _PARTITIONS if f in fields), None)
-        topic_id = getattr(struct, "topic_id", None)
-        named = [getattr(struct, f) for f in _TOPIC_NAMES[:3] if f in fields]
-        name = next((value for value in named if isinstance(value, str) and value), None)
-        if name and isinstance(topic_id, UUID) and topic_id.int:
-            self.learned.append((topic_id, name))
-        if partitions is None and "topic_id" not in fields:
+        names, partitions, has_id = _topic_fields(type(struct))
+        if not names and not has_id:
             return
-        key = name or (topic_id if isinstance(topic_id, UUID) and topic_id.int else None)
-        if key is not None:
+        name = next(
+            (value for f in names if (value := getattr(struct, f)) and type(value) is str), None
+        )
+        topic_id = struct.topic_id if has_id else None  # type: ignore[attr-defined]
+        if not isinstance(topic_id, UUID) or not topic_id.int:
+            topic_id = None
+        if name and topic_id is not None:
+            self.learned.append((topic_id, name))
+        key = name or topic_id
+        if key is not None and (partitions is not None or has_id):
             self.topics[key] = "" if partitions is None else _numbers(getattr(struct, partitions))
+
+
+@cache
+def _is_struct(kind: type) -> bool:
+    return issubclass(kind, Struct)
+
+
+@cache
+def _topic_fields(kind: type[Struct]) -> tuple[list[str], str | None, bool]:
+    """Return the fields of a struct that name a topic, the field of its partitions, and whether it has an id."""
+    fields = kind._fields
+    names = [name for name in _TOPIC_NAMES if name in fields]
+    return names, next((f for f in _PARTITIONS if f in fields), None), "topic_id" in fields
 
 
 def _numbers(partitions: Any) -> str:

@@ -80,7 +80,8 @@ def write_html(
         file.write(end.encode())
     more = f"; {blocks.omitted:,} more are left out" if blocks.omitted else ""
     torn = f"\n{source}: {capture.torn}" if capture.torn else ""
-    return f"wrote {target}: {len(blocks.rows):,} requests{more}{torn}"
+    count = len(blocks.rows)
+    return f"wrote {target}: {count:,} request{'' if count == 1 else 's'}{more}{torn}"
 
 
 class _Blocks:
@@ -140,7 +141,8 @@ def new_file(path: Path, magic: bytes, kind: str) -> Iterator[BinaryIO]:
             )
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(draft, flags, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             yield file
         os.replace(draft, path)

@@ -16,6 +16,8 @@ SECRETS: dict[str, frozenset[str]] = {
     "AlterUserScramCredentials": frozenset({"salt", "salted_password"}),
     "CreateDelegationToken": frozenset({"hmac"}),
     "DescribeDelegationToken": frozenset({"hmac"}),
+    # Contains another request or response, which may be any of these.
+    "Envelope": frozenset({"request_data", "response_data"}),
     "ExpireDelegationToken": frozenset({"hmac"}),
     "RenewDelegationToken": frozenset({"hmac"}),
 }

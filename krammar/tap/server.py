@@ -26,7 +26,7 @@ MAX_CONNECTIONS = 64
 PATIENCE = 10.0  # seconds for a request to arrive
 
 _INTERVAL = 0.2  # seconds between batches of events
-_BATCH = 2_000  # changes per batch, so that no batch delays frames for long
+_BATCH = 500  # changes per batch, so that no batch delays frames for more than about a millisecond
 _HEARTBEAT = 15.0
 _HTML = "text/html; charset=utf-8"
 _JSON = "application/json"

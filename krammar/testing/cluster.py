@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from krammar.broker import Cluster, ConfigError
 from krammar.testing.embedded import Embedded
@@ -64,6 +64,14 @@ class KafkaCluster(Embedded[Cluster]):
     def start_node(self, node_id: int) -> None:
         """Start a stopped node on its old ports. Raises ValueError for an unknown one."""
         self.broker.start_node(node_id)
+
+    def partition_from(self, others: Literal["clients", "nodes"], *node_ids: int) -> None:
+        """Cut nodes off from clients or from the other nodes, until ``heal``. Raises ValueError."""
+        self.broker.partition_from(others, *node_ids)
+
+    def heal(self) -> None:
+        """End all network partitions."""
+        self.broker.heal()
 
     def move_leader(self, topic: str, partition: int, to: int) -> None:
         """Make a running node the leader of a partition. Raises ValueError if that is impossible."""

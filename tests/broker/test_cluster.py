@@ -170,6 +170,7 @@ def test_new_folder_is_as_kafka_formats_and_starts_one(folder: Folder) -> None:
 
     assert cluster.features == {
         "metadata.version": 25,
+        "group.version": 1,
         "transaction.version": 2,
         "kraft.version": 1,
     }
@@ -191,6 +192,7 @@ def test_new_folder_is_as_kafka_formats_and_starts_one(folder: Folder) -> None:
     assert frames(second) == [
         BeginTransactionRecord(name="Bootstrap records"),
         FeatureLevelRecord(name="metadata.version", feature_level=25),
+        FeatureLevelRecord(name="group.version", feature_level=1),
         FeatureLevelRecord(name="transaction.version", feature_level=2),
         EndTransactionRecord(),
     ]

@@ -21,6 +21,7 @@ from tests.broker.crash_support import (
     Arena,
     ConfluentProducer,
     Damage,
+    GroupMember,
     IdempotentProducer,
     Load,
     OffsetCommitter,
@@ -68,11 +69,13 @@ class Torture:
             for version in (1, 2)
         ]
         self.committer = OffsetCommitter(arena, seed, "load")
+        self.member = GroupMember(arena, seed, "load")
         self.confluent = ConfluentProducer(arena, seed, "confluent")
         self.loads: list[Load] = [
             *self.producers,
             *self.transactions,
             self.committer,
+            self.member,
             self.confluent,
         ]
 
@@ -207,6 +210,7 @@ class Readers:
                 assert list(numbers[one.version]) == one.committed
         for group, offset in [
             (torture.committer.group, torture.committer.acknowledged),
+            (torture.member.group, torture.member.acknowledged),
             *((one.group, one.offset) for one in torture.transactions),
         ]:
             consumer = confluent_kafka.Consumer(

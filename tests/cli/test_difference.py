@@ -93,6 +93,7 @@ def test_changes_of_the_other_branch_do_not_count(user: Path) -> None:
     assert diff("--against", "main", "definitions").output == "no breaking changes\n"
     # Branches without a common commit are compared as they are.
     git(user, "checkout", "-q", "--orphan", "other")
+    (user / "other.txt").touch()  # or the commit would be the first one of main
     commit(user)
     result = diff("--against", "main", "definitions")
     assert "error B101: Late is missing" in result.output

@@ -108,7 +108,7 @@ def test_version() -> None:
         (["fmt", "nowhere"], "'nowhere' does not exist"),
         (["fmt", "empty"], "empty contains no definition files"),
         (["import"], "Missing argument 'TEXT|KAFKA_JSON_DIR...'"),
-        (["import", "empty"], "Missing option '-o' / '--out'"),
+        (["import", "empty", "file"], "give files or folders, not both"),
         (["import", "nowhere", "-o", "out"], "'nowhere' does not exist"),
         (["import", "empty", "-o", "out", "--release", "1", "--release", "2"], "--release once"),
         (["inspect"], "Missing argument 'PACKAGE|PATH'"),

@@ -598,6 +598,20 @@ def test_what_definitions_cannot_express_is_reported(tmp_path: Path) -> None:
     assert "error E" in refused(text, tmp_path)
 
 
+def test_hostile_texts(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    text = f"Ping API (Key: {digits})\n{PING}\n<tag {digits}> a => b\nPing v{digits} => a\n"
+    text += "Deep => a\n" + "".join(f"{'  ' * n}a => a\n" for n in range(1, 3000))
+    assert "structs are nested more than 16 levels deep" in refused(text, tmp_path)
+
+
+def test_versions_far_apart(tmp_path: Path) -> None:
+    text = PING + "\nPing Request (Version: 4000) => \n"
+    result = run(text, tmp_path)
+    assert "the text does not contain PingRequest v1-v3999" in result.output
+    assert "max version 4000" in (tmp_path / "made" / "ping.krm").read_text()
+
+
 def test_a_text_without_messages(tmp_path: Path) -> None:
     result = run("# Nothing\n\nconst f = x => y\n", tmp_path)
     assert result.exit_code == 1
@@ -612,6 +626,17 @@ def test_a_text_that_is_not_utf_8(tmp_path: Path) -> None:
 
 
 # -- files -----------------------------------------------------------------------------------------
+
+
+def test_without_a_folder_definitions_are_printed(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text(PING + "\nNote => a\n  a => INT8\n")
+    result = CliRunner().invoke(main, ["import", str(tmp_path / "a.md")])
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "// note.krm\n\nNote => not top level\n  A: int8\n\n"
+        "// ping.krm\n\nPingRequest => key 7, max version 0\n  Text: string\n"
+    )
+    assert "warning W501" in result.stderr
 
 
 def test_files_are_replaced_only_by_force(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.RangeAssignor;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -77,8 +78,12 @@ public final class Clients {
         scenarios.put("transactions", clients::transactions);
         scenarios.put("offsets", clients::offsetsInTransactions);
         scenarios.put("fencing", clients::fencing);
-        scenarios.put("eager", () -> clients.group(RangeAssignor.class));
-        scenarios.put("cooperative", () -> clients.group(CooperativeStickyAssignor.class));
+        scenarios.put("eager", () -> clients.classicGroup(RangeAssignor.class));
+        scenarios.put("cooperative", () -> clients.classicGroup(CooperativeStickyAssignor.class));
+        scenarios.put("consumer", () -> clients.group("group.protocol", "consumer"));
+        scenarios.put("consumer range", () -> clients.group(
+                "group.protocol", "consumer", "group.remote.assignor", "range"));
+        scenarios.put("pattern", clients::pattern);
         scenarios.put("static", clients::staticMembers);
         scenarios.put("topics", clients::topics);
         scenarios.put("groups", clients::groups);
@@ -499,15 +504,45 @@ public final class Clients {
         }
     }
 
-    private Object group(Class<?> assignor) throws Exception {
+    private Object classicGroup(Class<?> assignor) throws Exception {
+        return group(
+                "partition.assignment.strategy", assignor.getName(),
+                "heartbeat.interval.ms", 200,
+                "session.timeout.ms", 6000);
+    }
+
+    /** A consumer subscribes with a pattern of RE2, which the broker resolves. */
+    private Object pattern() throws Exception {
+        Map<String, Object> said = map();
+        fill("pattern");
+        Set<String> seen = new TreeSet<>();
+        try (KafkaConsumer<String, String> reader = consumer(topic + "-pattern", "group.protocol", "consumer")) {
+            reader.subscribe(new SubscriptionPattern(topic + "|nothing-\\d+"));
+            until("all records", () -> {
+                reader.poll(SOON).forEach(record -> seen.add(record.value()));
+                return seen.size() == 50;
+            });
+        }
+        try (KafkaConsumer<String, String> reader = consumer(topic + "-broken", "group.protocol", "consumer")) {
+            reader.subscribe(new SubscriptionPattern("("));
+            ConcurrentLinkedQueue<String> failures = new ConcurrentLinkedQueue<>();
+            until("the refusal", () -> {
+                try {
+                    reader.poll(SOON);
+                } catch (KafkaException error) {
+                    failures.add(error.getClass().getSimpleName());
+                }
+                return !failures.isEmpty();
+            });
+            said.put("refused", failures.peek());
+        }
+        return said;
+    }
+
+    private Object group(Object... pairs) throws Exception {
         String group = topic + "-group";
         Map<String, Object> said = map();
         ConcurrentLinkedQueue<String> seen = new ConcurrentLinkedQueue<>();
-        Object[] pairs = {
-            "partition.assignment.strategy", assignor.getName(),
-            "heartbeat.interval.ms", 200,
-            "session.timeout.ms", 6000,
-        };
         fill("for one");
         Member one = new Member(group, seen, pairs);
         until("both partitions with one member", () -> one.owned.equals(Set.of(0, 1)) && seen.size() == 50);

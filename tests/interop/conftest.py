@@ -44,7 +44,12 @@ def broker(
     """A running broker for the tests of a module. Ours needs no jars."""
     if AGAINST_APACHE:
         request.getfixturevalue("kafka_jars")
-    with our_broker(tmp_path_factory.mktemp("broker") / "data") as running:
+    # So that members of consumer groups hear of a new assignment soon.
+    often = {
+        "group_consumer_heartbeat_interval_ms": "200",
+        "group_consumer_min_heartbeat_interval_ms": "1",
+    }
+    with our_broker(tmp_path_factory.mktemp("broker") / "data", **often) as running:
         yield running
 
 

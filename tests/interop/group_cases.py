@@ -12,7 +12,9 @@ from uuid import UUID
 
 from kafka_wire import (
     AddOffsetsToTxnRequest,
+    ConsumerGroupDescribeRequest,
     ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionOwnedPartition,
     CoordinatorType,
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
@@ -83,8 +85,10 @@ class Talk:
         # Kafka keeps groups and members in no order.
         for groups in (plain.get("groups"), plain.get("results")):
             if groups:
-                groups.sort(key=lambda group: str(group["group_id"]))
-        if isinstance(request, JoinGroupRequest | DescribeGroupsRequest):
+                groups.sort(key=lambda group: str(group.get("group_id")))
+        if isinstance(
+            request, JoinGroupRequest | DescribeGroupsRequest | ConsumerGroupDescribeRequest
+        ):
             for holder in [plain, *plain.get("groups", ())]:
                 holder.get("members", []).sort(
                     key=lambda member: self._names.get(member["member_id"], "?")
@@ -160,7 +164,15 @@ def wait_for_group(talk: Talk, group: str) -> None:
 
 def join_request(group: str, member: str = "", **changes: Any) -> JoinGroupRequest:
     topics = changes.pop("topics", ["t"])
-    metadata = ConsumerProtocolSubscription(version=3, topics=topics).encode()
+    owned = changes.pop("owned", ())
+    metadata = ConsumerProtocolSubscription(
+        version=3,
+        topics=topics,
+        owned_partitions=[
+            ConsumerProtocolSubscriptionOwnedPartition(topic="t", partitions=[*owned])
+        ],
+        generation_id=changes.pop("generation_id", -1),
+    ).encode()
     names = changes.pop("names", ["range"])
     return JoinGroupRequest(
         **{

@@ -11,6 +11,7 @@ import pytest
 from tests.broker.support import RawClient
 from tests.interop.apache import ApacheKafka
 from tests.interop.conftest import our_broker
+from tests.interop.consumer_group_cases import CONSUMER_CASES
 from tests.interop.group_cases import CASES, Talk, make_topic, ready
 from tests.interop.processes import Server
 
@@ -22,6 +23,9 @@ def brokers(
     """Ours and Apache Kafka, each with the topic ``t``."""
     folder = tmp_path_factory.mktemp("alike")
     settings = {
+        # Kafka would compute assignments in the background, some time later.
+        "group.consumer.assignment.interval.ms": "0",
+        "group.consumer.assignor.offload.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "1",
         "offsets.topic.num.partitions": "5",
@@ -38,13 +42,13 @@ def brokers(
         yield found
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *CONSUMER_CASES])
 def test_the_same_answers(brokers: list[tuple[Server, UUID]], name: str) -> None:
     heard: list[list[tuple[str, Any]]] = []
     for server, topic_id in brokers:
         talk = Talk(server.port)
         try:
-            CASES[name](talk, topic_id)
+            (CASES | CONSUMER_CASES)[name](talk, topic_id)
         finally:
             talk.close()
         heard.append(talk.heard)

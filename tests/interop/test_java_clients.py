@@ -159,6 +159,28 @@ def test_a_group_of_two(say: Say, scenario: str, assignor: str) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("scenario", "assignor"), [("consumer", "uniform"), ("consumer range", "range")]
+)
+def test_a_consumer_group_of_two(say: Say, scenario: str, assignor: str) -> None:
+    """The same with the protocol of KIP-848."""
+    assert say(scenario) == {
+        "owned": [0, 1],
+        "state": "Stable",
+        "type": "Consumer",
+        "assignor": assignor,
+        "members": 2,
+        "distinct": 150,
+        "stored": {"0": 75, "1": 75},
+        "after": "Empty",
+        "failures": [],
+    }
+
+
+def test_a_pattern_that_the_broker_resolves(say: Say) -> None:
+    assert say("pattern") == {"refused": "InvalidRegularExpression"}
+
+
 def test_static_members(say: Say) -> None:
     assert say("static") == {
         "first": "FencedInstanceIdException",

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 import kafka_wire
+from click.testing import CliRunner
 from kafka_wire import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -20,6 +21,7 @@ from kafka_wire import (
     MetadataResponseBroker,
 )
 
+from krammar.cli.tap import tap
 from krammar.tap.inspector import Frame, Inspector
 from krammar.tap.observer import Observer
 from krammar.tap.proxy import Address, Route, Tap
@@ -272,3 +274,10 @@ class Client:
             while piece := self.socket.recv(65536):
                 data += piece
         return data
+
+
+def invoke(*arguments: object) -> tuple[int, str]:
+    """Run ``krammar tap`` in this process; return its exit code and its output."""
+    result = CliRunner().invoke(tap, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import kafka_wire
@@ -19,6 +25,7 @@ from krammar.tap.inspector import MAX_WAITING, Frame
 from krammar.tap.listing import ExchangeListing
 from krammar.wire.package import package_of
 from tests.tap.support import Recorder, inspector
+from tests.tap.test_capture import write
 from tests.tap.test_inspector import request, response
 from tests.tap.test_listing import produce
 
@@ -194,6 +201,30 @@ def test_lines_fit_the_terminal(width: int) -> None:
         assert "Heartbeat v4" in found[1] and "2.0 ms" in found[1]
     if width == 200:
         assert "REBALANCE_IN_PROGRESS" in found[1]
+
+
+def test_lines_in_a_real_terminal(tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty")
+    fcntl, termios = pytest.importorskip("fcntl"), pytest.importorskip("termios")
+    write(tmp_path / "a.tap")
+    reading, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-m", "krammar.cli", "tap", str(tmp_path / "a.tap")]
+    with subprocess.Popen(
+        command, stdout=terminal, stderr=subprocess.DEVNULL, env=environment
+    ) as process:
+        os.close(terminal)
+        data = b""
+        with contextlib.suppress(OSError):  # Linux reports the end of a terminal as an error
+            while piece := os.read(reading, 65_536):
+                data += piece
+        os.close(reading)
+    assert process.returncode == 1
+    found = data.decode().splitlines()
+    assert len(found) > 3
+    assert any(line.startswith("\x1b[31m") and line.endswith("…\x1b[0m") for line in found)
+    assert max(len(line.removeprefix("\x1b[31m").removesuffix("\x1b[0m")) for line in found) == 60
 
 
 def test_errors_are_red_in_a_terminal() -> None:

@@ -25,8 +25,7 @@ from krammar.tap.exchanges import EVERYTHING, Filter
 from krammar.tap.export import write_html
 from krammar.tap.inspector import Frame
 from krammar.tap.page import block, page, parts
-from tests.cli.test_tap import run
-from tests.tap.support import PATIENCE, inspector
+from tests.tap.support import PATIENCE, inspector, invoke
 from tests.tap.test_exchanges import asking, beat
 from tests.tap.test_inspector import request, response
 from tests.tap.test_pcap import talk
@@ -162,6 +161,17 @@ def test_a_capture_in_the_browser(browser: Any, tmp_path: Path) -> None:
     view.one("#errors").click()
     view.rows(3)
 
+    view.one("#head .num:nth-last-child(2) button").click()  # the longest latency first
+    assert view.rows(3)[-1] == "Metadata"
+    view.one("#head .time button").click()
+    chart = view.one("#overview")
+    chains = pytest.importorskip("selenium.webdriver").ActionChains(browser)
+    chains.move_to_element_with_offset(chart, 0, 5).click_and_hold().move_by_offset(600, 0)
+    chains.release().perform()
+    assert view.rows(1) == ["Heartbeat"]  # the others are in the first half of the time
+    view.one("#reset").click()
+    view.rows(3)
+
     view.one("#tab-connections").click()
     assert view.texts(".lane .who div") == ["#1 c"]
     view.one("#tab-summary").click()
@@ -239,7 +249,9 @@ def test_100_000_rows_scroll(browser: Any) -> None:
         started = time.monotonic()
         view.run("refresh()")
         view.rows(100_000)
-        assert time.monotonic() - started < 5  # 0.2 s when nothing else runs
+        assert (
+            time.monotonic() - started < 10
+        )  # 0.4 s on a busy machine; it would take minutes to draw all rows
         assert 10 < len(view.all("#rows .row")) < 80
         assert view.run("return document.getElementById('rows').scrollHeight") == 2_700_000
         view.run("document.getElementById('rows').scrollTop = 1350000")
@@ -304,12 +316,11 @@ def test_the_file(tmp_path: Path) -> None:
     html(tmp_path, talk(100))
     document = (tmp_path / "a.html").read_text()
     assert "http://" not in document and "https://" not in document
-    again = run(tmp_path / "a.tap", "--html", tmp_path / "a.html", "--api", "produce")
-    assert again.returncode == 0
-    assert again.stderr == f"wrote {tmp_path / 'a.html'}: 1 requests\n"
-    refused = run(tmp_path / "a.tap", "--html", tmp_path / "a.tap")
-    assert refused.returncode == 2
-    assert "a.tap is not a page of krammar tap, so it is not overwritten" in refused.stderr
+    again = invoke(tmp_path / "a.tap", "--html", tmp_path / "a.html", "--api", "produce")
+    assert again == (0, f"wrote {tmp_path / 'a.html'}: 1 request\n")
+    code, output = invoke(tmp_path / "a.tap", "--html", tmp_path / "a.tap")
+    assert code == 2
+    assert "a.tap is not a page of krammar tap, so it is not overwritten" in output
 
 
 def test_a_file_has_no_more_rows_than_the_page_shows(

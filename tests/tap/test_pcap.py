@@ -24,8 +24,7 @@ from krammar.tap.export import write_pcap
 from krammar.tap.inspector import Frame, Inspector
 from krammar.wire.batches import Record, encode_batch
 from krammar.wire.package import package_of
-from tests.cli.test_tap import run
-from tests.tap.support import inspector
+from tests.tap.support import inspector, invoke
 from tests.tap.test_capture import write
 from tests.tap.test_inspector import request, response
 
@@ -184,20 +183,19 @@ def test_bare_tokens_are_masked(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path) -> None:
     write(tmp_path / "a.tap")
     out = tmp_path / "out.pcapng"
-    done = run(tmp_path / "a.tap", "--pcap", out)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr.startswith(f"wrote {out}: ")
+    code, output = invoke(tmp_path / "a.tap", "--pcap", out)
+    assert (code, output[: len(f"wrote {out}: ")]) == (0, f"wrote {out}: ")
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
-    assert run(tmp_path / "a.tap", "--pcap", out).returncode == 0  # it replaces its own kind
-    other = run(tmp_path / "a.tap", "--pcap", tmp_path / "a.tap")
-    assert other.returncode == 2
-    assert "a.tap is not a pcapng file, so it is not overwritten" in other.stderr
-    live = run("--upstream", "127.0.0.1:1", "--pcap", out)
-    assert live.returncode == 2
-    assert "--pcap needs the FILE of a capture" in live.stderr
+    assert invoke(tmp_path / "a.tap", "--pcap", out)[0] == 0  # it replaces its own kind
+    code, output = invoke(tmp_path / "a.tap", "--pcap", tmp_path / "a.tap")
+    assert code == 2
+    assert "a.tap is not a pcapng file, so it is not overwritten" in output
+    code, output = invoke("--upstream", "127.0.0.1:1", "--pcap", out)
+    assert code == 2
+    assert "--pcap needs the FILE of a capture" in output
     torn = tmp_path / "torn.tap"
     torn.write_bytes((tmp_path / "a.tap").read_bytes()[:-2])
-    assert "is incomplete" in run(torn, "--pcap", out).stderr
+    assert "is incomplete" in invoke(torn, "--pcap", out)[1]
 
 
 def test_no_partial_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

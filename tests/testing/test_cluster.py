@@ -42,6 +42,10 @@ def test_answers_survive_a_node() -> None:
                     assert consumer.poll(PATIENCE) is not None
                 consumer.commit(asynchronous=False)
         cluster.start_node(2)
+        cluster.partition_from("nodes", 3)
+        assert all(3 not in cluster.partition("orders", at).isr for at in range(3))
+        cluster.heal()
+        assert all(3 in cluster.partition("orders", at).isr for at in range(3))
         cluster.move_leader("orders", 0, to=2)
         assert cluster.leader("orders", 0) == 2
         assert sorted(cluster.groups) == ["a", "b", "c"]

@@ -9,10 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from kafka_wire import ErrorCode
+from kafka_wire import (
+    ErrorCode,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 
 from krammar.testing import Group, KafkaBroker, Member, NotInTime, Record
-from tests.broker.support import PATIENCE
+from tests.broker.support import PATIENCE, RawClient
 
 
 @pytest.fixture
@@ -137,6 +143,53 @@ def test_groups(broker: KafkaBroker) -> None:
         assert group == Group("billing", "Stable", "range", (member,), {("orders", 0): 2})
     left = broker.wait_until(lambda: broker.groups["billing"].state == "Empty" and broker.groups)
     assert left == {"billing": Group("billing", "Empty", None, (), {("orders", 0): 2})}
+
+
+def test_a_consumer_group_of_kip_848(broker: KafkaBroker) -> None:
+    produce(broker, b"a")
+    consumer = Consumer(
+        {
+            **broker.clients.confluent_kafka,
+            "group.id": "billing",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    with contextlib.closing(consumer):
+        consumer.subscribe(["orders"])
+        assert consumer.poll(PATIENCE) is not None
+        consumer.commit(asynchronous=False)
+        broker.wait_until(lambda: broker.groups["billing"].state == "Stable")
+        group = broker.groups["billing"]
+        assert group.members[0].partitions == (("orders", 0), ("orders", 1))
+        assert group.offsets == {("orders", 0): 1}
+
+
+def test_a_group_of_another_protocol_has_no_partitions(broker: KafkaBroker) -> None:
+    with RawClient(broker.port) as client:
+        protocols = [JoinGroupRequestProtocol(name="compatible", metadata=b"{}")]
+        joining = JoinGroupRequest(
+            group_id="connect",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="connect",
+            protocols=protocols,
+        )
+        joined = client.call(joining, 3)
+        member = joined.member_id
+        assignments = [SyncGroupRequestAssignment(member_id=member, assignment=b"\x01")]
+        client.call(
+            SyncGroupRequest(
+                group_id="connect",
+                generation_id=joined.generation_id,
+                member_id=member,
+                assignments=assignments,
+            ),
+            3,
+        )
+        assert broker.groups["connect"].members == (Member(member, "test", None, ()),)
+        assert broker.groups["connect"].state == "Stable"
 
 
 def test_questions_pass_rules_of_faults(broker: KafkaBroker) -> None:

@@ -1,15 +1,16 @@
-"""The settings of brokers and topics: server.properties, defaults, and the definitions of all keys."""
+"""The settings of brokers, topics and groups: server.properties, defaults, and the definitions of all keys."""
 
 from krammar.broker.config.broker_config import BrokerConfig
 from krammar.broker.config.definitions import ConfigDef, ConfigError, UpdateMode
 from krammar.broker.config.listeners import Listener
-from krammar.broker.config.tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from krammar.broker.config.tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 
 __all__ = [
     "BROKER_CONFIGS",
     "BrokerConfig",
     "ConfigDef",
     "ConfigError",
+    "GROUP_CONFIGS",
     "Listener",
     "TOPIC_CONFIGS",
     "UpdateMode",

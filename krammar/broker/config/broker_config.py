@@ -11,7 +11,7 @@ from typing import Any
 from krammar.broker.config.definitions import ConfigError, UpdateMode, to_text
 from krammar.broker.config.listeners import Listener, read_listeners
 from krammar.broker.config.settings import Settings
-from krammar.broker.config.tables import BROKER_CONFIGS
+from krammar.broker.config.tables import BROKER_CONFIGS, GROUP_CONFIGS
 from krammar.broker.config.topics import TopicSettings, check_times
 from krammar.broker.log.log_config import LogConfig
 from krammar.util.properties import PropertiesError, decode, parse_properties
@@ -146,6 +146,31 @@ class BrokerConfig(Settings):
     def topic_value(self, name: str, overrides: Mapping[str, str]) -> Any:
         """Return the effective value of a topic's setting. Invalid overrides are ignored."""
         return self._topics.value(name, overrides)
+
+    def check_group_config(self, overrides: Mapping[str, str]) -> None:
+        """Raise ConfigError if a group cannot have these settings; its ``api`` is Kafka's message."""
+        for name, text in overrides.items():
+            if name not in GROUP_CONFIGS:
+                api = f"Unknown group config name: {name}"
+                raise ConfigError(name, None, "is not a group setting", api=api)
+            value = GROUP_CONFIGS[name].parse(text)
+            protocol, _, rest = name.partition(".")
+            limits = [f"group.{protocol}.{end}.{rest}" for end in ("min", "max")]
+            if all(limit in BROKER_CONFIGS for limit in limits):
+                low, high = map(self._in_force, limits)
+                if not low <= value <= high:
+                    reason = f"must be in the range {low} to {high} inclusive."
+                    raise ConfigError(name, text, reason, api=f"{name} {reason}")
+
+    def group_value(self, name: str, overrides: Mapping[str, str]) -> Any:
+        """Return the effective value of a group's setting. Invalid overrides are ignored."""
+        definition = GROUP_CONFIGS[name]
+        try:
+            return definition.convert(overrides[name])
+        except (KeyError, ConfigError):
+            if definition.synonym is not None:
+                return self._in_force(definition.synonym)
+            return definition.parse(definition.default)
 
     def effective(self, name: str) -> str | None:
         """Return the effective text of a broker's setting: dynamic, static or default."""

@@ -256,6 +256,12 @@ def filled_list(name: str, value: Any) -> None:
     any_list(name, value)
 
 
+def assignors(name: str, value: Any) -> None:
+    """Check for a list of the broker's assignors of consumer groups."""
+    filled_list(name, value)
+    each_of("uniform", "range")(name, value)
+
+
 def filled_string(name: str, value: Any) -> None:
     if value == "":
         raise refused(name, value, "must be non-empty", "String")

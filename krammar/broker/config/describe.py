@@ -10,7 +10,7 @@ from kafka_wire import ConfigSource, ConfigType
 
 from krammar.broker.config.broker_config import LISTENER_KEY, BrokerConfig
 from krammar.broker.config.definitions import ConfigDef, ConfigError, to_text
-from krammar.broker.config.tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from krammar.broker.config.tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 
 # One setting in several units: at each level, the first key that is set wins.
 _UNITS = (
@@ -54,8 +54,20 @@ def describe_topic(
 ) -> list[Description]:
     """Describe a topic's settings, given its overrides: all of them, or only those in ``names``."""
     known = {name for name, found in TOPIC_CONFIGS.items() if not found.internal}
-    chosen = _choose(known | set(overrides), names)
-    return [_topic_entry(config, overrides, name) for name in chosen]
+    return [
+        _entry(config, TOPIC_CONFIGS.get(name), name, overrides, ConfigSource.TOPIC_CONFIG)
+        for name in _choose(known | set(overrides), names)
+    ]
+
+
+def describe_group(
+    config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
+) -> list[Description]:
+    """Describe a group's settings, given its overrides: all of them, or only those in ``names``."""
+    return [
+        _entry(config, GROUP_CONFIGS.get(name), name, overrides, ConfigSource.GROUP_CONFIG)
+        for name in _choose(set(GROUP_CONFIGS) | set(overrides), names)
+    ]
 
 
 def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[Description]:
@@ -84,15 +96,24 @@ def _choose(names: Iterable[str], wanted: Iterable[str] | None) -> list[str]:
     return sorted(names if wanted is None else set(names).intersection(wanted))
 
 
-def _topic_entry(config: BrokerConfig, overrides: Mapping[str, str], name: str) -> Description:
-    definition = TOPIC_CONFIGS.get(name)
+def _entry(
+    config: BrokerConfig,
+    definition: ConfigDef | None,
+    name: str,
+    overrides: Mapping[str, str],
+    source: ConfigSource,
+) -> Description:
+    """Describe a setting of a topic or a group, as ``source`` tells."""
     sensitive = definition is None or definition.sensitive
-    value = None if definition is None else to_text(config.topic_value(name, overrides))
+    effective = config.topic_value if source == ConfigSource.TOPIC_CONFIG else config.group_value
+    value = None if definition is None else to_text(effective(name, overrides))
     synonyms: list[Synonym] = []
     if name in overrides:
-        synonyms.append(Synonym(name, value, ConfigSource.TOPIC_CONFIG))
+        synonyms.append(Synonym(name, value, source))
     if definition is not None and definition.synonym is not None:
         synonyms += _places(config, definition.synonym, sensitive)
+    elif definition is not None and source == ConfigSource.GROUP_CONFIG:
+        synonyms.append(Synonym(name, definition.default, ConfigSource.DEFAULT_CONFIG))
     return _description(name, value, synonyms, definition, read_only=False)
 
 

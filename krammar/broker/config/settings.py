@@ -33,6 +33,10 @@ class Settings:
     connections_max_idle_ms: int
     socket_request_max_bytes: int
 
+    group_consumer_assignors: list[str]
+    group_consumer_max_size: int
+    group_consumer_migration_policy: str
+    group_coordinator_rebalance_protocols: list[str]
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int

@@ -1,4 +1,4 @@
-"""The settings of brokers and topics: the rows of ``broker.csv`` and ``topics.csv``.
+"""The settings of brokers, topics and groups: the rows of ``broker.csv``, ``topics.csv`` and ``groups.csv``.
 
 The names are those of Apache Kafka 4.4, and so are the defaults, except for listeners and replication factors.
 Settings whose names begin with ``krammar.`` belong to this broker alone. The columns are:
@@ -7,7 +7,7 @@ Settings whose names begin with ``krammar.`` belong to this broker alone. The co
 ``values``    the accepted values: ``>=MINIMUM``, ``MINIMUM..MAXIMUM``, ``one_of:`` or ``each_of:`` with names, or
               the name of a validator
 ``update``    how a broker's setting can be changed while the broker runs
-``synonyms``  the broker's settings that supply a topic's default; ``*60000`` converts minutes to milliseconds
+``synonyms``  the broker's settings that supply the default of a topic or group; ``*60000`` converts minutes to milliseconds
 ``flags``     ``no-effect``: accepted, checked and shown, but ignored; ``internal``: never shown
 """
 
@@ -24,6 +24,7 @@ from krammar.broker.config.definitions import (
     Validator,
     address,
     any_list,
+    assignors,
     between,
     cluster_id,
     each_of,
@@ -39,6 +40,7 @@ _VALIDATORS: dict[str, Validator | None] = {
     "": None,
     "address": address,
     "any_list": any_list,
+    "assignors": assignors,
     "cluster_id": cluster_id,
     "filled_list": filled_list,
     "filled_string": filled_string,
@@ -92,3 +94,4 @@ def _synonym(text: str) -> tuple[str, int]:
 
 BROKER_CONFIGS = _table("broker.csv")
 TOPIC_CONFIGS = _table("topics.csv")
+GROUP_CONFIGS = _table("groups.csv")

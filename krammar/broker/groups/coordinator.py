@@ -9,12 +9,15 @@ from contextlib import suppress
 from typing import TypeVar
 
 from kafka_wire import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     ErrorCode,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequestMember,
     LeaveGroupResponseMember,
+    OffsetCommitRequest,
     SyncGroupRequest,
     SyncGroupResponse,
     TxnOffsetCommitRequest,
@@ -23,10 +26,11 @@ from kafka_wire import (
 from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
+from krammar.broker.groups.consumer import ConsumerProtocol
 from krammar.broker.groups.expiry import expired
-from krammar.broker.groups.group import Group, State, join_error, sync_error
+from krammar.broker.groups.group import Group, Kind, State, join_error, sync_error
 from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Settings
-from krammar.broker.groups.records import Committed, TopicPartition, fits
+from krammar.broker.groups.records import GROUP, Committed, TopicPartition, fits
 from krammar.broker.groups.shard import Shard
 from krammar.broker.groups.timers import GroupTimers
 from krammar.broker.nodes import Logs
@@ -37,6 +41,9 @@ from krammar.wire.errors import WireError
 log = logging.getLogger("krammar.broker.groups")
 
 R = TypeVar("R")
+
+# The first version of OffsetCommit for consumer groups, which also reports GROUP_ID_NOT_FOUND.
+WITH_EPOCHS = 9
 
 # The error codes that clients of a group get for failed writes.
 _WRITE_ERRORS = {
@@ -79,6 +86,7 @@ class GroupCoordinator:
                 config.group_max_size,
             ),
         )
+        self._consumer = ConsumerProtocol(self, config, cluster, self._protocol)
         self._shards: dict[int, Shard] = {}
         self._group_timers = GroupTimers(timers)
         self._closed = False
@@ -150,8 +158,11 @@ class GroupCoordinator:
                 raise ApiError(ErrorCode.NOT_COORDINATOR) from error
             self._shards[number] = shard
             for group in list(shard.groups.values()):
-                self._protocol.loaded(group)
+                self._loaded(group)
         return shard
+
+    def _loaded(self, group: Group) -> None:
+        (self._protocol if group.kind is Kind.CLASSIC else self._consumer).loaded(group)
 
     def _all_shards(self) -> Iterator[Shard]:
         return map(self._load, self._own())
@@ -180,10 +191,14 @@ class GroupCoordinator:
         self._group_timers.cancel(group, key)
 
     def store(self, group: Group) -> None:
+        shard = self._shard(group.group_id)
         try:
-            self._shard(group.group_id).store(group)
+            shard.store(group)
         except ApiError as error:
             log.warning("group %s could not be written: %s", group.group_id, error)
+            if group.kind is Kind.CONSUMER or (GROUP, "") in group.stored:
+                shard.restore(group)
+                self._loaded(group)
             raise write_error(error) from error
 
     # -- members
@@ -209,32 +224,69 @@ class GroupCoordinator:
             group = self._group_to_join(request)
         except ApiError as error:
             return join_error(error.code, request.member_id)
-        return self._held(lambda reply: self._protocol.join(group, request, client, reply))
+        if group.kind is Kind.CLASSIC:
+            return self._held(lambda reply: self._protocol.join(group, request, client, reply))
+        try:
+            return self._consumer.join(group, request, client)
+        except ApiError as error:
+            return join_error(error.code, request.member_id)
 
     def _group_to_join(self, request: JoinGroupRequest) -> Group:
         shard = self._shard(request.group_id)
         group = shard.groups.get(request.group_id)
-        if group is None:
+        if group is None or (group.kind is Kind.CONSUMER and group.state is State.EMPTY):
             if request.member_id:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
-            group = Group(request.group_id, self.now_ms())
+            group = self._new(request.group_id, Kind.CLASSIC, group)
             try:
-                shard.store_new(group)
+                shard.store(group)
             except ApiError as error:
                 raise write_error(error) from error
         return group
 
+    def _new(self, group_id: str, kind: Kind, old: Group | None) -> Group:
+        """Create a group, in place of an empty one of the other protocol."""
+        group = Group(group_id, self.now_ms(), kind)
+        if old is not None:
+            group.stored = old.stored
+            self._group_timers.cancel_all(old)
+        return group
+
     def sync(self, request: SyncGroupRequest) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
         group = self._group_of_member(request.group_id)
+        if group.kind is Kind.CONSUMER:
+            return self._consumer.sync(group, request)
         return self._held(lambda reply: self._protocol.sync(group, request, reply))
 
     def heartbeat(self, request: HeartbeatRequest) -> None:
-        self._protocol.heartbeat(self._group_of_member(request.group_id), request)
+        group = self._group_of_member(request.group_id)
+        if group.kind is Kind.CONSUMER:
+            self._consumer.classic_heartbeat(group, request)
+        else:
+            self._protocol.heartbeat(group, request)
 
     def leave(
         self, group_id: str, members: Sequence[LeaveGroupRequestMember]
     ) -> list[LeaveGroupResponseMember]:
-        return self._protocol.leave(self._group_of_member(group_id), members)
+        group = self._group_of_member(group_id)
+        protocol = self._protocol if group.kind is Kind.CLASSIC else self._consumer
+        return protocol.leave(group, members)
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, client: Client
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Handle the heartbeat of a member of a consumer group, which is created if it does not exist."""
+        self._consumer.check(request)
+        group_id, epoch = request.group_id, request.member_epoch
+        group = self._shard(group_id).groups.get(group_id)
+        if group is None and epoch != 0:
+            kind = "Consumer group" if epoch > 0 else "Group"
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id} not found.")
+        if group is None or (
+            epoch == 0 and group.kind is Kind.CLASSIC and group.state is State.EMPTY
+        ):
+            group = self._new(group_id, Kind.CONSUMER, group)
+        return self._consumer.heartbeat(group, request, client)
 
     def _group_of_member(self, group_id: str) -> Group:
         if not group_id:
@@ -260,64 +312,53 @@ class GroupCoordinator:
 
     def commit_offsets(
         self,
-        group_id: str,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
+        request: OffsetCommitRequest | TxnOffsetCommitRequest,
         offsets: Sequence[tuple[TopicPartition, Committed]],
-        *,
-        unknown_group: ErrorCode,
+        version: int,
     ) -> None:
-        """Store offsets.
-
-        Args:
-            group_id: the group
-            generation: -1 for clients that are not members
-            member_id: empty for clients that are not members
-            instance_id: of a static member
-            offsets: the offsets by topic and partition
-            unknown_group: the error code for a member of a group that does not exist
-        """
+        """Store offsets; those of a transaction are pending until it ends."""
+        transaction = request if isinstance(request, TxnOffsetCommitRequest) else None
+        group_id, member_id = request.group_id, request.member_id
+        generation = request.generation_id_or_member_epoch
+        if transaction is not None and not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
+        with_epochs = transaction is None and version >= WITH_EPOCHS
         if group is None:
             if generation >= 0:
-                raise ApiError(unknown_group)
+                raise ApiError(
+                    ErrorCode.GROUP_ID_NOT_FOUND if with_epochs else ErrorCode.ILLEGAL_GENERATION
+                )
             group = Group(group_id, None)
-        group.check_commit(member_id, instance_id, generation, transactional=False)
-        if group.state in (State.STABLE, State.PREPARING_REBALANCE):
+        member = group.members.get(member_id)
+        if transaction is None and not with_epochs and member is not None and not member.protocols:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+        try:
+            group.check_commit(
+                member_id,
+                request.group_instance_id,
+                generation,
+                transactional=transaction is not None,
+                places=[(offset.topic_id, where[1]) for where, offset in offsets],
+            )
+        except ApiError as error:
+            if transaction is not None and error.code == ErrorCode.STALE_MEMBER_EPOCH:
+                raise ApiError(ErrorCode.ILLEGAL_GENERATION) from error
+            raise
+        if (
+            transaction is None
+            and group.kind is Kind.CLASSIC
+            and group.state in (State.STABLE, State.PREPARING_REBALANCE)
+        ):
             self._protocol.extend_session(group, group.members[member_id])
         try:
             if offsets:
-                shard.commit(group_id, offsets)
-        except ApiError as error:
-            raise write_error(error) from error
-
-    def commit_transactional_offsets(
-        self,
-        request: TxnOffsetCommitRequest,
-        offsets: Sequence[tuple[TopicPartition, Committed]],
-    ) -> None:
-        """Store offsets that are pending until the producer's transaction ends."""
-        if not request.group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        shard = self._shard(request.group_id)
-        group = shard.groups.get(request.group_id)
-        generation = request.generation_id_or_member_epoch
-        if group is None:
-            if generation >= 0:
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION)
-            group = Group(request.group_id, None)
-        group.check_commit(
-            request.member_id, request.group_instance_id, generation, transactional=True
-        )
-        try:
-            if offsets:
                 shard.commit(
-                    request.group_id,
+                    group_id,
                     offsets,
-                    producer_id=request.producer_id,
-                    producer_epoch=request.producer_epoch,
+                    producer_id=-1 if transaction is None else transaction.producer_id,
+                    producer_epoch=-1 if transaction is None else transaction.producer_epoch,
                 )
         except ApiError as error:
             raise write_error(error) from error
@@ -328,10 +369,17 @@ class GroupCoordinator:
         if shard is not None:
             shard.end_transaction(producer_id, committed)
 
-    def offsets_of(self, group_id: str) -> dict[TopicPartition, Committed]:
-        """Return the committed offsets of a group."""
+    def offsets_of(
+        self, group_id: str, member_id: str | None = None, epoch: int = -1
+    ) -> dict[TopicPartition, Committed]:
+        """Return the committed offsets of a group; a consumer group checks the epoch of its members."""
         shard = self._existing_shard(group_id)
-        return {} if shard is None else shard.offsets.of_group(group_id)
+        if shard is None:
+            return {}
+        group = shard.groups.get(group_id)
+        if group is not None and group.kind is Kind.CONSUMER and (member_id or epoch >= 0):
+            group.check_epoch(member_id or "", epoch)
+        return shard.offsets.of_group(group_id)
 
     def is_unstable(self, group_id: str, where: TopicPartition) -> bool:
         """Return whether an open transaction may change an offset."""

@@ -1,16 +1,21 @@
-"""A classic group: its members and generation, and the operations that each state allows."""
+"""A group of either protocol: its members and generation, and the operations that each state allows."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from kafka_wire import (
+    ConsumerGroupRegularExpressionValue,
     ConsumerProtocolSubscription,
     ErrorCode,
     JoinGroupResponse,
     JoinGroupResponseMember,
+    LeaveGroupRequestMember,
+    LeaveGroupResponseMember,
     SyncGroupResponse,
 )
 
@@ -18,17 +23,27 @@ from krammar.broker.errors import ApiError
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from krammar.broker.groups.member import JoinReply, Member, Protocols
+    from krammar.broker.groups.member import JoinReply, Member, Place, Protocols
 
 CONSUMER = "consumer"
 # The part of a client's name, in characters, that goes into its member id: ids have at most 32767 bytes.
 LONGEST_NAME = 8000
+INT32_MAX = 2**31 - 1
+
+
+class Kind(Enum):
+    """The protocol of a group; the values are Kafka's names."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
 
 
 class State(Enum):
     """The state of a group; the values are Kafka's names."""
 
     EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
@@ -36,23 +51,34 @@ class State(Enum):
 
 
 class Group:
-    """The members and the generation of one group. `protocol.ClassicProtocol` changes them.
+    """The members and the generation of one group.
 
+    `protocol.ClassicProtocol` and `consumer.ConsumerProtocol` change it; the fields from ``assignment_epoch`` on
+    belong to the latter.
+
+    ``generation``     the group epoch of a consumer group
     ``statics``        the member ids of static members, by instance id
     ``pending``        ids that were returned with MEMBER_ID_REQUIRED and have not joined yet
     ``unsynced``       members of this generation that have not sent SyncGroup yet
     ``subscriptions``  the topics that a consumer group reads; None if unknown
     ``state_since``    milliseconds since 1970; None if unknown
     ``grew``           whether a member joined during the first rebalance, a reason to wait for more
+    ``assignment_epoch``, ``assigned_at``  the generation and the time of the target assignment
+    ``matches``        the record of each pattern of the members, with the topics that match it
+    ``topics_hash``    identifies the subscribed topics and their partitions, as of ``topics_seen``, an offset of the
+                       metadata log
+    ``stored``         the group's records in the log, by kind and member id (or pattern)
+    ``touched``        the members whose records may differ from those in the log
     """
 
-    def __init__(self, group_id: str, now: int | None) -> None:
+    def __init__(self, group_id: str, now: int | None, kind: Kind = Kind.CLASSIC) -> None:
         self.group_id = group_id
+        self.kind = kind
         self.state = State.EMPTY
         self.previous_state = State.EMPTY
         self.state_since = now
-        self.generation = 0
-        self.protocol_type: str | None = None
+        self.generation = 0 if kind is Kind.CLASSIC else 1
+        self.protocol_type: str | None = None if kind is Kind.CLASSIC else CONSUMER
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
@@ -61,6 +87,13 @@ class Group:
         self.unsynced: set[str] = set()
         self.subscriptions: frozenset[str] | None = None
         self.grew = False
+        self.assignment_epoch = self.generation
+        self.assigned_at = 0
+        self.matches: dict[str, ConsumerGroupRegularExpressionValue] = {}
+        self.topics_hash = 0
+        self.topics_seen = -1
+        self.stored: dict[tuple[str, str], Any] = {}
+        self.touched: set[str] = set()
 
     def __repr__(self) -> str:
         return (
@@ -98,6 +131,32 @@ class Group:
             self.leader = next(iter(self.members), None)
         self.pending.discard(member_id)
         self.unsynced.discard(member_id)
+
+    def leave(
+        self, leaving: Sequence[LeaveGroupRequestMember], remove: Callable[[str], None]
+    ) -> list[LeaveGroupResponseMember]:
+        """Call ``remove`` for each member that leaves, and return the results of all."""
+        results = []
+        for identity in leaving:
+            code = ErrorCode.NONE
+            member_id = identity.member_id
+            try:
+                if member_id not in self.pending:
+                    if not member_id and identity.group_instance_id is not None:
+                        # An administrator does not know the member id.
+                        member_id = self.statics.get(identity.group_instance_id, "")
+                    self.check_member(member_id, identity.group_instance_id)
+                remove(member_id)
+            except ApiError as error:
+                code = error.code
+            results.append(
+                LeaveGroupResponseMember(
+                    member_id=identity.member_id,
+                    group_instance_id=identity.group_instance_id,
+                    error_code=code,
+                )
+            )
+        return results
 
     def replace_static(self, instance_id: str, member_id: str) -> Member:
         """Give a static member a new id. Requests that wait under the old id are fenced."""
@@ -185,9 +244,9 @@ class Group:
         return common is None or any(name in common for name, _ in protocols)
 
     def _common(self) -> set[str] | None:
-        """Return the protocols that all members support; None without members."""
+        """Return the protocols that all members of the classic protocol support; None without any."""
         common: set[str] | None = None
-        for member in self.members.values():
+        for member in filter(lambda member: member.protocols, self.members.values()):
             names = {name for name, _ in member.protocols}
             common = names if common is None else common & names
         return common
@@ -224,6 +283,40 @@ class Group:
         if self.subscriptions is not None:
             return topic in self.subscriptions
         return self.protocol_type == CONSUMER
+
+    # -- consumer groups
+
+    def uses_only_classic(self, besides: Collection[str] = ()) -> bool:
+        """Return whether all members, besides some, speak the classic protocol."""
+        return all(m.protocols for m in self.members.values() if m.member_id not in besides)
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """Return the topics that members of a consumer group subscribe to by name or by a pattern."""
+        return frozenset().union(
+            *(found.topics for found in self.matches.values()),
+            *{member.topics for member in self.members.values()},
+        )
+
+    def owned_by_others(self, member: Member) -> set[Place]:
+        """Return the partitions that other members may own or have not given up yet."""
+        others = (other for other in self.members.values() if other is not member)
+        return {place for other in others for place in (*other.assigned, *other.revoking)}
+
+    def preferred_assignor(self) -> str | None:
+        """Return the assignor that most members ask for; None if none does."""
+        votes = Counter(m.assignor for m in self.members.values() if m.assignor is not None)
+        return max(votes, key=lambda name: (votes[name], name), default=None)
+
+    def refresh_state(self) -> None:
+        """Set the state of a consumer group, which follows from its members."""
+        if not self.members:
+            self.state = State.EMPTY
+        elif self.generation > self.assignment_epoch:
+            self.state = State.ASSIGNING
+        elif all(m.is_reconciled(self.assignment_epoch) for m in self.members.values()):
+            self.state = State.STABLE
+        else:
+            self.state = State.RECONCILING
 
     # -- states
 
@@ -293,10 +386,43 @@ class Group:
 
     # -- checks of commits and administration
 
-    def check_commit(
-        self, member_id: str, instance_id: str | None, generation: int, *, transactional: bool
+    def check_epoch(
+        self, member_id: str, epoch: int, places: Collection[Place] | None = None
     ) -> None:
-        """Raise ApiError if a client may not commit offsets.
+        """Check the epoch of a commit or a fetch of offsets.
+
+        A commit with an older epoch is valid for partitions that the member has had since then (KIP-1251).
+
+        Args:
+            member_id: of the client
+            epoch: of the client, or its generation
+            places: the partitions of a commit
+
+        Raises:
+            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION in the classic protocol.
+        """
+        member = self.members.get(member_id)
+        if member is None:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if epoch != member.epoch and not (
+            places is not None
+            and 0 <= epoch < member.epoch
+            and all(epoch >= (member.assigned | member.revoking).get(p, INT32_MAX) for p in places)
+        ):
+            raise ApiError(
+                ErrorCode.ILLEGAL_GENERATION if member.protocols else ErrorCode.STALE_MEMBER_EPOCH
+            )
+
+    def check_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        *,
+        transactional: bool,
+        places: Collection[Place] = (),
+    ) -> None:
+        """Raise ApiError if a client may not commit offsets of some partitions.
 
         A client without a generation is an administrator, or a consumer that assigns partitions itself. It may
         commit while the group is empty, or in a transaction if it predates KIP-447.
@@ -304,6 +430,10 @@ class Group:
         if self.state is State.DEAD:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation < 0 and self.state is State.EMPTY:
+            return
+        if self.kind is Kind.CONSUMER:
+            if generation >= 0 or member_id or instance_id is not None or not transactional:
+                self.check_epoch(member_id, generation, places)
             return
         if generation >= 0 or member_id or instance_id is not None:
             self.check_member(member_id, instance_id)
@@ -337,7 +467,7 @@ class Group:
         Returns:
             Milliseconds since 1970; None if the offset must not expire.
         """
-        if self.protocol_type is None:
+        if self.protocol_type is None or self.kind is Kind.CONSUMER:
             return commit_timestamp
         if self.state is State.EMPTY:
             return commit_timestamp if self.state_since is None else self.state_since

@@ -89,7 +89,7 @@ class ClassicProtocol:
             self._maybe_complete(group)
         elif group.state is State.DEAD:
             reply(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
-        elif not group.supports(request.protocol_type, _protocols(request)):
+        elif not group.supports(request.protocol_type, protocols_of(request)):
             reply(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id:
             self._join_unknown(group, request, client, reply)
@@ -130,7 +130,7 @@ class ClassicProtocol:
             client.host,
             request.rebalance_timeout_ms,
             request.session_timeout_ms,
-            _protocols(request),
+            protocols_of(request),
             is_new=True,
         )
         if self._is_first_rebalance(group):
@@ -145,7 +145,7 @@ class ClassicProtocol:
         except ApiError as error:
             reply(join_error(error.code, request.member_id))
             return
-        unchanged = list(member.protocols) == _protocols(request)
+        unchanged = list(member.protocols) == protocols_of(request)
         is_leader = group.leader == member.member_id
         if group.state is State.COMPLETING_REBALANCE and unchanged:
             # Most likely, the response did not reach the member.
@@ -162,7 +162,7 @@ class ClassicProtocol:
     def _update(
         self, group: Group, member: Member, request: JoinGroupRequest, reply: JoinReply | None
     ) -> None:
-        member.protocols = _protocols(request)
+        member.protocols = protocols_of(request)
         member.rebalance_timeout = request.rebalance_timeout_ms
         member.session_timeout = request.session_timeout_ms
         # A second JoinGroup of a member, on another connection, replaces the first.
@@ -421,20 +421,7 @@ class ClassicProtocol:
         self, group: Group, leaving: Sequence[LeaveGroupRequestMember]
     ) -> list[LeaveGroupResponseMember]:
         """Remove members that are identified by member id, instance id or both."""
-        results = []
-        for identity in leaving:
-            code = ErrorCode.NONE
-            try:
-                self._leave_one(group, identity)
-            except ApiError as error:
-                code = error.code
-            results.append(
-                LeaveGroupResponseMember(
-                    member_id=identity.member_id,
-                    group_instance_id=identity.group_instance_id,
-                    error_code=code,
-                )
-            )
+        results = group.leave(leaving, lambda member_id: self._remove(group, member_id))
         if any(result.error_code == ErrorCode.NONE for result in results):
             if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
                 self.rebalance(group)
@@ -442,17 +429,8 @@ class ClassicProtocol:
                 self._maybe_complete(group)
         return results
 
-    def _leave_one(self, group: Group, identity: LeaveGroupRequestMember) -> None:
-        member_id = identity.member_id
-        if member_id not in group.pending:
-            if not member_id and identity.group_instance_id is not None:
-                # An administrator does not know the member id.
-                member_id = group.statics.get(identity.group_instance_id, "")
-            group.check_member(member_id, identity.group_instance_id)
-        self._remove(group, member_id)
 
-
-def _protocols(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
+def protocols_of(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
     return [(protocol.name, protocol.metadata) for protocol in request.protocols]
 
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
+import kafka_wire
 from kafka_wire import (
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupCurrentMemberAssignmentValueTopicPartitions,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMemberMetadataValueClassicMemberMetadata,
+    ConsumerGroupMemberMetadataValueClassicMemberMetadataSupportedProtocol,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMemberValueTopicPartition,
+    ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
     GroupMetadataValueMemberMetadata,
@@ -14,8 +25,8 @@ from kafka_wire import (
     OffsetCommitValue,
 )
 
-from krammar.broker.groups.group import Group, State
-from krammar.broker.groups.member import Member
+from krammar.broker.groups.group import Group, Kind, State
+from krammar.broker.groups.member import Member, Place, by_topic
 from krammar.wire.batches import Record
 from krammar.wire.primitives import NULL_UUID
 
@@ -25,6 +36,23 @@ TopicPartition = tuple[str, int]
 # offsets with the topic's id.
 GROUP_VALUE = 3
 OFFSET_VALUE = 4
+
+# The kinds of a group's records, in the order in which Kafka can read tombstones of them; it reads values in the
+# opposite order.
+CURRENT = "ConsumerGroupCurrentMemberAssignment"
+TARGETS = "ConsumerGroupTargetAssignmentMetadata"
+TARGET = "ConsumerGroupTargetAssignmentMember"
+TOPICS = "ConsumerGroupPartitionMetadata"
+GROUP = "ConsumerGroupMetadata"
+PATTERN = "ConsumerGroupRegularExpression"
+MEMBER = "ConsumerGroupMemberMetadata"
+CLASSIC = "GroupMetadata"
+_ORDER = (CURRENT, TARGET, TARGETS, MEMBER, PATTERN, TOPICS, GROUP, CLASSIC)
+_NAMES = dict.fromkeys((CURRENT, TARGET, MEMBER), "member_id") | {PATTERN: "regular_expression"}
+
+# The kind of a record, and the member id or pattern in its key.
+RecordKey = tuple[str, str]
+T = TypeVar("T")
 
 
 def fits(text: str | None) -> bool:
@@ -88,9 +116,68 @@ def read_offset(value: OffsetCommitValue | LegacyOffsetCommitValue, position: in
     )
 
 
-def group_record(group: Group) -> Record:
-    """Build the record of a group with its members and their assignments."""
-    value = GroupMetadataValue(
+def record_key(kind: str, key: Any) -> RecordKey | None:
+    """Return which record of its group a decoded key names; None for other records."""
+    return (kind, getattr(key, _NAMES.get(kind, ""), "")) if kind in _ORDER else None
+
+
+def group_records(group: Group) -> tuple[dict[RecordKey, Any], list[Record]]:
+    """Return all records of a group, and those that differ from the log, in an order that Kafka can read."""
+    new = _all_records(group)
+    gone = sorted(group.stored.keys() - new.keys(), key=lambda key: _ORDER.index(key[0]))
+    changed = [
+        key
+        for key, value in new.items()
+        if (old := group.stored.get(key)) is not value and old != value
+    ]
+    changed.sort(key=lambda key: -_ORDER.index(key[0]))
+    return new, [
+        *(Record(key=_key(group, key)) for key in gone),
+        *(Record(key=_key(group, key), value=new[key].encode()) for key in changed),
+    ]
+
+
+def tombstones(group: Group) -> list[Record]:
+    """Build the records that delete a group."""
+    keys = sorted(group.stored or [(CLASSIC, "")], key=lambda key: _ORDER.index(key[0]))
+    return [Record(key=_key(group, key)) for key in keys]
+
+
+def _key(group: Group, key: RecordKey) -> bytes:
+    kind, name = key
+    if kind == CLASSIC:
+        return GroupMetadataKey(group=group.group_id).encode()
+    names = {_NAMES[kind]: name} if kind in _NAMES else {}
+    make: Any = getattr(kafka_wire, f"{kind}Key")
+    data: bytes = make(group_id=group.group_id, **names).encode()
+    return data
+
+
+def _all_records(group: Group) -> dict[RecordKey, Any]:
+    if group.kind is Kind.CLASSIC:
+        return {(CLASSIC, ""): _classic(group)}
+    found: dict[RecordKey, Any] = {
+        (GROUP, ""): ConsumerGroupMetadataValue(
+            epoch=group.generation, metadata_hash=group.topics_hash
+        ),
+        (TARGETS, ""): ConsumerGroupTargetAssignmentMetadataValue(
+            assignment_epoch=group.assignment_epoch, assignment_timestamp=group.assigned_at
+        ),
+    }
+    found |= {(PATTERN, pattern): value for pattern, value in group.matches.items()}
+    for member_id, member in group.members.items():
+        for kind, build in _MEMBER_RECORDS.items():
+            key = (kind, member_id)
+            found[key] = (
+                build(member)
+                if member_id in group.touched or key not in group.stored
+                else group.stored[key]
+            )
+    return found
+
+
+def _classic(group: Group) -> GroupMetadataValue:
+    return GroupMetadataValue(
         version=GROUP_VALUE,
         protocol_type=group.protocol_type or "",
         generation=group.generation,
@@ -111,26 +198,148 @@ def group_record(group: Group) -> Record:
             for member in group.members.values()
         ],
     )
-    return Record(key=GroupMetadataKey(group=group.group_id).encode(), value=value.encode())
 
 
-def empty_group_record(group: Group) -> Record:
-    """Build the record of a new group, which has no generation yet."""
-    value = GroupMetadataValue(
-        version=GROUP_VALUE,
-        protocol=None,
-        leader=None,
-        current_state_timestamp=-1 if group.state_since is None else group.state_since,
+def _member(member: Member) -> ConsumerGroupMemberMetadataValue:
+    classic = ConsumerGroupMemberMetadataValueClassicMemberMetadata(
+        session_timeout_ms=member.session_timeout,
+        supported_protocols=[
+            ConsumerGroupMemberMetadataValueClassicMemberMetadataSupportedProtocol(
+                name=name, metadata=data
+            )
+            for name, data in member.protocols
+        ],
     )
-    return Record(key=GroupMetadataKey(group=group.group_id).encode(), value=value.encode())
+    return ConsumerGroupMemberMetadataValue(
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=[*member.topics],
+        subscribed_topic_regex=member.pattern,
+        rebalance_timeout_ms=member.rebalance_timeout,
+        server_assignor=member.assignor,
+        classic_member_metadata=classic if member.protocols else None,
+    )
 
 
-def group_tombstone(group_id: str) -> Record:
-    return Record(key=GroupMetadataKey(group=group_id).encode())
+def _target(member: Member) -> ConsumerGroupTargetAssignmentMemberValue:
+    return ConsumerGroupTargetAssignmentMemberValue(
+        topic_partitions=topics_of(
+            member.target, ConsumerGroupTargetAssignmentMemberValueTopicPartition
+        )
+    )
 
 
-def read_group(group_id: str, value: GroupMetadataValue) -> Group:
-    """Convert the value of a record to a group: STABLE if it has members, else EMPTY."""
+def _current(member: Member) -> ConsumerGroupCurrentMemberAssignmentValue:
+    return ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=member.state,
+        assigned_partitions=_with_epochs(member.assigned),
+        partitions_pending_revocation=_with_epochs(member.revoking),
+    )
+
+
+_MEMBER_RECORDS: dict[str, Callable[[Member], Any]] = {
+    MEMBER: _member,
+    TARGET: _target,
+    CURRENT: _current,
+}
+
+
+def topics_of(places: Mapping[Place, int] | frozenset[Place], make: Callable[..., T]) -> list[T]:
+    """Build one object per topic, with its id and partitions in order."""
+    return [
+        make(topic_id=topic_id, partitions=numbers)
+        for topic_id, numbers in by_topic(places).items()
+    ]
+
+
+def _with_epochs(
+    places: Mapping[Place, int],
+) -> list[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions]:
+    topics = topics_of(places, ConsumerGroupCurrentMemberAssignmentValueTopicPartitions)
+    for topic in topics:
+        topic.assignment_epochs = [places[topic.topic_id, n] for n in topic.partitions]
+    return topics
+
+
+def read_group(group_id: str, stored: Mapping[RecordKey, Any]) -> Group:
+    """Convert the values of a group's records to the group."""
+    if (CLASSIC, "") in stored:
+        group = _read_classic(group_id, stored[CLASSIC, ""])
+        group.stored = {(CLASSIC, ""): stored[CLASSIC, ""]}
+        return group
+    group = Group(group_id, None, Kind.CONSUMER)
+    group.stored = dict(stored)
+    for (kind, name), value in stored.items():
+        if kind == GROUP:
+            group.generation, group.topics_hash = value.epoch, value.metadata_hash
+        elif kind == TARGETS:
+            group.assignment_epoch = value.assignment_epoch
+            group.assigned_at = value.assignment_timestamp
+        elif kind == PATTERN:
+            group.matches[name] = value
+        elif kind == MEMBER:
+            group.add(_read_member(name, value, stored), "consumer", None)
+    group.subscriptions = group.subscribed_topics()
+    group.refresh_state()
+    return group
+
+
+def _read_member(
+    member_id: str, value: ConsumerGroupMemberMetadataValue, stored: Mapping[RecordKey, Any]
+) -> Member:
+    classic = value.classic_member_metadata
+    member = Member(
+        member_id,
+        value.instance_id,
+        value.client_id,
+        value.client_host,
+        value.rebalance_timeout_ms,
+        0 if classic is None else classic.session_timeout_ms,
+        [] if classic is None else [(p.name, p.metadata) for p in classic.supported_protocols],
+        rack_id=value.rack_id,
+        topics=tuple(value.subscribed_topic_names),
+        pattern=value.subscribed_topic_regex or "",
+        assignor=value.server_assignor,
+    )
+    target = stored.get((TARGET, member_id))
+    if target is not None:
+        member.target = frozenset(
+            (t.topic_id, number) for t in target.topic_partitions for number in t.partitions
+        )
+    current = stored.get((CURRENT, member_id))
+    if current is not None:
+        epoch = current.member_epoch
+        member.epoch = current.previous_member_epoch
+        member.move_to(
+            current.state,
+            epoch,
+            _read_epochs(current.assigned_partitions, epoch),
+            _read_epochs(current.partitions_pending_revocation, epoch),
+        )
+    return member
+
+
+def _read_epochs(
+    topics: Sequence[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions], epoch: int
+) -> dict[Place, int]:
+    """Read partitions with the epochs of their assignment, which Kafka writes since version 4.2."""
+    return {
+        (topic.topic_id, number): since
+        for topic in topics
+        for number, since in zip(
+            topic.partitions,
+            topic.assignment_epochs or [epoch] * len(topic.partitions),
+            strict=False,
+        )
+    }
+
+
+def _read_classic(group_id: str, value: GroupMetadataValue) -> Group:
+    """Convert a classic group, which is STABLE if it has members, else EMPTY."""
     since = value.current_state_timestamp
     group = Group(group_id, None if since == -1 else since)
     group.generation = value.generation

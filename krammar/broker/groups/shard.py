@@ -28,7 +28,7 @@ class Shard:
     def __init__(self, log: PartitionLog, warn: Callable[[str], None]) -> None:
         """Load the groups and offsets from a log.
 
-        Records of other kinds, such as newer protocols, are ignored. Corrupt records are skipped.
+        Records of other kinds, such as share groups, are ignored. Corrupt records are skipped.
 
         Args:
             log: the log of the partition
@@ -38,12 +38,18 @@ class Shard:
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self._warn = warn
+        stored: dict[str, dict[records.RecordKey, Any]] = {}
         for batch in log.batches():
-            self._replay_batch(batch)
+            self._replay_batch(batch, stored)
+        for group_id, values in stored.items():
+            if values:
+                self.groups[group_id] = records.read_group(group_id, values)
 
     # -- reading
 
-    def _replay_batch(self, batch: RecordBatch) -> None:
+    def _replay_batch(
+        self, batch: RecordBatch, stored: dict[str, dict[records.RecordKey, Any]]
+    ) -> None:
         if batch.is_control:
             for control in batch.control_records():
                 if control.type in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
@@ -53,11 +59,16 @@ class Shard:
         producer_id = batch.producer_id if batch.is_transactional else -1
         for record in batch:
             try:
-                self._replay(record, producer_id)
+                self._replay(record, producer_id, stored)
             except WireError as error:
                 self._warn(f"{self.log.path.name}: offset {record.offset}: {error}")
 
-    def _replay(self, record: Record, producer_id: int) -> None:
+    def _replay(
+        self,
+        record: Record,
+        producer_id: int,
+        stored: dict[str, dict[records.RecordKey, Any]],
+    ) -> None:
         decoded = decode_record(OFFSETS_TOPIC, record.key, record.value)
         if decoded is None:
             return
@@ -70,11 +81,15 @@ class Shard:
             else:
                 committed = records.read_offset(value, record.offset)
                 self._put(key.group, where, committed, producer_id)
-        elif decoded.kind == "GroupMetadata":
+        elif (own := records.record_key(decoded.kind, key)) is not None:
+            group_id = key.group if decoded.kind == records.CLASSIC else key.group_id
+            values = stored.setdefault(group_id, {})
             if value is None:
-                self.groups.pop(key.group, None)
+                values.pop(own, None)
+                if decoded.kind in (records.CLASSIC, records.GROUP):
+                    self.groups.pop(group_id, None)
             else:
-                self.groups[key.group] = records.read_group(key.group, value)
+                values[own] = value
 
     def _put(
         self, group_id: str, where: TopicPartition, committed: Committed, producer_id: int
@@ -110,13 +125,18 @@ class Shard:
             self._put(group_id, where, placed, producer_id)
 
     def store(self, group: Group) -> None:
-        """Write a group with its members and assignments."""
-        self.log.append_records([records.group_record(group)])
-
-    def store_new(self, group: Group) -> None:
-        """Write a new group, which has no members yet, and add it."""
-        self.log.append_records([records.empty_group_record(group)])
+        """Write what has changed of a group, and add it if it is new."""
+        stored, changed = records.group_records(group)
+        if changed:
+            self.log.append_records(changed)
+        group.stored = stored
+        group.touched.clear()
         self.groups[group.group_id] = group
+
+    def restore(self, group: Group) -> None:
+        """Return a group, in place, to its state in the log."""
+        if group.stored:
+            vars(group).update(vars(records.read_group(group.group_id, group.stored)))
 
     def forget(
         self, offsets: Sequence[tuple[str, TopicPartition]], groups: Sequence[Group] = ()
@@ -130,12 +150,11 @@ class Shard:
             for group_id, where in offsets[: len(part)]:
                 self.offsets.remove(group_id, where)
             offsets = offsets[len(part) :]
-        for part in self._parts([records.group_tombstone(group.group_id) for group in groups]):
-            self.log.append_records(part)
-            for group in groups[: len(part)]:
-                group.state = State.DEAD
-                self.groups.pop(group.group_id, None)
-            groups = groups[len(part) :]
+        for group in groups:
+            for part in self._parts(records.tombstones(group)):
+                self.log.append_records(part)
+            group.state = State.DEAD
+            self.groups.pop(group.group_id, None)
 
     def _parts(self, batch: list[Record]) -> Iterator[list[Record]]:
         """Split tombstones into parts that fit into a batch each."""

@@ -31,12 +31,19 @@ from kafka_wire import (
     ListConfigResourcesResponseConfigResource,
 )
 
-from krammar.broker.config import BROKER_CONFIGS, TOPIC_CONFIGS, ConfigDef, ConfigError
+from krammar.broker.config import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    ConfigDef,
+    ConfigError,
+)
 from krammar.broker.config.definitions import LIST
 from krammar.broker.config.describe import (
     Description,
     describe_all_brokers,
     describe_broker,
+    describe_group,
     describe_topic,
 )
 from krammar.broker.errors import ApiError
@@ -146,6 +153,7 @@ class ConfigHandlers:
             TOPIC: sorted(self._cluster.topics),
             BROKER: [str(self._config.node_id)],
             BROKER_LOGGER: [str(self._config.node_id)],
+            GROUP: sorted(name for kind, name in self._cluster.configs if kind == GROUP),
         }
         return ListConfigResourcesResponse(
             config_resources=[
@@ -165,7 +173,7 @@ class ConfigHandlers:
     ) -> DescribeConfigsResponseResult:
         """Describe one resource; the response may have ``left`` more settings."""
         result = DescribeConfigsResponseResult(
-            error_message=None,
+            error_message="",
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
@@ -207,8 +215,10 @@ class ConfigHandlers:
             raise _invalid("This broker has no loggers that can be described")
         if kind == CLIENT_METRICS and not name:
             raise _invalid("Client metrics subscription name must not be empty")
-        if kind == GROUP and not name:
-            raise _invalid("Group name must not be empty")
+        if kind == GROUP:
+            if not name:
+                raise _invalid("Group name must not be empty")
+            return describe_group(self._config, self._cluster.configs.get((GROUP, name), {}), names)
         _check_served(kind)
         raise _invalid(f"Unexpected resource type {kind} for resource {name}")
 
@@ -219,7 +229,7 @@ class ConfigHandlers:
             self._check_node(name, "Node")
         elif kind == BROKER_LOGGER:
             raise _invalid("This broker has no loggers that can be altered")
-        elif kind not in (TOPIC, BROKER):
+        elif kind not in (TOPIC, BROKER, GROUP):
             _check_served(kind)
             raise _invalid(f"Unknown resource type {kind}")
         return self._cluster.configs.get((kind, name), {})
@@ -240,6 +250,11 @@ class ConfigHandlers:
             self._check_topic(resource.resource_name, values)
             if changes and not validate_only:
                 self._topics.set_configs(self._cluster.topics[resource.resource_name], changes)
+            return
+        if resource.resource_type == GROUP:
+            self._check_group(resource.resource_name, values)
+            if changes and not validate_only:
+                self._cluster.set_configs(GROUP, resource.resource_name, changes)
             return
         new = {name: value for name, value in changes.items() if value is not None}
         try:
@@ -262,6 +277,14 @@ class ConfigHandlers:
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
             )
+
+    def _check_group(self, name: str, values: Mapping[str, str]) -> None:
+        if not name:
+            raise _invalid("Default group resources are not allowed.")
+        try:
+            self._config.check_group_config(values)
+        except ConfigError as error:
+            raise ApiError(ErrorCode.INVALID_CONFIG, error.api) from None
 
     def _check_node(self, name: str, kind: str, otherwise: str = ",") -> None:
         if not _INTEGER.fullmatch(name):
@@ -334,7 +357,8 @@ def _replaced(resource: AlterConfigsRequestResource, current: Mapping[str, str])
 def _incremental(
     resource: IncrementalAlterConfigsRequestResource, current: Mapping[str, str]
 ) -> Changes:
-    definitions = TOPIC_CONFIGS if resource.resource_type == TOPIC else BROKER_CONFIGS
+    tables: dict[int, dict[str, ConfigDef]] = {TOPIC: TOPIC_CONFIGS, GROUP: GROUP_CONFIGS}
+    definitions = tables.get(resource.resource_type, BROKER_CONFIGS)
     changes: Changes = {}
     for config in resource.configs:
         if config.config_operation == AlterConfigOp.SET:
@@ -378,11 +402,6 @@ def _listed(
 
 def _check_served(kind: int) -> None:
     """Raise ApiError for resources whose settings would have no effect."""
-    if kind == GROUP:
-        raise _invalid(
-            "Settings of groups belong to the consumer, share and streams group protocols, which this "
-            "broker does not serve"
-        )
     if kind == CLIENT_METRICS:
         raise _invalid("Client metrics (KIP-714) are not served by this broker")
 

@@ -61,9 +61,6 @@ FETCH_BY_ID = 10
 
 INT64_MAX = 2**63 - 1
 
-# The first version that reports GROUP_ID_NOT_FOUND.
-GROUP_NOT_FOUND = 9
-
 
 def find_topic(
     cluster: ClusterMetadata, name: str, topic_id: UUID, *, by_id: bool
@@ -195,20 +192,8 @@ class GroupOffsetHandlers:
         commit.read(request.topics, by_id=version >= COMMIT_BY_ID)
         failure = None
         if commit.results:
-            unknown = (
-                ErrorCode.GROUP_ID_NOT_FOUND
-                if version >= GROUP_NOT_FOUND
-                else ErrorCode.ILLEGAL_GENERATION
-            )
             try:
-                self._groups.commit_offsets(
-                    request.group_id,
-                    request.generation_id_or_member_epoch,
-                    request.member_id,
-                    request.group_instance_id,
-                    commit.offsets,
-                    unknown_group=unknown,
-                )
+                self._groups.commit_offsets(request, commit.offsets, version)
             except ApiError as error:
                 failure = error.code
         return OffsetCommitResponse(
@@ -245,7 +230,7 @@ class GroupOffsetHandlers:
             results = commit.results
             if results:
                 try:
-                    self._groups.commit_transactional_offsets(request, commit.offsets)
+                    self._groups.commit_offsets(request, commit.offsets, version)
                 except ApiError as error:
                     failure = error.code
         return TxnOffsetCommitResponse(
@@ -305,7 +290,7 @@ class GroupOffsetHandlers:
     ) -> OffsetFetchResponseGroup:
         by_id = version >= FETCH_BY_ID
         try:
-            offsets = self._groups.offsets_of(group.group_id)
+            offsets = self._groups.offsets_of(group.group_id, group.member_id, group.member_epoch)
         except ApiError as error:
             return _failed(group, error.code, version)
         wanted = group.topics

@@ -1,12 +1,21 @@
-"""Handlers for FindCoordinator, the classic group protocol, and the administration of groups."""
+"""Handlers for FindCoordinator, the protocols of groups, and the administration of groups."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from kafka_wire import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseAssignment,
+    ConsumerGroupDescribeResponseGroup,
+    ConsumerGroupDescribeResponseGroupMember,
+    ConsumerGroupDescribeResponseTopicPartitions,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     CoordinatorType,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -19,6 +28,7 @@ from kafka_wire import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     FindCoordinatorResponseCoordinator,
+    GroupMemberType,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -34,14 +44,17 @@ from kafka_wire import (
     SyncGroupResponse,
 )
 
-from krammar.broker.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from krammar.broker.cluster import GROUP_VERSION, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import Group, State, sync_error
+from krammar.broker.groups.group import Group, Kind, State, sync_error
+from krammar.broker.groups.member import AWAY, Member, Place, by_topic
 from krammar.broker.groups.protocol import Client
 from krammar.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from krammar.broker.slices import Steps
 
 if TYPE_CHECKING:
+    from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.config import BrokerConfig
     from krammar.broker.groups.coordinator import GroupCoordinator
     from krammar.broker.nodes import Nodes
     from krammar.broker.session import Session
@@ -56,10 +69,19 @@ _COORDINATORS: dict[int, str] = {
 
 
 class GroupHandlers:
-    """Handles FindCoordinator, the classic group protocol, and the administration of groups."""
+    """Handles FindCoordinator, the protocols of groups, and the administration of groups."""
 
-    def __init__(self, nodes: Nodes, topics: Topics, groups: GroupCoordinator) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        nodes: Nodes,
+        cluster: ClusterMetadata,
+        topics: Topics,
+        groups: GroupCoordinator,
+    ) -> None:
+        self._config = config
         self._nodes = nodes
+        self._cluster = cluster
         self._topics = topics
         self._groups = groups
 
@@ -116,9 +138,7 @@ class GroupHandlers:
     ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
         if version == 0:
             request.rebalance_timeout_ms = request.session_timeout_ms
-        # Kafka shows addresses in Java's form, with a leading slash.
-        client = Client(session.client_id or "", f"/{session.host}", version)
-        response = self._groups.join(request, client)
+        response = self._groups.join(request, _client(session, version))
         if version >= 7:
             return response
         if isinstance(response, JoinGroupResponse):
@@ -168,6 +188,25 @@ class GroupHandlers:
             return LeaveGroupResponse(error_code=results[0].error_code)
         return LeaveGroupResponse(members=results)
 
+    def consumer_group_heartbeat(
+        self, session: Session, request: ConsumerGroupHeartbeatRequest, version: int
+    ) -> ConsumerGroupHeartbeatResponse:
+        if version == 0 and request.member_epoch in (0, AWAY) and not request.member_id:
+            request.member_id = str(uuid4())
+        try:
+            self._check_enabled()
+            return self._groups.consumer_heartbeat(request, _client(session, version))
+        except ApiError as error:
+            return ConsumerGroupHeartbeatResponse(
+                error_code=error.code, error_message=error.message
+            )
+
+    def _check_enabled(self) -> None:
+        """Raise ApiError if the cluster's features or the settings leave the consumer group protocol off."""
+        on = "consumer" in self._config.group_coordinator_rebalance_protocols
+        if not on or not self._cluster.features.get(GROUP_VERSION):
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+
     def list_groups(
         self, session: Session, request: ListGroupsRequest, version: int
     ) -> ListGroupsResponse:
@@ -177,18 +216,17 @@ class GroupHandlers:
             groups = self._groups.all_groups()
         except ApiError as error:
             return ListGroupsResponse(error_code=error.code)
-        if types and "classic" not in types:
-            groups = []
         return ListGroupsResponse(
             groups=[
                 ListGroupsResponseGroup(
                     group_id=group.group_id,
                     protocol_type=group.protocol_type or "",
                     group_state=group.state.value,
-                    group_type="classic",
+                    group_type=group.kind.value,
                 )
                 for group in groups
-                if not states or group.state.value.lower() in states
+                if (not states or group.state.value.lower() in states)
+                and (not types or group.kind.value in types)
             ]
         )
 
@@ -210,7 +248,7 @@ class GroupHandlers:
             group = self._groups.find(group_id)
         except ApiError as error:
             return DescribeGroupsResponseGroup(group_id=group_id, error_code=error.code)
-        if group is not None:
+        if group is not None and group.kind is Kind.CLASSIC:
             return DescribeGroupsResponseGroup(
                 group_id=group_id,
                 group_state=group.state.value,
@@ -222,10 +260,65 @@ class GroupHandlers:
         absent = DescribeGroupsResponseGroup(group_id=group_id, group_state=State.DEAD.value)
         if version >= 6:
             absent.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            absent.error_message = f"Group {group_id} not found."
+            absent.error_message = _not_found(group_id, group)
         else:
             absent.authorized_operations = operations
         return absent
+
+    def consumer_group_describe(
+        self, session: Session, request: ConsumerGroupDescribeRequest, version: int
+    ) -> Steps[ConsumerGroupDescribeResponse]:
+        operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+        groups = []
+        for group_id in dict.fromkeys(request.group_ids):
+            described = ConsumerGroupDescribeResponseGroup(group_id=group_id)
+            groups.append(described)
+            try:
+                self._check_enabled()
+                group = self._groups.find(group_id)
+                if group is None or group.kind is not Kind.CONSUMER:
+                    raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, group))
+            except ApiError as error:
+                described.error_code, described.error_message = error.code, error.message
+                continue
+            described.group_state = group.state.value
+            described.group_epoch = group.generation
+            described.assignment_epoch = group.assignment_epoch
+            described.assignor_name = (
+                group.preferred_assignor() or self._config.group_consumer_assignors[0]
+            )
+            described.members = [self._described(member) for member in group.members.values()]
+            described.authorized_operations = operations
+            yield None
+        return ConsumerGroupDescribeResponse(groups=groups)
+
+    def _described(self, member: Member) -> ConsumerGroupDescribeResponseGroupMember:
+        return ConsumerGroupDescribeResponseGroupMember(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            subscribed_topic_names=[*member.topics],
+            subscribed_topic_regex=member.pattern,
+            assignment=self._assignment((*member.assigned, *member.revoking)),
+            target_assignment=self._assignment(member.target),
+            member_type=GroupMemberType.CLASSIC if member.protocols else GroupMemberType.CONSUMER,
+        )
+
+    def _assignment(self, places: Iterable[Place]) -> ConsumerGroupDescribeResponseAssignment:
+        """Build the description of partitions. Those of deleted topics have no name, and are left out."""
+        topics = self._cluster.topics_by_id
+        return ConsumerGroupDescribeResponseAssignment(
+            topic_partitions=[
+                ConsumerGroupDescribeResponseTopicPartitions(
+                    topic_id=topic_id, topic_name=topics[topic_id].name, partitions=numbers
+                )
+                for topic_id, numbers in by_topic(places).items()
+                if topic_id in topics
+            ]
+        )
 
     def delete_groups(
         self, session: Session, request: DeleteGroupsRequest, version: int
@@ -240,6 +333,18 @@ class GroupHandlers:
             results.append(result)
             yield None
         return DeleteGroupsResponse(results=results)
+
+
+def _client(session: Session, version: int) -> Client:
+    # Kafka shows addresses in Java's form, with a leading slash.
+    return Client(session.client_id or "", f"/{session.host}", version)
+
+
+def _not_found(group_id: str, group: Group | None) -> str:
+    if group is None:
+        return f"Group {group_id} not found."
+    other = "classic" if group.kind is Kind.CONSUMER else "consumer"
+    return f"Group {group_id} is not a {other} group."
 
 
 async def _later_without_null(response: Awaitable[JoinGroupResponse]) -> JoinGroupResponse:

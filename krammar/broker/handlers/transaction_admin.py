@@ -25,8 +25,8 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
+from krammar.broker.patterns import whole_match
 from krammar.broker.slices import Steps
-from krammar.broker.transactions.pattern import whole_match
 from krammar.broker.transactions.records import grouped
 from krammar.util.extras import MissingExtra
 

@@ -23,7 +23,6 @@ MOST_ENTRIES = 1000
 # By API: the list in the request, and the list in the response with an error for each entry.
 _ENTRIES = {
     "AlterClientQuotas": ("entries", "entries"),
-    "ConsumerGroupDescribe": ("group_ids", "groups"),
     "CreateAcls": ("creations", "results"),
     "DeleteAcls": ("filters", "filter_results"),
     "DescribeShareGroupOffsets": ("groups", "groups"),

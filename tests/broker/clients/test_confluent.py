@@ -39,7 +39,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from krammar.broker import Broker
+from krammar.testing import KafkaBroker as Broker
 
 # Far more than any operation here needs.
 LIMIT = 30.0

@@ -21,7 +21,7 @@ from kafka import (
 )
 from kafka.admin import ConfigResource, OffsetSpec
 
-from krammar.broker import Broker
+from krammar.testing import KafkaBroker as Broker
 
 # Seconds; far more than any operation here needs.
 LIMIT = 30.0

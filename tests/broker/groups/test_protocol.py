@@ -23,7 +23,7 @@ from kafka_wire import (
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.group import Group, State
 from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Settings
-from krammar.broker.groups.records import group_record, read_group
+from krammar.broker.groups.records import CLASSIC, group_records, read_group
 
 SESSION = 10_000
 REBALANCE = 60_000
@@ -54,9 +54,10 @@ class World:
     def store(self, group: Group) -> None:
         if self.failure is not None:
             raise ApiError(self.failure)
-        value = group_record(group).value
-        assert value is not None
-        self.stored.append(read_group(group.group_id, GroupMetadataValue.decode(value)))
+        *_, record = group_records(group)[1]
+        assert record.value is not None
+        value = GroupMetadataValue.decode(record.value)
+        self.stored.append(read_group(group.group_id, {(CLASSIC, ""): value}))
 
     def advance(self, milliseconds: int = 0) -> None:
         """Move the clock, and run the timers that are due, in order."""

@@ -160,7 +160,7 @@ def test_topic_in_every_version(client: RawClient, version: int) -> None:
         include_synonyms=True,
         include_documentation=documentation,
     )
-    assert (result.error_code, result.error_message) == (0, None)
+    assert (result.error_code, result.error_message) == (0, "")
     found = {config.name: config for config in result.configs}
     assert set(found) == {each.name for each in TOPIC_CONFIGS.values() if not each.internal}
     retention = found["retention.ms"]
@@ -216,7 +216,7 @@ def test_topic_that_is_not_there(client: RawClient) -> None:
 @pytest.mark.parametrize("version", range(1, 5))
 def test_broker_in_every_version(client: RawClient, version: int) -> None:
     result = describe(client, BROKER, "1", version=version, include_synonyms=True)
-    assert (result.error_code, result.error_message) == (0, None)
+    assert (result.error_code, result.error_message) == (0, "")
     found = {config.name: config for config in result.configs}
     assert set(found) == {each.name for each in BROKER_CONFIGS.values() if not each.internal}
     assert found["node.id"].value == "1"
@@ -309,7 +309,6 @@ def test_resources_that_cannot_be_described(
 @pytest.mark.parametrize(
     ("kind", "key", "message"),
     [
-        (ConfigResourceType.GROUP, "consumer.session.timeout.ms", "Settings of groups belong to"),
         (ConfigResourceType.CLIENT_METRICS, "interval.ms", "Client metrics"),
     ],
 )
@@ -323,6 +322,48 @@ def test_kinds_without_effect_are_refused_in_the_same_words(
     assert altered == (result.error_code, result.error_message)
     listed = client.call(ListConfigResourcesRequest(resource_types=[kind]), 1)
     assert (listed.error_code, listed.config_resources) == (ErrorCode.NONE, [])
+
+
+GROUP = ConfigResourceType.GROUP
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        (
+            "consumer.session.timeout.ms",
+            "1",
+            "consumer.session.timeout.ms must be in the range 45000 to 60000 inclusive.",
+        ),
+        (
+            "consumer.session.timeout.ms",
+            "x",
+            "Invalid value x for configuration consumer.session.timeout.ms: Not a number of type INT",
+        ),
+        ("consumer.nothing", "1", "Unknown group config name: consumer.nothing"),
+    ],
+)
+def test_settings_of_groups_that_are_refused(
+    client: RawClient, key: str, text: str, message: str
+) -> None:
+    assert incremental(client, GROUP, "g", (key, SET, text)) == (ErrorCode.INVALID_CONFIG, message)
+    assert client.call(ListConfigResourcesRequest(resource_types=[GROUP]), 1).config_resources == []
+
+
+@pytest.mark.parametrize("how", ALTERATIONS)
+def test_settings_of_groups(tmp_path: Path, how: str) -> None:
+    key = "consumer.session.timeout.ms"
+    with Broker.start(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        assert value(client, GROUP, "g", key) == "45000"
+        assert change(how, client, GROUP, "g", key, "50000") == (0, None)
+    with Broker.start(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
+        (config,) = (c for c in describe(client, GROUP, "g").configs if c.name == key)
+        assert (config.value, config.config_source) == ("50000", ConfigSource.GROUP_CONFIG)
+        assert value(client, GROUP, "other", key) == "45000"
+        (listed,) = client.call(
+            ListConfigResourcesRequest(resource_types=[GROUP]), 1
+        ).config_resources
+        assert (listed.resource_name, listed.resource_type) == ("g", GROUP)
 
 
 def test_each_resource_is_answered_on_its_own(client: RawClient) -> None:
@@ -487,7 +528,8 @@ def test_validate_only_changes_nothing(client: RawClient, broker: Broker, how: s
         (BROKER, "x", ErrorCode.INVALID_REQUEST),
         (ConfigResourceType.BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
         (ConfigResourceType.CLIENT_METRICS, "a", ErrorCode.INVALID_REQUEST),
-        (ConfigResourceType.GROUP, "a", ErrorCode.INVALID_REQUEST),
+        (ConfigResourceType.GROUP, "", ErrorCode.INVALID_REQUEST),
+        (ConfigResourceType.GROUP, "a", ErrorCode.INVALID_CONFIG),
         (ConfigResourceType.UNKNOWN, "a", ErrorCode.INVALID_REQUEST),
         (77, "a", ErrorCode.INVALID_REQUEST),
     ],

@@ -27,6 +27,7 @@ from kafka_wire import (
     ElectLeadersRequest,
     ElectLeadersRequestTopicPartition,
     ErrorCode,
+    FeatureLevelRecord,
     MetadataRequest,
     ShareGroupDescribeRequest,
     StreamsGroupDescribeRequest,
@@ -95,7 +96,6 @@ ENTRIES: dict[int, Any] = {
             for name in ("a", None)
         ]
     ),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: lambda: ConsumerGroupDescribeRequest(group_ids=["a", "b"]),
     ApiKey.SHARE_GROUP_DESCRIBE: lambda: ShareGroupDescribeRequest(group_ids=["a", "b"]),
     ApiKey.STREAMS_GROUP_DESCRIBE: lambda: StreamsGroupDescribeRequest(group_ids=["a", "b"]),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda: DescribeShareGroupOffsetsRequest(
@@ -158,7 +158,22 @@ def test_a_request_with_too_many_entries_ends_the_connection(
     assert f"it has more than {MOST_ENTRIES} entries" in caplog.text
 
 
-def test_a_consumer_of_the_new_protocol_is_told(broker: Broker) -> None:
+def test_a_consumer_is_told_that_the_new_protocol_is_off() -> None:
+    properties = {"group.coordinator.rebalance.protocols": "classic"}
+    with Broker.start(properties=properties) as broker:
+        _refused(broker)
+
+
+def test_a_consumer_is_told_that_the_cluster_lacks_the_feature(broker: Broker) -> None:
+    # As in a folder of Kafka 3.9.
+    broker.call(broker.cluster.append, [FeatureLevelRecord(name="group.version", feature_level=0)])
+    _refused(broker)
+
+
+def _refused(broker: Broker) -> None:
+    with RawClient(broker.port) as client:
+        (group,) = client.call(ConsumerGroupDescribeRequest(group_ids=["g"])).groups
+        assert group.error_code == ErrorCode.UNSUPPORTED_VERSION
     settings = {
         "bootstrap.servers": broker.bootstrap_servers,
         "group.id": "g",

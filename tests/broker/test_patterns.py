@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krammar.broker.transactions.pattern import whole_match
+from krammar.broker.patterns import whole_match
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,576 @@
+"""Consumer groups (KIP-848) as plain state, with a clock that the test moves, and against a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from kafka_wire import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartition,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionOwnedPartition,
+    ErrorCode,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequestMember,
+    SyncGroupRequest,
+)
+
+from krammar.broker.config import BrokerConfig
+from krammar.broker.errors import ApiError
+from krammar.broker.groups.consumer import ConsumerProtocol
+from krammar.broker.groups.group import Group, Kind, State
+from krammar.broker.groups.member import Place
+from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Settings
+from krammar.broker.groups.records import group_records, read_group
+
+CLIENT = Client("client", "/127.0.0.1", 9)
+SESSION = 45_000
+REBALANCE = 10_000
+
+
+@dataclass(eq=False)
+class FakeTopic:
+    name: str
+    topic_id: UUID
+    partitions: range
+
+
+class FakeCluster:
+    """The part of the cluster's metadata that groups read."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, FakeTopic] = {}
+        self.topics_by_id: dict[UUID, FakeTopic] = {}
+        self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        self.last_offset = 0
+
+    def create(self, name: str, partitions: int) -> FakeTopic:
+        old = self.topics.get(name)
+        topic = FakeTopic(name, old.topic_id if old else uuid4(), range(partitions))
+        self.topics[name] = self.topics_by_id[topic.topic_id] = topic
+        self.last_offset += 1
+        return topic
+
+    def delete(self, name: str) -> None:
+        del self.topics_by_id[self.topics.pop(name).topic_id]
+        self.last_offset += 1
+
+
+class World:
+    """Time, timers and the log of a group: a `Host` whose clock only moves when the test moves it."""
+
+    def __init__(self, **properties: Any) -> None:
+        self.now = 1_000_000
+        self.timers: dict[tuple[Group, Key], tuple[int, Callable[[], None]]] = {}
+        self.cluster = FakeCluster()
+        self.failure = False
+        config = BrokerConfig.defaults(
+            **{"group.consumer.assignment.interval.ms": "0", **properties}
+        )
+        classic = ClassicProtocol(self, Settings(initial_rebalance_delay=0))
+        self.classic = classic
+        self.protocol = ConsumerProtocol(self, config, self.cluster, classic)  # type: ignore[arg-type]
+        self.group = Group("g", self.now, Kind.CONSUMER)
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def schedule(self, group: Group, key: Key, delay: int, action: Callable[[], None]) -> None:
+        self.timers[group, key] = (self.now + delay, action)
+
+    def cancel(self, group: Group, key: Key) -> None:
+        self.timers.pop((group, key), None)
+
+    def store(self, group: Group) -> None:
+        if self.failure:
+            if group.stored:
+                vars(group).update(vars(read_group(group.group_id, group.stored)))
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        stored, changed = group_records(group)
+        assert all(record.key for record in changed)
+        group.stored = stored
+        group.touched.clear()
+        again = read_group(group.group_id, stored)
+        assert (again.kind, again.generation) == (group.kind, group.generation)
+        if group.kind is Kind.CONSUMER:
+            assert group_records(again)[1] == []  # the log has all of it
+            assert {m: (o.epoch, o.assigned, o.target) for m, o in again.members.items()} == {
+                m: (o.epoch, o.assigned, o.target) for m, o in group.members.items()
+            }
+
+    def advance(self, milliseconds: int = 0) -> None:
+        """Move the clock, and run the timers that are due, in order."""
+        end = self.now + milliseconds
+        while due := [(when, key) for key, (when, _) in self.timers.items() if when <= end]:
+            when, key = min(due, key=lambda pair: pair[0])
+            self.now = max(self.now, when)
+            _, action = self.timers.pop(key)
+            action()
+        self.now = end
+
+    def heartbeat(
+        self, member: str, epoch: int, owned: set[Place] | None = None, **changes: Any
+    ) -> ConsumerGroupHeartbeatResponse:
+        if owned is not None:
+            changes["topic_partitions"] = [
+                ConsumerGroupHeartbeatRequestTopicPartition(topic_id=topic, partitions=[number])
+                for topic, number in owned
+            ]
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g", member_id=member, member_epoch=epoch, **changes
+        )
+        self.protocol.check(request)
+        return self.protocol.heartbeat(self.group, request, CLIENT)
+
+    def join(self, member: str, **changes: Any) -> ConsumerGroupHeartbeatResponse:
+        return self.heartbeat(
+            member,
+            0,
+            **{
+                "owned": set(),
+                "rebalance_timeout_ms": REBALANCE,
+                "subscribed_topic_names": ["t"],
+                **changes,
+            },
+        )
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.cluster.create("t", 4)
+    return world
+
+
+def places(response: ConsumerGroupHeartbeatResponse) -> set[Place] | None:
+    if response.assignment is None:
+        return None
+    return {(t.topic_id, n) for t in response.assignment.topic_partitions for n in t.partitions}
+
+
+def refused(call: Callable[..., object], *args: Any, **kwargs: Any) -> ErrorCode:
+    with pytest.raises(ApiError) as caught:
+        call(*args, **kwargs)
+    return caught.value.code
+
+
+def test_a_silent_member_is_removed(world: World) -> None:
+    world.join("a")
+    world.advance(SESSION - 1)
+    world.heartbeat("a", 2)
+    world.advance(SESSION - 1)
+    assert "a" in world.group.members
+    world.advance(1)
+    assert world.group.state is State.EMPTY
+    assert refused(world.heartbeat, "a", 2) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_gives_nothing_up_is_removed(world: World) -> None:
+    world.join("a")
+    world.join("b")
+    assert len(places(world.heartbeat("a", 2)) or ()) == 2
+    for _ in range(REBALANCE // 1000 - 1):
+        world.advance(1000)
+        world.heartbeat("a", 2)
+        world.heartbeat("b", 3)
+    world.advance(1000)
+    assert list(world.group.members) == ["b"]
+    assert len(places(world.heartbeat("b", 3)) or ()) == 4
+
+
+def test_settings_of_the_group(world: World) -> None:
+    world.cluster.configs[32, "g"] = {
+        "consumer.session.timeout.ms": "60000",
+        "consumer.heartbeat.interval.ms": "6000",
+    }
+    assert world.join("a").heartbeat_interval_ms == 6000
+    world.advance(59_999)
+    assert world.group.members
+    world.advance(1)
+    assert not world.group.members
+
+
+def test_assignments_wait_for_the_interval() -> None:
+    world = World(**{"group.consumer.assignment.interval.ms": "1000"})
+    world.cluster.create("t", 4)
+    world.join("a")
+    assert places(world.join("b")) == set()
+    assert world.group.state is State.ASSIGNING
+    assert places(world.heartbeat("a", 2)) is None
+    world.advance(1000)
+    assert len(places(world.heartbeat("a", 2)) or ()) == 2
+
+
+def test_patterns_match_new_topics(world: World) -> None:
+    pytest.importorskip("re2")
+    world.cluster.create("u", 1)
+    changes = {"subscribed_topic_names": None, "subscribed_topic_regex": "t.*"}
+    assert len(places(world.join("a", **changes)) or ()) == 4
+    world.cluster.create("t2", 1)
+    assert len(places(world.heartbeat("a", 2)) or ()) == 5
+    world.cluster.create("u2", 1)
+    assert places(world.heartbeat("a", 3)) is None
+    world.cluster.delete("t")
+    response = world.heartbeat("a", 3)
+    owned = places(response)
+    assert owned is not None and len(owned) == 1
+    assert world.heartbeat("a", 3, owned).member_epoch == 4
+
+
+def test_a_pattern_that_is_none(world: World) -> None:
+    code = refused(world.join, "a", subscribed_topic_regex="(?=a)")
+    assert code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert not world.group.members
+
+
+def test_without_re2_a_pattern_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(ApiError, match=r"krammar\[re2\]") as caught:
+        world.join("a", subscribed_topic_regex="t.*")
+    assert caught.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize("field", ["member", "instance_id", "rack_id"])
+def test_ids_that_do_not_fit_into_records(world: World, field: str) -> None:
+    changes = {"member": "a", field: "x" * 32768}
+    assert refused(world.join, changes.pop("member"), **changes) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_full_group() -> None:
+    world = World(**{"group.consumer.max.size": "1"})
+    world.cluster.create("t", 1)
+    world.join("a")
+    assert refused(world.join, "b") == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.join("a").member_epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "upgrades", "downgrades"),
+    [
+        ("disabled", False, False),
+        ("upgrade", True, False),
+        ("downgrade", False, True),
+        ("bidirectional", True, True),
+    ],
+)
+def test_migration_policies(policy: str, upgrades: bool, downgrades: bool) -> None:
+    world = World(**{"group.consumer.migration.policy": policy})
+    world.cluster.create("t", 2)
+    world.group = group = Group("g", world.now)
+    joined: list[Any] = []
+    world.classic.join(group, join_request(""), CLIENT, joined.append)
+    member_id = joined[0].member_id
+    world.classic.join(group, join_request(member_id), CLIENT, joined.append)
+    world.advance()
+    request = SyncGroupRequest(group_id="g", member_id=member_id, generation_id=1)
+    world.classic.sync(group, request, joined.append)
+    if not upgrades:
+        assert refused(world.join, "a") == ErrorCode.GROUP_ID_NOT_FOUND
+        assert group.kind is Kind.CLASSIC
+        world.group = group = Group("g", world.now, Kind.CONSUMER)
+    world.join("a")
+    assert group.kind is Kind.CONSUMER
+    if policy == "disabled":
+        code = refused(world.protocol.join, group, join_request(""), CLIENT)
+        assert code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return
+    member_id = world.protocol.join(group, join_request(member_id), CLIENT).member_id
+    world.heartbeat("a", -1)
+    assert (group.kind is Kind.CLASSIC) == downgrades
+    assert list(group.members) == [member_id]
+
+
+def test_a_write_that_fails_changes_nothing(world: World) -> None:
+    world.join("a")
+    world.failure = True
+    for call, args in (
+        (world.join, ("b",)),
+        (world.heartbeat, ("a", -1)),
+        (lambda: world.heartbeat("a", 2, subscribed_topic_names=["u"]), ()),
+    ):
+        assert refused(call, *args) == ErrorCode.NOT_COORDINATOR
+        assert list(world.group.members) == ["a"]
+        assert (world.group.generation, world.group.state) == (2, State.STABLE)
+        assert len(world.group.members["a"].assigned) == 4
+    world.failure = False
+    assert world.heartbeat("a", 2).member_epoch == 2
+
+
+def test_a_classic_member_that_does_not_join_again_is_removed(world: World) -> None:
+    world.join("a")
+    response = world.protocol.join(world.group, join_request("c"), CLIENT)
+    sync = SyncGroupRequest(group_id="g", member_id="c", generation_id=response.generation_id)
+    world.protocol.sync(world.group, sync)
+    world.join("b")
+    beat = HeartbeatRequest(group_id="g", member_id="c", generation_id=response.generation_id)
+    for _ in range(REBALANCE // 1000):
+        code = refused(world.protocol.classic_heartbeat, world.group, beat)
+        assert code == ErrorCode.REBALANCE_IN_PROGRESS
+        world.heartbeat("a", 2)
+        world.advance(1000)
+    assert "c" not in world.group.members
+
+
+def join_request(
+    member_id: str, topics: tuple[str, ...] = ("t",), owned: dict[str, list[int]] | None = None
+) -> JoinGroupRequest:
+    metadata = ConsumerProtocolSubscription(
+        version=3,
+        topics=[*topics],
+        owned_partitions=[
+            ConsumerProtocolSubscriptionOwnedPartition(topic=topic, partitions=numbers)
+            for topic, numbers in (owned or {}).items()
+        ],
+    ).encode()
+    return JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=SESSION,
+        rebalance_timeout_ms=REBALANCE,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+    )
+
+
+@dataclass
+class Client848:
+    """A correct client: it owns what it was given, and gives up what it no longer may own."""
+
+    member: str
+    instance: str | None
+    classic: bool
+    topics: tuple[str, ...]
+    epoch: int = 0
+    owned: set[Place] = field(default_factory=set)
+    told: set[Place] = field(default_factory=set)
+    missed: bool = False
+
+
+class Groups(RuleBasedStateMachine):
+    """Clients that join, leave, crash and return, while topics change. Some responses are lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.clients: dict[str, Client848] = {}
+        self.count = 0
+
+    @initialize()
+    def topics(self) -> None:
+        self.world.cluster.create("t", 3)
+        self.world.cluster.create("u", 2)
+
+    def reset(self, client: Client848) -> None:
+        """The client was fenced: it gives everything up, and joins again."""
+        client.epoch = 0
+        client.owned, client.told = set(), set()
+
+    @rule(
+        static=st.booleans(),
+        classic=st.booleans(),
+        topics=st.sampled_from([("t",), ("t", "u"), ("u",), ("absent",)]),
+    )
+    def start(self, static: bool, classic: bool, topics: tuple[str, ...]) -> None:
+        if len(self.clients) < 5:
+            self.count += 1
+            instance = f"i{self.count}" if static and not classic else None
+            name = f"m{self.count}"
+            self.clients[name] = Client848(name, instance, classic, topics)
+            self.beat(self.clients[name], lost=False)
+
+    @rule(data=st.data(), lost=st.booleans())
+    def heartbeat(self, data: st.DataObject, lost: bool) -> None:
+        if self.clients:
+            self.beat(self.clients[data.draw(st.sampled_from(sorted(self.clients)))], lost=lost)
+
+    def beat(self, client: Client848, *, lost: bool) -> None:
+        if self.world.group.kind is Kind.CLASSIC:
+            self.world.group = Group("g", self.world.now, Kind.CONSUMER)
+            for other in self.clients.values():
+                self.reset(other)
+        try:
+            if client.classic:
+                self.beat_classic(client)
+            else:
+                self.beat_consumer(client, lost=lost)
+        except ApiError as error:
+            if error.code == ErrorCode.UNRELEASED_INSTANCE_ID:
+                return
+            if error.code not in (
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                ErrorCode.ILLEGAL_GENERATION,
+            ):
+                raise
+            self.reset(client)
+
+    def beat_consumer(self, client: Client848, *, lost: bool) -> None:
+        common: dict[str, Any] = {"instance_id": client.instance}
+        if client.epoch == 0:
+            client.owned = client.told = set()
+            response = self.world.join(
+                client.member, subscribed_topic_names=[*client.topics], **common
+            )
+        else:
+            if client.missed:  # a full request, so that the response has the assignment
+                common["rebalance_timeout_ms"] = REBALANCE
+                common["subscribed_topic_names"] = [*client.topics]
+            response = self.world.heartbeat(client.member, client.epoch, client.owned, **common)
+        client.missed = lost
+        if lost:
+            return
+        client.epoch = response.member_epoch
+        found = places(response)
+        if found is not None:
+            client.told = found
+        client.owned = set(client.told)
+
+    def beat_classic(self, client: Client848) -> None:
+        group = self.world.group
+        if client.epoch:
+            beat = HeartbeatRequest(
+                group_id="g", member_id=client.member, generation_id=client.epoch
+            )
+            try:
+                self.world.protocol.classic_heartbeat(group, beat)
+                return
+            except ApiError as error:
+                if error.code != ErrorCode.REBALANCE_IN_PROGRESS:
+                    raise
+        names = {topic.topic_id: topic.name for topic in self.world.cluster.topics.values()}
+        owned: dict[str, list[int]] = {}
+        for topic_id, number in client.owned:
+            if topic_id in names:
+                owned.setdefault(names[topic_id], []).append(number)
+        request = join_request(client.member, client.topics, owned)
+        client.epoch = self.world.protocol.join(group, request, CLIENT).generation_id
+        sync = SyncGroupRequest(group_id="g", member_id=client.member, generation_id=client.epoch)
+        try:
+            self.world.protocol.sync(group, sync)
+        except ApiError as error:
+            if error.code != ErrorCode.REBALANCE_IN_PROGRESS:
+                raise
+            return
+        client.owned = set(group.members[client.member].assigned)
+
+    @rule(data=st.data(), kind=st.sampled_from(["leave", "away", "crash"]))
+    def stop(self, data: st.DataObject, kind: str) -> None:
+        if not self.clients:
+            return
+        client = self.clients[data.draw(st.sampled_from(sorted(self.clients)))]
+        if kind == "away" and client.instance is None:
+            kind = "leave"
+        if kind != "crash" and client.member in self.world.group.members:
+            if self.world.group.kind is Kind.CLASSIC:
+                return
+            if client.classic:
+                leaving = [LeaveGroupRequestMember(member_id=client.member)]
+                self.world.protocol.leave(self.world.group, leaving)
+            else:
+                epoch = -2 if kind == "away" else -1
+                self.world.heartbeat(client.member, epoch, instance_id=client.instance)
+        del self.clients[client.member]
+        if kind == "away":
+            self.count += 1
+            name = f"m{self.count}"
+            self.clients[name] = Client848(name, client.instance, False, client.topics)
+
+    @rule(seconds=st.integers(1, 60))
+    def wait(self, seconds: int) -> None:
+        """Heartbeats go on while time passes, except of clients that crashed."""
+        for _ in range(seconds // 3):
+            self.world.advance(3000)
+            for client in list(self.clients.values()):
+                self.beat(client, lost=False)
+
+    @rule(name=st.sampled_from(["t", "u", "v"]), partitions=st.integers(1, 4))
+    def grow(self, name: str, partitions: int) -> None:
+        topic = self.world.cluster.topics.get(name)
+        self.world.cluster.create(name, (len(topic.partitions) if topic else 0) + partitions)
+
+    @rule(name=st.sampled_from(["t", "u", "v"]))
+    def delete(self, name: str) -> None:
+        if name in self.world.cluster.topics:
+            self.world.cluster.delete(name)
+
+    @rule()
+    def restart(self) -> None:
+        """The broker restarts: the group is read from its records."""
+        if self.world.group.kind is Kind.CONSUMER and self.world.group.stored:
+            self.world.timers.clear()
+            self.world.group = read_group("g", self.world.group.stored)
+            self.world.protocol.loaded(self.world.group)
+
+    @invariant()
+    def no_partition_has_two_owners(self) -> None:
+        group = self.world.group
+        if group.kind is Kind.CLASSIC:
+            return
+        held: dict[Place, str] = {}
+        for member in group.members.values():
+            for place in (*member.assigned, *member.revoking):
+                assert place not in held, (place, held[place], member.member_id)
+                held[place] = member.member_id
+        owned: dict[Place, str] = {}
+        for client in self.clients.values():
+            if client.member in group.members and client.epoch:
+                for place in client.owned:
+                    assert place not in owned, (place, owned[place], client.member)
+                    owned[place] = client.member
+
+    def teardown(self) -> None:
+        """Once nothing changes any more, every partition of a subscribed topic has its owner."""
+        if not self.clients:
+            return
+        for _ in range(40):
+            self.world.advance(3000)
+            for client in list(self.clients.values()):
+                self.beat(client, lost=False)
+        group = self.world.group
+        assert group.state is State.STABLE, group
+        assert set(group.members) == set(self.clients)
+        owners: dict[Place, str] = {}
+        for client in self.clients.values():
+            for place in client.owned:
+                assert owners.setdefault(place, client.member) == client.member
+        topics = self.world.cluster.topics
+        assert set(owners) == {
+            (topics[name].topic_id, number)
+            for client in self.clients.values()
+            for name in client.topics
+            if name in topics
+            for number in topics[name].partitions
+        }
+
+
+TestGroups = Groups.TestCase
+TestGroups.settings = settings(
+    max_examples=30,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+@pytest.mark.sweep
+class TestMoreGroups(Groups.TestCase):  # type: ignore[misc, name-defined]
+    """10,000 steps."""
+
+    settings = settings(
+        max_examples=200,
+        stateful_step_count=50,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
