@@ -53,6 +53,12 @@ def test_every_extra_is_known() -> None:
             "import krammar.wire.batches.arrow",
             "krammar.wire.batches.arrow needs pyarrow: ",
         ),
+        (
+            "joserfc",
+            "import krammar.auth.jwt",
+            "sasl.oauthbearer.jwks.endpoint.url needs joserfc: ",
+        ),
+        ("joserfc", "import krammar.testing.tokens", "krammar.testing.tokens needs joserfc: "),
         ("lark", "import krammar.compiler.front.source", "krammar.compiler needs lark: "),
         (
             _ALL,
@@ -66,7 +72,8 @@ def test_an_import(hidden: str, code: str, error: str) -> None:
         pytest.importorskip("pyspark")  # or it would be named too
     done = run(hidden, code)
     last = done.stderr.splitlines()[-1]
-    extra = next(each for each in ("spark", "compiler", "arrow") if each in error)
+    known = ("spark", "compiler", "arrow")
+    extra = next((each for each in known if each in error), "oauth")
     assert last == f"krammar.util.extras.MissingExtra: {error}pip install 'krammar[{extra}]'"
 
 
@@ -122,7 +129,8 @@ def test_every_other_module_can_be_imported() -> None:
         _ALL,
         "import pkgutil, krammar\n"
         "from importlib import import_module\n"
-        "needing = ('krammar.compiler', 'krammar.cli.revisions', 'krammar.lsp', 'krammar.spark', 'krammar.wire.batches.arrow')\n"
+        "needing = ('krammar.compiler', 'krammar.lsp', 'krammar.spark', 'krammar.wire.batches.arrow',"
+        " 'krammar.auth.jwt', 'krammar.broker.security.jwt', 'krammar.testing.tokens')\n"
         "def walk(path, prefix):\n"
         "    for found in pkgutil.iter_modules(path, prefix):\n"
         "        if not found.name.startswith(needing) and not found.name.endswith('__main__'):\n"

@@ -86,9 +86,10 @@ def test_the_guide_on_the_client(tmp_path: Path) -> None:
 
 
 def test_the_guide_on_the_broker(tmp_path: Path) -> None:
-    program, loop, fixture, groups = blocks("docs/broker.md")
-    run_python(tmp_path, program)
-    run_python(tmp_path, groups)
+    program, loop, fixture, *others = blocks("docs/broker.md")
+    assert len(others) == 3
+    for sample in (program, *others):
+        run_python(tmp_path, sample)
     assert run_python(tmp_path, loop).startswith("127.0.0.1:")
     (tmp_path / "test_orders.py").write_text(fixture)
     assert "1 passed" in run(tmp_path, sys.executable, "-m", "pytest", "-q", "test_orders.py")

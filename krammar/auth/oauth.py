@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 MECHANISM = "OAUTHBEARER"
@@ -78,6 +79,22 @@ def check_extensions(extensions: Mapping[str, str]) -> None:
             raise OAuthError(f"the extension {key!r} needs a name of letters other than 'auth'")
         if not _VALUE.fullmatch(value):
             raise OAuthError(f"the extension {key!r} has an empty value, or one that is not ASCII")
+
+
+@dataclass(frozen=True, slots=True)
+class JwtSettings:
+    """How signed tokens are checked (Kafka's settings ``sasl.oauthbearer.*``). ``clock_skew_s`` is in seconds."""
+
+    url: str
+    audience: list[str]
+    issuer: str | None
+    required_scope: list[str]
+    scope_claim: str
+    sub_claim: str
+    clock_skew_s: int
+    refresh_ms: int
+    backoff_ms: int
+    backoff_max_ms: int
 
 
 class Jwt(NamedTuple):

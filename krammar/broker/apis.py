@@ -18,7 +18,7 @@ class Api(NamedTuple):
     high: int
 
 
-# Answered with UNSUPPORTED_VERSION.
+# Answered with an error.
 REFUSED = "unserved"
 
 APIS: dict[int, Api] = {
@@ -68,6 +68,18 @@ APIS: dict[int, Api] = {
     ApiKey.LIST_TRANSACTIONS: Api("transaction_admin.list_transactions", 0, 2),
     ApiKey.LIST_CONFIG_RESOURCES: Api("configs.list_config_resources", 0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api("metadata.describe_topic_partitions", 0, 0),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Api("node.alter_replica_log_dirs", 1, 2),
+    ApiKey.DESCRIBE_QUORUM: Api("node.describe_quorum", 0, 2),
+    ApiKey.UPDATE_FEATURES: Api("node.update_features", 0, 2),
+    ApiKey.UNREGISTER_BROKER: Api("node.unregister_broker", 0, 0),
+    # Answered like Kafka without an authorizer, and with delegation tokens disabled.
+    ApiKey.DESCRIBE_ACLS: Api(REFUSED, 1, 3),
+    ApiKey.CREATE_ACLS: Api(REFUSED, 1, 3),
+    ApiKey.DELETE_ACLS: Api(REFUSED, 1, 3),
+    ApiKey.CREATE_DELEGATION_TOKEN: Api(REFUSED, 1, 3),
+    ApiKey.RENEW_DELEGATION_TOKEN: Api(REFUSED, 1, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Api(REFUSED, 1, 2),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Api(REFUSED, 1, 3),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Api("groups.consumer_group_heartbeat", 0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: Api("groups.consumer_group_describe", 0, 1),
     # Answered with UNSUPPORTED_VERSION, like Kafka with this protocol disabled. If ApiVersions did
@@ -79,18 +91,7 @@ APIS: dict[int, Api] = {
 # api keys belong to brokers and controllers; they close the connection.
 UNSERVED: dict[int, tuple[int, int]] = {
     ApiKey.WRITE_TXN_MARKERS: (0, 2),
-    ApiKey.DESCRIBE_ACLS: (0, 3),
-    ApiKey.CREATE_ACLS: (0, 3),
-    ApiKey.DELETE_ACLS: (0, 3),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: (0, 2),
-    ApiKey.CREATE_DELEGATION_TOKEN: (0, 3),
-    ApiKey.RENEW_DELEGATION_TOKEN: (0, 2),
-    ApiKey.EXPIRE_DELEGATION_TOKEN: (0, 2),
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: (0, 3),
     ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
-    ApiKey.DESCRIBE_QUORUM: (0, 2),
-    ApiKey.UPDATE_FEATURES: (0, 2),
-    ApiKey.UNREGISTER_BROKER: (0, 0),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),
     ApiKey.PUSH_TELEMETRY: (0, 0),
     ApiKey.SHARE_GROUP_DESCRIBE: (0, 1),

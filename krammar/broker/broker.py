@@ -28,6 +28,7 @@ from uuid import UUID
 
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig, Listener
+from krammar.broker.config.definitions import split_address
 from krammar.broker.elections import Elections
 from krammar.broker.errors import BrokerError
 from krammar.broker.log.manager import LogManager
@@ -42,7 +43,9 @@ from krammar.broker.upkeep import Upkeep
 if TYPE_CHECKING:
     from krammar.broker.dispatch import Handlers
     from krammar.broker.groups.coordinator import GroupCoordinator
+    from krammar.broker.metrics import Metrics
     from krammar.faults import Faults
+    from krammar.util.http_page import HttpPage
 
 log = logging.getLogger("krammar.broker")
 
@@ -62,6 +65,7 @@ class Broker:
 
     config: BrokerConfig
     loop: asyncio.AbstractEventLoop
+    metrics_address: tuple[str, int]
     timers: Timers
     logs: LogManager
     cluster: ClusterMetadata
@@ -88,9 +92,11 @@ class Broker:
         for node in self.nodes.values():
             node.connections.numbers = self.connections.numbers
         self._clock = clock
+        self._page: HttpPage | None = None
         self._is_open = False
         self._thread: _Thread | None = None
         self._temporary: Path | None = None
+        self._loop_thread = 0
 
     # Starting and stopping.
 
@@ -170,6 +176,7 @@ class Broker:
             BrokerError, ConfigError: the broker cannot start; everything that was opened is closed again.
         """
         self.loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self.timers = Timers(self.loop, self._clock)
         nodes = self.nodes.values()
         with ExitStack() as opened:
@@ -180,12 +187,16 @@ class Broker:
                 self._assemble()
                 for node in nodes:
                     await self._listen(node)
+                if self.config.metrics is not None:
+                    await self._serve_metrics(self.config.metrics)
                 if len(nodes) > 1:
                     self.elections.settle()
                 self.transactions.start()
             except BaseException as error:
                 for node in nodes:
                     await node.close()
+                if self._page is not None:
+                    await self._page.close()
                 self.timers.cancel_all()
                 if isinstance(error, OSError):
                     raise BrokerError(f"{error.filename or 'start'}: {error.strerror}") from None
@@ -238,7 +249,7 @@ class Broker:
         for node in self.nodes.values():
             node.assemble(
                 timers,
-                Credentials(node.config, cluster),
+                Credentials(node.config, cluster, timers),
                 nodes,
                 cluster,
                 logs,
@@ -254,6 +265,22 @@ class Broker:
         for node in self.nodes.values():
             node.groups.transaction_ended(partition, producer_id, committed)
 
+    async def _serve_metrics(self, address: str) -> None:
+        from krammar.util.http_page import HttpPage
+        from krammar.util.prometheus import CONTENT_TYPE
+
+        metrics, slices = self.metrics, self.connections.slices
+        self._page = HttpPage(
+            "/metrics", CONTENT_TYPE, lambda: slices.run_from_start(metrics.text())
+        )
+        host, port = split_address("krammar.metrics", address)
+        try:
+            self.metrics_address = await self._page.listen(host, port)
+        except OSError as error:
+            raise BrokerError(
+                f"cannot listen on {host}:{port} for metrics: {error.strerror}"
+            ) from None
+
     async def shut_down(self) -> None:
         """Close connections, then flush and close the logs. A second call does nothing."""
         if not self._is_open:
@@ -261,6 +288,8 @@ class Broker:
         self._is_open = False
         for node in self.nodes.values():
             await node.close()
+        if self._page is not None:
+            await self._page.close()
         self.transactions.close()
         for node in self.nodes.values():
             node.groups.close()
@@ -296,10 +325,12 @@ class Broker:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a function in the broker's event loop from another thread, and return its result.
+        """Run a function in the broker's event loop, from any thread, and return its result.
 
         Tests use it to inspect a broker that was started with ``start``.
         """
+        if threading.get_ident() == self._loop_thread:
+            return function(*args)
 
         async def run() -> T:
             return function(*args)
@@ -326,6 +357,27 @@ class Broker:
         for node in self.nodes.values():
             node.connections.faults = faults
         return faults
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The numbers of ``--metrics``. Requests are counted from the first use on.
+
+        ```python
+        assert broker.metrics.value("kafka_log_log_logendoffset", topic="orders") == 10
+        ```
+        """
+        return self.call(self._count)
+
+    def _count(self) -> Metrics:
+        from krammar.broker.metrics import Metrics
+
+        nodes = self.nodes.values()
+        connections = [node.connections for node in nodes]
+        groups = [node.groups for node in nodes]
+        metrics = Metrics(self.timers, connections, self.cluster, self.logs, groups, self.call)
+        for node in nodes:
+            node.handlers.observe_by(metrics.observe)
+        return metrics
 
     # Addresses.
 

@@ -173,6 +173,10 @@ class ClusterMetadata:
             self._format(config)
         return self
 
+    def flushed_by(self, flushed: Callable[[float], object]) -> None:
+        """Call a function after each flush of the log to the disk, with its seconds."""
+        self._log.flushed = flushed
+
     def close(self) -> None:
         """Close the log, after a snapshot if most of its records are outdated."""
         log = self._log
@@ -195,6 +199,17 @@ class ClusterMetadata:
     def last_offset(self) -> int:
         """The offset of the newest record in the log; every change increases it."""
         return self._log.end_offset - 1
+
+    @property
+    def leader_epoch(self) -> int:
+        """The newest leader epoch of the log."""
+        return self._log.epoch
+
+    @property
+    def controller_listeners(self) -> list[tuple[str, str, int]]:
+        """Name, host and port of the controller's listeners, as in the log. This broker does not open them."""
+        voters = [] if self._kraft is None else self._kraft[1].voters
+        return [(each.name, each.host, each.port) for one in voters for each in one.endpoints]
 
     # Changes. All of these raise ApiError(KAFKA_STORAGE_ERROR), and change nothing, if the log cannot be
     # written.

@@ -131,6 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         here = transport.get_extra_info("sockname") or ("unknown", 0)
         number = next(self.connections.numbers)
         self._number = number + 1
+        self.connections.accepted += 1
         self.session = Session(
             listener=self.listener,
             host=peer[0],
@@ -168,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
         return self.connections.scratch if room is None else room
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.connections.traffic += nbytes
+        self.connections.received += nbytes
         if self._own_memory:
             self.wire.received(nbytes)
         else:
@@ -381,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
             delay = self.config.connection_failed_authentication_delay_ms / 1000
             self._delay = self.timers.call_later(delay, self._last_words, frame)
             return False
-        self.connections.traffic += len(frame)
+        self.connections.sent += len(frame)
         if faulty is not None and delivery is not None:
             return faulty.deliver(delivery, frame)
         self.transport.write(frame)

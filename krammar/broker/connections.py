@@ -40,8 +40,10 @@ class Connections:
 
     ``open``     all connections
     ``blocked``  connections whose clients do not read their responses
-    ``numbers``  gives each connection its number
-    ``traffic``  bytes received and sent so far
+    ``numbers``  gives each connection its number; nodes of one process share it
+    ``accepted`` the number of connections so far
+    ``received`` bytes of requests so far
+    ``sent``     bytes of responses so far
     ``scratch``  the read buffer of all connections, until one of them takes it over
     ``slices``   runs the long requests of all connections in turn
     ``faults``   the rules of faults, once a user has asked for them
@@ -51,7 +53,9 @@ class Connections:
         self.open: set[OpenConnection] = set()
         self.blocked: set[OpenConnection] = set()
         self.numbers = count()
-        self.traffic = 0
+        self.accepted = 0
+        self.received = 0
+        self.sent = 0
         self.scratch = memoryview(bytearray(RECEIVE_SIZE))
         self.slices = Slices()
         self.faults: Faults | None = None

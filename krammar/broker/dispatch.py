@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from krammar.broker.handlers.group_offsets import GroupOffsetHandlers
     from krammar.broker.handlers.groups import GroupHandlers
     from krammar.broker.handlers.metadata import MetadataHandlers
+    from krammar.broker.handlers.node import NodeHandlers
     from krammar.broker.handlers.offsets import OffsetHandlers
     from krammar.broker.handlers.produce import ProduceHandlers
     from krammar.broker.handlers.security import SecurityHandlers
@@ -76,13 +77,21 @@ class Handlers(dict[int, "Handler"]):
         self._groups = groups
         self._transactions = transactions
         self._connections = connections
+        self._observe: Callable[[Handler], Handler] | None = None
         self._elections = elections
 
     def __missing__(self, api_key: int) -> Handler:
         api = APIS.get(api_key)
         handler: Handler = attrgetter(REFUSED if api is None else api.handler)(self)
+        if self._observe is not None:
+            handler = self._observe(handler)
         self[api_key] = handler
         return handler
+
+    def observe_by(self, observe: Callable[[Handler], Handler]) -> None:
+        """Replace all handlers by those that ``observe`` returns for them."""
+        self._observe = observe
+        self.clear()
 
     def see(self, cluster: ClusterMetadata) -> None:
         """Answer from this state of the cluster from now on."""
@@ -193,6 +202,12 @@ class Handlers(dict[int, "Handler"]):
         from krammar.broker.handlers.elections import ElectionHandlers
 
         return ElectionHandlers(self._elections)
+
+    @cached_property
+    def node(self) -> NodeHandlers:
+        from krammar.broker.handlers.node import NodeHandlers
+
+        return NodeHandlers(self._config, self._timers, self._nodes, self._cluster, self._logs)
 
     @cached_property
     def wafka(self) -> WafkaHandlers:

@@ -9,6 +9,7 @@ the records from the end offset on.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,7 @@ class MetadataLog:
 
     ``directory``    the folder; created with the first record
     ``fsync``        whether appends are forced to the disk
+    ``flushed``      called after each flush to the disk, with its seconds
     ``warn``         receives a line of text about each repaired problem
 
     Valid after ``read``:
@@ -76,6 +78,7 @@ class MetadataLog:
     def __init__(self, directory: Path, *, fsync: bool = True, warn: Callable[[str], None]) -> None:
         self.directory = directory
         self.fsync = fsync
+        self.flushed: Callable[[float], object] = lambda seconds: None
         self.warn = warn
         self.end_offset = 0
         self.epoch = 0
@@ -211,7 +214,9 @@ class MetadataLog:
             if written != len(data):
                 raise OSError(f"{written} of {len(data)} bytes were written")
             if self.fsync:
+                begin = time.perf_counter()
                 os.fsync(self._fd)
+                self.flushed(time.perf_counter() - begin)
         except OSError as error:
             if self._fd >= 0:
                 self._cut_back()

@@ -15,13 +15,19 @@ from krammar.broker.broker import Broker, new_event_loop
 from krammar.util import malloc
 
 
-def run(broker: Broker, write: Callable[[str], None], started: float) -> None:
+def run(
+    broker: Broker,
+    write: Callable[[str], None],
+    started: float,
+    formatter: logging.Formatter | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
         broker: the broker, not started
         write: prints a line
         started: the ``time.perf_counter()`` of the process's start, for the "ready after" line
+        formatter: the form of log lines; None for plain text
 
     Raises:
         BrokerError, ConfigError: the broker cannot start.
@@ -29,11 +35,9 @@ def run(broker: Broker, write: Callable[[str], None], started: float) -> None:
     config = broker.config
     memory = _Memory()
     _allow_open_files()
-    logging.basicConfig(
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(message)s",
-        level=logging.WARNING,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter or logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
     for warning in config.warnings:
         write(f"warning: {warning}")
 
@@ -59,6 +63,9 @@ def run(broker: Broker, write: Callable[[str], None], started: float) -> None:
                     host, port = node.addresses[listener.name]
                     name = f"node {node.config.node_id}: " if len(broker.nodes) > 1 else ""
                     write(f"{name}{listener.protocol} listening on {host}:{port}")
+            if config.metrics is not None:
+                host, port = broker.metrics_address
+                write(f"metrics on http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
             write(f"ready after {(time.perf_counter() - started) * 1000:.0f} ms")
             memory.watch(broker)
             await stop.wait()
@@ -85,7 +92,8 @@ class _Memory:
         """Check the traffic once per second, and trim in the first quiet second."""
         if self._libc is None:
             return
-        traffic = sum(node.connections.traffic for node in broker.nodes.values())
+        connections = [node.connections for node in broker.nodes.values()]
+        traffic = sum(each.received + each.sent for each in connections)
         if traffic - self._seen < _QUIET < traffic - self._trimmed:
             malloc.trim(self._libc)
             self._trimmed = traffic

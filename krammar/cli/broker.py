@@ -19,6 +19,7 @@ MOST_NODES = 100
         "krammar broker server.properties                # the configuration file of a Kafka broker",
         "krammar broker --data-dir data --fsync always   # records survive a power cut too",
         "krammar broker --data-dir data --cluster-id $(krammar random-uuid)",
+        "krammar broker --data-dir data --metrics 9404  # numbers for Prometheus",
         "krammar broker --data-dir data --nodes 3         # for tests of clients: nothing is replicated",
         "krammar broker --data-dir data --faults faults.toml   # fail on cue",
         "krammar broker --data-dir data --protocol wafka --port 9095 --kafka-port 9092",
@@ -83,6 +84,18 @@ MOST_NODES = 100
     "[default: interval]",
 )
 @click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    help="Serve metrics for Prometheus on http://HOST:PORT/metrics. The default host is 127.0.0.1.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Form of all lines. With json, each line is an object with time, level, logger and message.",
+)
+@click.option(
     "--faults",
     "faults_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -101,6 +114,8 @@ def broker(
     override: tuple[str, ...],
     cluster_id: str | None,
     fsync: str | None,
+    metrics: str | None,
+    log_format: str,
     faults_file: Path | None,
 ) -> None:
     """Run a Kafka-compatible broker with a single node, or with several for tests.
@@ -140,11 +155,19 @@ def broker(
         overrides["krammar.cluster.id"] = cluster_id
     if fsync is not None:
         overrides["krammar.fsync"] = fsync
+    if metrics is not None:
+        overrides["krammar.metrics"] = metrics
     try:
         settings = BrokerConfig.from_properties(source if source is not None else "", overrides)
         broker = Broker(settings, nodes=nodes)
         expected = [] if faults_file is None else read_faults(broker.faults, faults_file)
-        run(broker, click.echo, started)
+        if log_format == "json":
+            from krammar.util.json_logs import JsonFormatter
+
+            form = JsonFormatter()
+            run(broker, lambda line: click.echo(form.line("krammar.broker", line)), started, form)
+        else:
+            run(broker, click.echo, started)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except BrokerError as error:

@@ -9,7 +9,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from krammar.compiler.front.source import SourceError
+import click
+
+
+class RevisionError(click.UsageError):
+    """Git cannot give a revision."""
 
 
 def extract(source: Path, ref: str, target: Path) -> Path | None:
@@ -21,20 +25,20 @@ def extract(source: Path, ref: str, target: Path) -> Path | None:
         The extracted file or folder, or None if ``source`` did not exist.
 
     Raises:
-        SourceError: git is missing, ``source`` is not in a git repository, or ``ref`` does not exist.
+        RevisionError: git is missing, ``source`` is not in a git repository, or ``ref`` does not exist.
     """
     folder = source if source.is_dir() else source.parent
     root = Path(_git(folder, "rev-parse", "--show-toplevel").strip())
     inside = source.resolve().relative_to(root.resolve()).as_posix()
     try:
         if ref.startswith("-"):  # git would read an option
-            raise SourceError(ref)
+            raise RevisionError(ref)
         commit = _git(root, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
-    except SourceError:
-        raise SourceError(
+    except RevisionError:
+        raise RevisionError(
             f"git knows no revision {ref!r} in {root} (fetch it, such as with `git fetch origin main`)"
         ) from None
-    with suppress(SourceError):
+    with suppress(RevisionError):
         commit = _git(root, "merge-base", commit.strip(), "HEAD")
     commit = commit.strip()
     if inside != "." and not _git(root, "ls-tree", "--name-only", commit, "--", inside).strip():
@@ -59,8 +63,8 @@ def _run(folder: Path, arguments: Sequence[str]) -> bytes:
     try:
         done = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError:
-        raise SourceError("git is not installed, so revisions cannot be compared") from None
+        raise RevisionError("git is not installed, so revisions cannot be compared") from None
     if done.returncode:
         message = done.stderr.decode("utf-8", errors="replace").strip() or "failed"
-        raise SourceError(f"git {arguments[0]}: {message}")
+        raise RevisionError(f"git {arguments[0]}: {message}")
     return done.stdout

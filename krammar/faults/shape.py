@@ -8,6 +8,7 @@ role connects them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +106,7 @@ class Schema:
     def __init__(self, package: Package) -> None:
         self.package = package
         self._shapes: dict[tuple[str, int], Shape] = {}
+        self._places: dict[tuple[int, int], list[Place]] = {}
 
     def request(self, api_key: int, version: int) -> Shape:
         return self.shape(self.package.request_class(api_key), version)
@@ -120,6 +122,23 @@ class Schema:
         if known is None:
             known = self._shapes[key] = _shape(self.package.layout(cls, version), "")
         return known
+
+    def error_codes(self, api_key: int, version: int, response: Any) -> Iterator[int]:
+        """Yield all error codes of a response, 0 for success included."""
+        places = self._places.get((api_key, version))
+        if places is None:
+            shape = self.response(api_key, version)
+            places = [] if shape is None else error_places(shape)
+            self._places[api_key, version] = places
+        for place in places:
+            structs = [response]
+            for branch in place.branches:
+                inner = [getattr(each, branch.name) for each in structs]
+                structs = (
+                    [one for many in inner for one in many or ()] if branch.is_array else inner
+                )
+            for each in structs:
+                yield getattr(each, place.attribute)
 
     def name(self, api_key: int) -> str:
         """Return the name of an API, such as ``Produce``."""

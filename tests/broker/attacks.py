@@ -32,6 +32,9 @@ from kafka_wire import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsRequestTopic,
     AlterPartitionReassignmentsRequestTopicPartition,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsRequestDir,
+    AlterReplicaLogDirsRequestDirTopic,
     ApiVersionsRequest,
     ConfigResourceType,
     ConsumerGroupHeartbeatRequest,
@@ -41,6 +44,9 @@ from kafka_wire import (
     DeleteTopicsRequestTopic,
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
+    DescribeQuorumRequest,
+    DescribeQuorumRequestTopic,
+    DescribeQuorumRequestTopicPartition,
     ElectLeadersRequest,
     ElectLeadersRequestTopicPartition,
     ErrorCode,
@@ -383,6 +389,26 @@ def truncated_fetch() -> bytes:
     partitions = [FetchRequestTopicPartition(partition=number) for number in range(15_000)]
     whole = frame(FetchRequest(topics=[FetchRequestTopic(topic="t", partitions=partitions)]), 12)
     return struct.pack(">i", len(whole) - 5) + whole[4:-1]
+
+
+@attack("AlterReplicaLogDirs v2: 24,000 partitions that do not exist")
+def move_partitions(victim: Target) -> int:
+    topic = AlterReplicaLogDirsRequestDirTopic(name="missing", partitions=range(24_000))
+    with Attacker(victim.port) as client:
+        move = AlterReplicaLogDirsRequestDir(path="/nowhere", topics=[topic])
+        response = client.call(AlterReplicaLogDirsRequest(dirs=[move]), 2)
+        assert len(response.results[0].partitions) == 24_000
+        return client.sent
+
+
+@attack("DescribeQuorum v2: 24,000 partitions")
+def describe_quorum(victim: Target) -> int:
+    partitions = [DescribeQuorumRequestTopicPartition(partition_index=n) for n in range(24_000)]
+    topic = DescribeQuorumRequestTopic(topic_name="__cluster_metadata", partitions=partitions)
+    with Attacker(victim.port) as client:
+        response = client.call(DescribeQuorumRequest(topics=[topic]), 2)
+        assert len(response.topics[0].partitions) == 24_000
+        return client.sent
 
 
 @attack("before login: a truncated Fetch v12")

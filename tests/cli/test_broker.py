@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -154,3 +157,41 @@ def test_help_has_examples() -> None:
     result = CliRunner().invoke(main, ["broker", "--help"])
     assert result.exit_code == 0
     assert "Examples:" in result.output and "server.properties" in result.output
+
+
+def test_metrics_and_lines_as_json(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "krammar", "broker", "--data-dir", str(tmp_path)]
+    options = ["--port", "0", "--metrics", "0", "--log-format", "json"]
+    with subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            page, port = "", 0
+            for line in process.stdout:
+                entry = json.loads(line)
+                assert (entry["level"], entry["logger"]) == ("INFO", "krammar.broker")
+                if found := re.search("metrics on (http://127.0.0.1:.*)", entry["message"]):
+                    page = found[1]
+                if found := re.search(r"listening on .*:(\d+)$", entry["message"]):
+                    port = int(found[1])
+                if entry["message"].startswith("ready "):
+                    break
+            with urlopen(page, timeout=PATIENCE) as response:
+                assert b"kafka_log_log_size" in response.read()
+            with socket.create_connection(("127.0.0.1", port), PATIENCE) as client:
+                client.sendall(b"\xff" * 8)
+                assert client.recv(1) == b""
+            entry = json.loads(process.stderr.readline())
+            assert entry["level"] == "WARNING"
+            assert entry["message"].endswith("; connection closed")
+        finally:
+            process.terminate()
+            process.communicate(timeout=PATIENCE)
+
+
+def test_an_address_for_metrics_that_is_none(tmp_path: Path) -> None:
+    arguments = ["broker", "--data-dir", str(tmp_path), "--metrics", "nowhere"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert "krammar.metrics: 'nowhere' must be a port, or a host and a port" in result.output

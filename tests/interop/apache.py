@@ -98,13 +98,14 @@ def tool(
     timeout: float = 60,
     check: bool = True,
     jars: str = "tools",
+    jvm: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools by its main class, ``text`` on its standard input.
 
     Raises AssertionError with all that it printed if it fails and ``check`` is set.
     """
     done = subprocess.run(
-        java(jars, main, *arguments),
+        java(jars, main, *arguments, jvm=(*_TOOL_JVM, *jvm)),
         input=text or "",
         capture_output=True,
         text=True,

@@ -15,6 +15,7 @@ from krammar.auth.oauth import unsecured_token
 from krammar.client import Client
 from krammar.client.deadline import Deadline
 from krammar.client.errors import AuthenticationError
+from krammar.testing.tokens import TokenIssuer
 from tests.client.identity import token
 from tests.interop.apache import ApacheKafka, tool
 from tests.interop.conftest import our_broker
@@ -22,6 +23,9 @@ from tests.interop.processes import Server
 from tests.ports import free_port
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+VALIDATOR = f"{_PACKAGE}.OAuthBearerValidatorCallbackHandler"
+CLIENT_HANDLER = f"{_PACKAGE}.OAuthBearerLoginCallbackHandler"
 LOGIN = f'{MODULE} required unsecuredLoginStringClaim_sub="alice";'
 
 
@@ -144,3 +148,49 @@ def test_java_logs_in(kafka_jars: str, ours: str, tmp_path: Path) -> None:
         *("--create", "--topic", "from-java"),
     )
     assert "Created topic from-java" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> TokenIssuer:
+    return TokenIssuer(tmp_path_factory.mktemp("issuer") / "jwks.json", algorithm="RS256")
+
+
+@pytest.fixture(scope="module")
+def signed(issuer: TokenIssuer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Our broker's listener with signed tokens, with the settings as Kafka needs them."""
+    server = our_broker(tmp_path_factory.mktemp("signed") / "data")
+    port = add_listener(server)
+    handler = "sasl.server.callback.handler.class"
+    server.properties |= issuer.properties | {
+        "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": f"{MODULE} required;",
+        f"listener.name.sasl_plaintext.oauthbearer.{handler}": VALIDATOR,
+    }
+    with server:
+        yield f"127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("valid", [True, False])
+def test_java_logs_in_with_a_signed_token(
+    kafka_jars: str, signed: str, issuer: TokenIssuer, tmp_path: Path, valid: bool
+) -> None:
+    """Java's client reads the token from a file."""
+    file = tmp_path / "token"
+    file.write_text(issuer.token(aud="kafka" if valid else "mail"))
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\n"
+        "sasl.mechanism=OAUTHBEARER\n"
+        f"sasl.jaas.config={MODULE} required;\n"
+        f"sasl.oauthbearer.token.endpoint.url={file.as_uri()}\n"
+        f"sasl.login.callback.handler.class={CLIENT_HANDLER}\n"
+    )
+    done = tool(
+        "org.apache.kafka.tools.TopicCommand",
+        *("--bootstrap-server", signed, "--command-config", str(config)),
+        *("--create", "--topic", "signed"),
+        check=False,
+        jvm=(f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={file.as_uri()}",),
+    )
+    assert ("Created topic signed" in done.stdout) is valid
+    if not valid:
+        assert "the token's claim 'aud' is missing or not accepted" in done.stdout + done.stderr

@@ -286,6 +286,20 @@ def cluster_id(name: str, value: Any) -> None:
         ) from None
 
 
+def address(name: str, value: Any) -> None:
+    """Check for ``PORT``, ``HOST:PORT`` or ``[IPV6]:PORT``, or None."""
+    if value is not None:
+        split_address(name, value)
+
+
+def split_address(name: str, text: str) -> tuple[str, int]:
+    """Return host and port of an address; without a host, the loopback address. Raises ConfigError."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        raise refused(name, text, "must be a port, or a host and a port, such as 127.0.0.1:9404")
+    return match["host"] or match["ipv6"] or "127.0.0.1", int(match["port"])
+
+
 def throttled_replicas(name: str, value: Any) -> None:
     """Check for ``*`` (all replicas) or ``partition:broker`` pairs."""
     if value != ["*"] and not all(_PAIR.fullmatch(item) for item in value):
@@ -298,4 +312,7 @@ def throttled_replicas(name: str, value: Any) -> None:
         )
 
 
+_ADDRESS = re.compile(
+    r"(?:(?:(?P<host>[^:\[\]\s]+)|\[(?P<ipv6>[0-9a-fA-F:.]+)\]):)?(?P<port>[0-9]{1,5})"
+)
 _PAIR = re.compile(r"[0-9]+:[0-9]+")

@@ -8,10 +8,10 @@ from krammar.broker.config.listeners import Listener
 
 
 class Settings:
-    """One attribute per setting that the broker reads here: the setting's name with underscores.
+    """One attribute per setting that the broker reads by itself: the setting's name with underscores.
 
-    ``listeners`` and the folders combine several settings. ``krammar.cluster.id``, ``krammar.fsync`` and
-    ``krammar.fsync.interval.ms`` lose their prefix.
+    ``listeners`` and the folders combine several settings. Topics and listeners read theirs by Kafka's
+    names. The prefix ``krammar.`` is dropped.
     """
 
     listeners: list[Listener]
@@ -26,7 +26,6 @@ class Settings:
     default_replication_factor: int
     min_insync_replicas: int
     fetch_max_bytes: int
-    message_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
 
@@ -58,20 +57,16 @@ class Settings:
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
 
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_type: str
-    compression_zstd_level: int
     log_cleaner_backoff_ms: int
     log_cleaner_enable: bool
     log_retention_check_interval_ms: int
-    log_retention_ms: int | None
     log_segment_delete_delay_ms: int
 
     sasl_server_max_receive_size: int
     ssl_client_auth: str
-    ssl_key_password: str | None
 
     cluster_id: str | None
     fsync: str
     fsync_interval_ms: int
+    metrics: str | None
+    oauthbearer_required_scope: list[str]

@@ -22,6 +22,7 @@ from krammar.broker.config.definitions import (
     ConfigDef,
     UpdateMode,
     Validator,
+    address,
     any_list,
     assignors,
     between,
@@ -37,6 +38,7 @@ from krammar.broker.config.definitions import (
 _NO_DOC = "Known for compatibility; this broker does not act on it."
 _VALIDATORS: dict[str, Validator | None] = {
     "": None,
+    "address": address,
     "any_list": any_list,
     "assignors": assignors,
     "cluster_id": cluster_id,

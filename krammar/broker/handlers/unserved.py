@@ -1,4 +1,4 @@
-"""Answers requests that this broker does not serve with UNSUPPORTED_VERSION.
+"""Answers requests that this broker does not serve: like Kafka with the feature off, or with UNSUPPORTED_VERSION.
 
 Kafka closes the connection after a request with an unknown api key, which tells clients nothing. Here they find the
 error in the response.
@@ -6,52 +6,95 @@ error in the response.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import kafka_wire
-from kafka_wire import (
-    AlterClientQuotasResponseEntry,
-    AlterClientQuotasResponseEntryEntity,
-    AlterReplicaLogDirsResponseResult,
-    AlterReplicaLogDirsResponseResultPartition,
-    CreateAclsResponseResult,
-    DeleteAclsResponseFilterResult,
-    DescribeShareGroupOffsetsResponseGroup,
-    ErrorCode,
-    ShareGroupDescribeResponseGroup,
-    StreamsGroupDescribeResponseGroup,
-    WriteTxnMarkersResponseMarker,
-    WriteTxnMarkersResponseMarkerTopic,
-    WriteTxnMarkersResponseMarkerTopicPartition,
-)
+from kafka_wire import ErrorCode
 
 from krammar.broker.errors import CloseConnection
+from krammar.broker.session import ANONYMOUS
+from krammar.wire.message import named
 
 if TYPE_CHECKING:
     from krammar.broker.session import Session
 
-ERROR = ErrorCode.UNSUPPORTED_VERSION
 # The maximum number of entries of a request that get a response each.
 MOST_ENTRIES = 1000
+# By API: the list in the request, and the list in the response with an error for each entry.
+_ENTRIES = {
+    "AlterClientQuotas": ("entries", "entries"),
+    "CreateAcls": ("creations", "results"),
+    "DeleteAcls": ("filters", "filter_results"),
+    "DescribeShareGroupOffsets": ("groups", "groups"),
+    "ShareGroupDescribe": ("group_ids", "groups"),
+    "StreamsGroupDescribe": ("group_ids", "groups"),
+    "WriteTxnMarkers": ("markers", "markers"),
+}
 
 
 def unserved(session: Session, request: Any, version: int) -> Any:
     """Build the response to any unserved request. Raises CloseConnection if it has too many entries."""
     name = type(request).__name__.removesuffix("Request")
+    code, message = _error(session, name)
     response = getattr(kafka_wire, f"{name}Response")()
-    message = f"{name} is not served by this broker"
-    if hasattr(response, "error_code"):
-        response.error_code = ERROR
-    if hasattr(response, "error_message"):
-        response.error_message = message
+    _refuse(response, code, message)
+    if name.endswith("DelegationToken"):
+        _add_times(response, session)
     if name in _ENTRIES:
         if _count(request) > MOST_ENTRIES:
             raise CloseConnection(f"{message}; it has more than {MOST_ENTRIES} entries")
-        entries, result, answer = _ENTRIES[name]
+        entries, results = _ENTRIES[name]
+        kind = named(type(response), response._kinds[results])
         found = getattr(request, entries) or ()
-        setattr(response, result, [each for entry in found for each in answer(entry, message)])
+        setattr(response, results, [_mirror(kind, each, code, message) for each in found])
     return response
+
+
+def _error(session: Session, name: str) -> tuple[ErrorCode, str]:
+    if name.endswith("Acls"):
+        where = " on the broker" if name == "DescribeAcls" else "."
+        return ErrorCode.SECURITY_DISABLED, f"No Authorizer is configured{where}"
+    if name.endswith("DelegationToken"):
+        if session.sasl is None and session.principal == ANONYMOUS:
+            return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, ""
+        return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, ""
+    return ErrorCode.UNSUPPORTED_VERSION, f"{name} is not served by this broker"
+
+
+def _refuse(struct: Any, code: ErrorCode, message: str) -> None:
+    if hasattr(struct, "error_code"):
+        struct.error_code = code
+    if hasattr(struct, "error_message"):
+        struct.error_message = message
+
+
+def _add_times(response: Any, session: Session) -> None:
+    """Fill in what Kafka says about a delegation token that does not exist."""
+    for name in response._fields:
+        if name.endswith("_timestamp_ms"):
+            setattr(response, name, -1)
+        elif name.endswith("principal_type"):
+            setattr(response, name, session.principal.partition(":")[0])
+        elif name.endswith("principal_name"):
+            setattr(response, name, session.principal.partition(":")[2])
+
+
+def _mirror(kind: Any, entry: Any, code: ErrorCode, message: str) -> Any:
+    """Build the response for an entry of a request: an error, and the fields that both have."""
+    struct = kind()
+    _refuse(struct, code, message)
+    if isinstance(entry, str):
+        struct.group_id = entry
+    if isinstance(entry, int):
+        struct.partition_index = entry
+    for name in set(kind._fields) - {"error_code", "error_message"}:
+        value = getattr(entry, "partition_indexes" if name == "partitions" else name, None)
+        if isinstance(value, list):
+            inner = named(kind, kind._kinds[name])
+            value = [_mirror(inner, each, code, message) for each in value]
+        if value is not None:
+            setattr(struct, name, value)
+    return struct
 
 
 def _count(value: Any) -> int:
@@ -67,81 +110,3 @@ def _count(value: Any) -> int:
             break
         count += _count(part)
     return count
-
-
-# Builds the responses for one entry of a request and an error message.
-_Answer = Callable[[Any, str], Iterator[Any]]
-
-
-def _error(make: Callable[..., Any]) -> _Answer:
-    def answer(entry: Any, message: str) -> Iterator[Any]:
-        yield make(error_code=ERROR, error_message=message)
-
-    return answer
-
-
-def _group(make: Callable[..., Any]) -> _Answer:
-    def answer(group: Any, message: str) -> Iterator[Any]:
-        name = getattr(group, "group_id", group)
-        yield make(group_id=name, error_code=ERROR, error_message=message)
-
-    return answer
-
-
-def _quota(entry: Any, message: str) -> Iterator[AlterClientQuotasResponseEntry]:
-    yield AlterClientQuotasResponseEntry(
-        error_code=ERROR,
-        error_message=message,
-        entity=[
-            AlterClientQuotasResponseEntryEntity(
-                entity_type=each.entity_type, entity_name=each.entity_name
-            )
-            for each in entry.entity
-        ],
-    )
-
-
-def _marker(marker: Any, message: str) -> Iterator[WriteTxnMarkersResponseMarker]:
-    yield WriteTxnMarkersResponseMarker(
-        producer_id=marker.producer_id,
-        topics=[
-            WriteTxnMarkersResponseMarkerTopic(
-                name=topic.name,
-                partitions=[
-                    WriteTxnMarkersResponseMarkerTopicPartition(
-                        partition_index=index, error_code=ERROR
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in marker.topics
-        ],
-    )
-
-
-def _log_dir(directory: Any, message: str) -> Iterator[AlterReplicaLogDirsResponseResult]:
-    for topic in directory.topics:
-        yield AlterReplicaLogDirsResponseResult(
-            topic_name=topic.name,
-            partitions=[
-                AlterReplicaLogDirsResponseResultPartition(partition_index=index, error_code=ERROR)
-                for index in topic.partitions
-            ],
-        )
-
-
-# By API: the list in the request, the list in the response, and the function that answers an entry.
-_ENTRIES: dict[str, tuple[str, str, _Answer]] = {
-    "WriteTxnMarkers": ("markers", "markers", _marker),
-    "CreateAcls": ("creations", "results", _error(CreateAclsResponseResult)),
-    "DeleteAcls": ("filters", "filter_results", _error(DeleteAclsResponseFilterResult)),
-    "AlterReplicaLogDirs": ("dirs", "results", _log_dir),
-    "AlterClientQuotas": ("entries", "entries", _quota),
-    "ShareGroupDescribe": ("group_ids", "groups", _group(ShareGroupDescribeResponseGroup)),
-    "StreamsGroupDescribe": ("group_ids", "groups", _group(StreamsGroupDescribeResponseGroup)),
-    "DescribeShareGroupOffsets": (
-        "groups",
-        "groups",
-        _group(DescribeShareGroupOffsetsResponseGroup),
-    ),
-}

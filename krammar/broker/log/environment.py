@@ -26,6 +26,7 @@ class Environment:
     ``removal_planned``   called when a path is added to ``later``
     ``delete_delay_ms``   how long the folders of deleted partitions stay on the disk
     ``log_start_moved``   called when records were deleted on request, which must survive a crash
+    ``flushed``           called after each flush of a log to the disk, with its seconds
     ``max_uncompressed``  the maximum size in bytes of a decompressed batch
     """
 
@@ -37,6 +38,7 @@ class Environment:
     max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED
     log_start_moved: Callable[[], None] = lambda: None
     removal_planned: Callable[[], None] = lambda: None
+    flushed: Callable[[float], object] = lambda seconds: None
     delete_delay_ms: int = 60_000
     later: list[tuple[int, str]] = field(default_factory=list)
 

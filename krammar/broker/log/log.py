@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -285,12 +286,14 @@ class PartitionLog(LogReader):
             )
             segment.append(start, memoryview(body))
             if self._sync_always:
+                begin = time.perf_counter()
                 try:
                     segment.sync()
                 except OSError:
                     segment.size -= size
                     segment.cut_back()
                     raise
+                self.environment.flushed(time.perf_counter() - begin)
         except (OSError, DamageError) as error:
             raise self._failure(str(error)) from None
         if segment.first_timestamp is None and header.position == 0:
@@ -516,9 +519,11 @@ class PartitionLog(LogReader):
         end_offset = self.end_offset
         paths = self.begin_flush()
         if paths is not None:
+            begin = time.perf_counter()
             for path in paths:
                 with contextlib.suppress(FileNotFoundError):  # some files are optional
                     sync(path)
+            self.environment.flushed(time.perf_counter() - begin)
             self.finish_flush(end_offset)
 
     def begin_flush(self) -> list[str] | None:

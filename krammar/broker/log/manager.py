@@ -119,11 +119,12 @@ class _Flushing(Thread):
     def __init__(self) -> None:
         super().__init__(name="krammar-flush", daemon=True)
         self.logs: list[tuple[PartitionLog, int, list[str]]] = []
-        self.done = 0
+        self.seconds: list[float] = []  # of the logs that were flushed
         self.error: OSError | None = None
 
     def run(self) -> None:
         for _, _, paths in self.logs:
+            begin = time.perf_counter()
             for path in paths:
                 try:
                     sync(path)
@@ -132,7 +133,7 @@ class _Flushing(Thread):
                 except OSError as error:
                     self.error = error
                     return
-            self.done += 1
+            self.seconds.append(time.perf_counter() - begin)
 
 
 class LogManager:
@@ -408,8 +409,10 @@ class LogManager:
             return
         if flushing.is_alive():
             flushing.join()
-        for log, end_offset, _ in flushing.logs[: flushing.done]:
+        for seconds, (log, end_offset, paths) in zip(flushing.seconds, flushing.logs, strict=False):
             log.finish_flush(end_offset)
+            if paths:
+                self.environment.flushed(seconds)
         self._checkpoint()
         if flushing.error is not None:
             raise flushing.error

@@ -180,7 +180,8 @@ class Authenticator:
         if mechanism == PLAIN:
             return PlainExchange(self._settings.plain_users)
         if mechanism == OAUTHBEARER:
-            return OAuthExchange(oauth.validate_unsecured, self._now_ms)
+            validate = self._credentials.token_validator(self._session.listener)
+            return OAuthExchange(validate, self._now_ms)
         kind = BY_NAME[mechanism]
         return ScramExchange(kind, lambda user: self._credentials.credential(kind, user))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from typing import Any
 
 from krammar.auth import jaas
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
+from krammar.auth.oauth import JwtSettings
 from krammar.auth.scram import BY_NAME
-from krammar.broker.config import BrokerConfig, ConfigError, Listener
+from krammar.broker.config import BROKER_CONFIGS, BrokerConfig, ConfigError, Listener
 from krammar.broker.config.definitions import split_list
 
 PLAIN = "PLAIN"
@@ -43,12 +45,14 @@ class SaslSettings:
 
     ``mechanisms``     in the order of the setting
     ``plain_users``    passwords by user name
+    ``jwt``            how signed tokens are checked; None if unsecured ones are accepted
     ``max_reauth_ms``  by mechanism, the milliseconds after which clients must log in again; 0 for never (KIP-368)
     """
 
     mechanisms: tuple[str, ...]
     plain_users: dict[str, str] = field(repr=False)
     max_reauth_ms: dict[str, int]
+    jwt: JwtSettings | None = None
 
 
 def sasl_settings(config: BrokerConfig, listener: Listener) -> SaslSettings:
@@ -68,7 +72,8 @@ def sasl_settings(config: BrokerConfig, listener: Listener) -> SaslSettings:
     for mechanism in mechanisms:
         if mechanism not in SUPPORTED:
             raise ConfigError(name, mechanism, f"is not one of {', '.join(SUPPORTED)}")
-    if OAUTHBEARER in mechanisms:
+    jwt = _jwt_settings(config, listener) if OAUTHBEARER in mechanisms else None
+    if OAUTHBEARER in mechanisms and jwt is None:
         log.warning(
             "listener %s accepts unsecured tokens, which anyone can create: use it for tests only",
             listener.name,
@@ -76,20 +81,45 @@ def sasl_settings(config: BrokerConfig, listener: Listener) -> SaslSettings:
     return SaslSettings(
         mechanisms=mechanisms,
         plain_users=_plain_users(config, listener, jaas_name) if PLAIN in mechanisms else {},
-        max_reauth_ms={each: _max_reauth_ms(config, listener, each) for each in mechanisms},
+        max_reauth_ms={
+            each: max(0, _of_mechanism(config, listener, each, "connections.max.reauth.ms"))
+            for each in mechanisms
+        },
+        jwt=jwt,
     )
 
 
-def _max_reauth_ms(config: BrokerConfig, listener: Listener, mechanism: str) -> int:
-    name = "connections.max.reauth.ms"
+def _of_mechanism(config: BrokerConfig, listener: Listener, mechanism: str, name: str) -> Any:
+    """Return the value of a setting that can be set for one mechanism. Raises ConfigError."""
     own = own_name(listener, f"{mechanism.lower()}.{name}")
     text = config.get(own)
     if text is None:
         own, text = name, setting(config, listener, name)
+    definition = BROKER_CONFIGS[name]
     try:
-        return max(0, int(text or 0))
-    except ValueError:
-        raise ConfigError(own, text, "is not an integer") from None
+        return definition.parse(definition.default if text is None else text)
+    except ConfigError as error:
+        raise ConfigError(own, error.value, error.reason) from None
+
+
+def _jwt_settings(config: BrokerConfig, listener: Listener) -> JwtSettings | None:
+    def value(name: str) -> Any:
+        return _of_mechanism(config, listener, OAUTHBEARER, f"sasl.oauthbearer.{name}")
+
+    if not value("jwks.endpoint.url"):
+        return None
+    return JwtSettings(
+        url=value("jwks.endpoint.url"),
+        audience=value("expected.audience"),
+        issuer=value("expected.issuer") or None,
+        required_scope=config.oauthbearer_required_scope,
+        scope_claim=value("scope.claim.name"),
+        sub_claim=value("sub.claim.name"),
+        clock_skew_s=value("clock.skew.seconds"),
+        refresh_ms=value("jwks.endpoint.refresh.ms"),
+        backoff_ms=value("jwks.endpoint.retry.backoff.ms"),
+        backoff_max_ms=value("jwks.endpoint.retry.backoff.max.ms"),
+    )
 
 
 def _plain_jaas(config: BrokerConfig, listener: Listener) -> str | None:

@@ -15,15 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, SHA_512, Mechanism
+from krammar.broker.config.definitions import ConfigError
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.security import scram
+from krammar.broker.security.oauth import Validate, validate_unsecured
+from krammar.util.extras import MissingExtra
 
 if TYPE_CHECKING:
     from kafka_wire import UserScramCredentialRecord
 
+    from krammar.auth.oauth import JwtSettings
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig, Listener
     from krammar.broker.security.settings import SaslSettings
+    from krammar.broker.timers import Timers
 
 
 log = logging.getLogger("krammar.broker")
@@ -32,21 +37,28 @@ log = logging.getLogger("krammar.broker")
 class Credentials:
     """The users and settings for logins."""
 
-    def __init__(self, config: BrokerConfig, cluster: ClusterMetadata) -> None:
-        """Read the settings of all SASL listeners. Raises ConfigError."""
+    def __init__(self, config: BrokerConfig, cluster: ClusterMetadata, timers: Timers) -> None:
+        """Read the settings of all SASL listeners, and their keys for tokens. Raises ConfigError."""
         self._cluster = cluster
         # For the salts of unknown users.
         self._secret = secrets.token_bytes(32)
         self._sasl: dict[str, SaslSettings] = {}
+        self._validators: dict[str, Validate] = {}
         for listener in config.listeners:
             if listener.protocol.startswith("SASL"):
                 from krammar.broker.security.settings import sasl_settings
 
-                self._sasl[listener.name] = sasl_settings(config, listener)
+                settings = self._sasl[listener.name] = sasl_settings(config, listener)
+                if settings.jwt is not None:
+                    self._validators[listener.name] = _validator(settings.jwt, timers)
 
     def sasl_settings(self, listener: Listener) -> SaslSettings:
         """Return the settings of a SASL listener."""
         return self._sasl[listener.name]
+
+    def token_validator(self, listener: Listener) -> Validate:
+        """Return the function that checks tokens on a SASL listener."""
+        return self._validators.get(listener.name, validate_unsecured)
 
     def credential(self, mechanism: Mechanism, user: str) -> tuple[scram.Credential, bool]:
         """Return a user's SCRAM credential and True, or a decoy and False if the user has none."""
@@ -60,6 +72,19 @@ class Credentials:
             default=MIN_ITERATIONS,
         )
         return scram.decoy(mechanism, self._secret, user, iterations), False
+
+
+def _validator(settings: JwtSettings, timers: Timers) -> Validate:
+    name = "sasl.oauthbearer.jwks.endpoint.url"
+    try:
+        from krammar.auth.jwt import KeysError
+        from krammar.broker.security.jwt import SignedTokens
+    except MissingExtra as error:
+        raise BrokerError(str(error)) from None
+    try:
+        return SignedTokens(settings, timers).validate
+    except KeysError as error:
+        raise ConfigError(name, settings.url, str(error)) from None
 
 
 def credential_of(record: UserScramCredentialRecord) -> scram.Credential:

@@ -79,7 +79,6 @@ def test_defaults_are_kafkas() -> None:
     assert config.offsets_topic_num_partitions == 50
     assert config.transaction_max_timeout_ms == 900000
     assert config.fetch_max_bytes == 55 << 20
-    assert config.log_retention_ms is None
     assert config.fsync == "interval"
     log = config.topic_config({})
     assert log == type(log)()
@@ -94,6 +93,8 @@ def test_attributes_are_the_keys_values() -> None:
         "cluster_id": "krammar.cluster.id",
         "fsync": "krammar.fsync",
         "fsync_interval_ms": "krammar.fsync.interval.ms",
+        "metrics": "krammar.metrics",
+        "oauthbearer_required_scope": "krammar.oauthbearer.required.scope",
     }
     for name in set(Settings.__annotations__) - made_of_several:
         definition = BROKER_CONFIGS[own.get(name, name.replace("_", "."))]
@@ -116,7 +117,7 @@ def test_defaults_with_overrides(tmp_path: Path) -> None:
     assert config.auto_create_topics_enable is False
     assert config.fsync == "never"
     assert config.broker_rack is None
-    assert config.log_retention_ms == 5
+    assert config.topic_config({}).retention_ms == 5
 
 
 def test_unknown_override_is_an_error() -> None:
@@ -207,12 +208,10 @@ def test_dynamic_settings_go_before_those_of_the_file() -> None:
     )
     log = config.topic_config({})
     assert (log.retention_ms, log.max_message_bytes) == (5, 300)
-    assert (config.message_max_bytes, config.log_retention_ms) == (300, 5)
     assert config.effective("message.max.bytes") == "300"
     config.set_dynamic({"message.max.bytes": "200"}, {})
     log = config.topic_config({})
     assert (log.retention_ms, log.max_message_bytes) == (2 * 3600_000, 200)
-    assert config.log_retention_ms is None
     config.set_dynamic({}, {})
     assert config.topic_config({}).max_message_bytes == 100
 
@@ -220,7 +219,6 @@ def test_dynamic_settings_go_before_those_of_the_file() -> None:
 def test_dynamic_settings_that_cannot_be_do_not_count() -> None:
     config = BrokerConfig.from_properties("message.max.bytes=100\nnum.partitions=2")
     config.set_dynamic({"message.max.bytes": "many", "num.partitions": "7"}, {})
-    assert config.message_max_bytes == 100
     assert config.topic_config({}).max_message_bytes == 100
     assert config.num_partitions == 2
 

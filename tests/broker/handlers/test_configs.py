@@ -611,12 +611,12 @@ def test_all_brokers_then_this_one(client: RawClient, broker: Broker, how: str) 
         if (log := broker.logs.get(name, 0)) is not None
     }
     assert limits == {"plain": 3000, "own": 100}
-    assert broker.config.message_max_bytes == 3000
+    assert broker.config.topic_config({}).max_message_bytes == 3000
     assert incremental(client, BROKER, "1", (key, DELETE, None)) == (0, None)
     assert incremental(client, BROKER, "", (key, DELETE, None)) == (0, None)
     assert describe(client, BROKER, "").configs == []
     assert value(client, TOPIC, "plain", "max.message.bytes") == "1048588"
-    assert broker.config.message_max_bytes == 1048588
+    assert broker.config.topic_config({}).max_message_bytes == 1048588
 
 
 @pytest.mark.parametrize("how", ALTERATIONS)

@@ -1,0 +1,219 @@
+"""AlterReplicaLogDirs, DescribeQuorum, UnregisterBroker and UpdateFeatures, as Apache Kafka answers on one node."""
+
+from __future__ import annotations
+
+from os import path
+from typing import TYPE_CHECKING
+
+from kafka_wire import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirsResponseResult,
+    AlterReplicaLogDirsResponseResultPartition,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponseNode,
+    DescribeQuorumResponseNodeListener,
+    DescribeQuorumResponseReplicaState,
+    DescribeQuorumResponseTopic,
+    DescribeQuorumResponseTopicPartition,
+    ErrorCode,
+    FeatureLevelRecord,
+    FeatureUpdateType,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesRequestFeatureUpdate,
+    UpdateFeaturesResponse,
+    UpdateFeaturesResponseResult,
+)
+
+from krammar.broker.cluster import SUPPORTED_FEATURES
+from krammar.broker.errors import ApiError
+from krammar.broker.slices import Steps
+
+if TYPE_CHECKING:
+    from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.config import BrokerConfig
+    from krammar.broker.nodes import Logs, Nodes
+    from krammar.broker.session import Session
+    from krammar.broker.timers import Timers
+
+_QUORUM = ("__cluster_metadata", [0])
+
+
+class NodeHandlers:
+    """Handles the requests about this node itself."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        timers: Timers,
+        nodes: Nodes,
+        cluster: ClusterMetadata,
+        logs: Logs,
+    ) -> None:
+        self._config = config
+        self._timers = timers
+        self._nodes = nodes
+        self._cluster = cluster
+        self._logs = logs
+
+    def alter_replica_log_dirs(
+        self, session: Session, request: AlterReplicaLogDirsRequest, version: int
+    ) -> Steps[AlterReplicaLogDirsResponse]:
+        """Accept partitions where they are already (KIP-113). Partitions do not move between folders."""
+        folders = {path.abspath(each) for each in self._config.log_dirs}
+        results = []
+        for folder in request.dirs:
+            for topic in folder.topics:
+                partitions = []
+                for index in topic.partitions:
+                    code = self._check_move(folders, folder.path, topic.name, index)
+                    partitions.append(
+                        AlterReplicaLogDirsResponseResultPartition(
+                            partition_index=index, error_code=code
+                        )
+                    )
+                    yield None
+                results.append(
+                    AlterReplicaLogDirsResponseResult(topic_name=topic.name, partitions=partitions)
+                )
+        return AlterReplicaLogDirsResponse(results=results)
+
+    def _check_move(self, folders: set[str], folder: str, topic: str, partition: int) -> ErrorCode:
+        if folder not in folders:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        log = self._logs.get(topic, partition)
+        if log is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if path.abspath(log.path.parent) != folder:
+            return ErrorCode.UNSUPPORTED_VERSION
+        return ErrorCode.NONE
+
+    def describe_quorum(
+        self, session: Session, request: DescribeQuorumRequest, version: int
+    ) -> Steps[DescribeQuorumResponse]:
+        """Describe the quorum of the metadata log (KIP-595, KIP-836): this node alone."""
+        wanted = [
+            (each.topic_name, [one.partition_index for one in each.partitions])
+            for each in request.topics
+        ]
+        if wanted != [_QUORUM]:
+            topics = []
+            for name, indexes in wanted:
+                partitions = []
+                for index in indexes:
+                    partitions.append(_unknown(index))
+                    yield None
+                topics.append(DescribeQuorumResponseTopic(topic_name=name, partitions=partitions))
+            return DescribeQuorumResponse(topics=topics)
+        cluster, node_id, now = self._cluster, self._cluster.node_id, self._timers.now_ms()
+        end_offset = cluster.last_offset + 1
+        voter = DescribeQuorumResponseReplicaState(
+            replica_id=node_id,
+            replica_directory_id=cluster.directory_ids[0],
+            log_end_offset=end_offset,
+            last_fetch_timestamp=now,
+            last_caught_up_timestamp=now,
+        )
+        partition = DescribeQuorumResponseTopicPartition(
+            leader_id=node_id,
+            leader_epoch=cluster.leader_epoch,
+            high_watermark=end_offset,
+            current_voters=[voter],
+        )
+        listeners = [
+            DescribeQuorumResponseNodeListener(name=name, host=host, port=port)
+            for name, host, port in cluster.controller_listeners
+        ]
+        return DescribeQuorumResponse(
+            topics=[DescribeQuorumResponseTopic(topic_name=_QUORUM[0], partitions=[partition])],
+            nodes=[DescribeQuorumResponseNode(node_id=node_id, listeners=listeners)],
+        )
+
+    def unregister_broker(
+        self, session: Session, request: UnregisterBrokerRequest, version: int
+    ) -> UnregisterBrokerResponse:
+        """Refuse to remove a broker (KIP-500). Kafka would remove even its only one, and serve nothing."""
+        if request.broker_id in self._nodes:
+            return UnregisterBrokerResponse(
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message=f"Broker ID {request.broker_id} belongs to a node of this process",
+            )
+        return UnregisterBrokerResponse(
+            error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
+            error_message=f"Broker ID {request.broker_id} is not currently registered",
+        )
+
+    def update_features(
+        self, session: Session, request: UpdateFeaturesRequest, version: int
+    ) -> Steps[UpdateFeaturesResponse]:
+        """Change the levels of features (KIP-584): all of them, or none."""
+        for update in request.feature_updates:
+            yield None
+            problem = self._check_feature(update)
+            if problem is not None:
+                return UpdateFeaturesResponse(
+                    error_code=ErrorCode.INVALID_UPDATE_VERSION,
+                    error_message="The update failed for all features since the following feature "
+                    f"had an error: {problem}",
+                )
+        levels = {each.feature: each.max_version_level for each in request.feature_updates}
+        changed = [
+            FeatureLevelRecord(name=name, feature_level=level)
+            for name, level in levels.items()
+            if level != self._cluster.features.get(name, 0)
+        ]
+        if not request.validate_only:
+            try:
+                self._cluster.append(changed)
+            except ApiError as error:
+                return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
+        results = [
+            UpdateFeaturesResponseResult(feature=each.feature, error_message="NONE")
+            for each in request.feature_updates
+        ]
+        return UpdateFeaturesResponse(error_message=None, results=results if version < 2 else [])
+
+    def _check_feature(self, update: UpdateFeaturesRequestFeatureUpdate) -> str | None:
+        """Return the problem of an update, in Kafka's words."""
+        name, level, kind = update.feature, update.max_version_level, update.upgrade_type
+        current = self._cluster.features.get(name, 0)
+        node = f"Local controller {self._cluster.node_id}"
+        low, high = SUPPORTED_FEATURES.get(name, (0, 0))
+        reason = None
+        if not FeatureUpdateType.UPGRADE <= kind <= FeatureUpdateType.UNSAFE_DOWNGRADE:
+            reason = "The controller does not support the given upgrade type."
+        elif level < 0:
+            reason = "A feature version cannot be less than 0."
+        elif name not in SUPPORTED_FEATURES:
+            reason = f"{node} does not support this feature."
+        elif not low <= level <= high:
+            reason = f"{node} only supports versions {low}-{high}"
+        elif level < current and kind == FeatureUpdateType.UPGRADE:
+            reason = (
+                "Can't downgrade the version of this feature without setting the upgrade type to "
+                "either safe or unsafe downgrade."
+            )
+        elif level > current and kind != FeatureUpdateType.UPGRADE:
+            reason = "Can't downgrade to a newer version."
+        elif level < current and name == "kraft.version":
+            reason = "Can't downgrade the version of this feature."
+        elif level < current and name == "metadata.version":
+            safe = kind == FeatureUpdateType.SAFE_DOWNGRADE
+            return f"Unsupported metadata.version downgrade from {current} to {level}. " + (
+                "Refusing to perform the requested downgrade because it might delete metadata "
+                "information."
+                if safe
+                else "Unsafe metadata downgrade is not supported in this version."
+            )
+        return reason and f"Invalid update version {level} for feature {name}. {reason}"
+
+
+def _unknown(partition: int) -> DescribeQuorumResponseTopicPartition:
+    return DescribeQuorumResponseTopicPartition(
+        partition_index=partition,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message="This server does not host this topic-partition.",
+    )

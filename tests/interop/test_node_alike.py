@@ -1,0 +1,100 @@
+"""One node's answers about itself: our broker says what Apache Kafka says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka_wire import ApiKey
+
+from tests.broker.support import RawClient
+from tests.interop.apache import ApacheKafka
+from tests.interop.conftest import our_broker
+from tests.interop.group_cases import make_topic, ready
+from tests.interop.node_cases import CASES
+from tests.interop.processes import Server
+
+# What our broker does not serve; the test kit or Kafka has it.
+_OTHERS = re.compile(
+    "SHARE|STREAMS|RAFT_VOTER|UNREGISTER_CONTROLLER|WRITE_TXN_MARKERS|_CLIENT_QUOTAS"
+)
+# Features that only Kafka has differ in level and number.
+_METADATA = re.compile(r"metadata\.version|only supports versions|from \d+ to")
+_VARIES = {
+    "replica_directory_id",
+    "log_end_offset",
+    "high_watermark",
+    "leader_epoch",
+    "last_fetch_timestamp",
+    "last_caught_up_timestamp",
+    "nodes",
+}
+
+
+@pytest.fixture(scope="module")
+def brokers(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    """Ours and Apache Kafka, each with the topic ``t``."""
+    folder = tmp_path_factory.mktemp("alike")
+    with our_broker(folder / "ours") as ours, ApacheKafka(folder / "theirs") as theirs:
+        for server in (ours, theirs):
+            ready(server.port)
+            with RawClient(server.port) as client:
+                make_topic(client, "t", 2)
+        yield [ours, theirs]
+
+
+def plain(value: Any) -> Any:
+    """Convert a response to what can be compared; orders of partitions do not count."""
+    if isinstance(value, list):
+        return sorted(map(plain, value), key=repr)
+    if hasattr(value, "_fields"):
+        return {
+            name: "…" if name in _VARIES else plain(getattr(value, name)) for name in value._fields
+        }
+    return value
+
+
+def heard(server: Server, name: str) -> list[Any]:
+    found = []
+    for request in CASES[name](server.folder):
+        first = {34: 1, 38: 1, 39: 1, 40: 1, 41: 1, 29: 1, 30: 1, 31: 1}.get(request.api_key, 0)
+        for version in range(first, type(request).max_version + 1):
+            with RawClient(server.port) as client:
+                found.append((version, plain(client.call(request, version))))
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "ApiVersions"])
+def test_the_same_answers(brokers: list[Server], name: str) -> None:
+    ours, theirs = (heard(server, name) for server in brokers)
+    assert len(ours) == len(theirs)
+    for mine, kafkas in zip(ours, theirs, strict=True):
+        if _METADATA.search(repr(kafkas)):  # the levels differ, so the codes are compared
+            mine, kafkas = mine[1]["error_code"], kafkas[1]["error_code"]
+        assert mine == kafkas
+
+
+def test_the_same_apis(brokers: list[Server]) -> None:
+    [request] = CASES["ApiVersions"](brokers[0].folder)
+    found = []
+    for server in brokers:
+        with RawClient(server.port) as client:
+            response = client.call(request)
+        found.append(
+            {
+                ApiKey(each.api_key).name: (each.min_version, each.max_version)
+                for each in response.api_keys
+            }
+        )
+    ours, theirs = found
+    missing = {name for name in theirs if name not in ours and not _OTHERS.search(name)}
+    assert missing <= {
+        "ELECT_LEADERS",
+        "ALTER_PARTITION_REASSIGNMENTS",
+        "LIST_PARTITION_REASSIGNMENTS",
+        "CONSUMER_GROUP_DESCRIBE",
+    }
+    different = {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
+    assert set(different) <= {"SHARE_GROUP_HEARTBEAT"}

@@ -1,0 +1,100 @@
+"""The HTTP listener of one page, and clients that try to use it up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from krammar.util import http_page
+from krammar.util.http_page import MAX_CONNECTIONS, MAX_HEAD, HttpPage
+
+Address = tuple[str, int]
+
+
+def serve(test: Callable[[Address], Awaitable[None]], content: str = "content\n") -> None:
+    async def page() -> str:
+        return content
+
+    async def run() -> None:
+        listener = HttpPage("/metrics", "text/plain", page)
+        address = await listener.listen("127.0.0.1", 0)
+        try:
+            await test(address)
+        finally:
+            await asyncio.wait_for(listener.close(), 10)
+
+    asyncio.run(run())
+
+
+async def ask(address: Address, request: str) -> str:
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        writer.write(request.encode())
+        return (await asyncio.wait_for(reader.read(), 10)).decode()
+    except ConnectionError:
+        return ""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status", "body"),
+    [
+        ("GET /metrics", "200 OK", "content\n"),
+        ("GET /metrics?name=x", "200 OK", "content\n"),
+        ("HEAD /metrics", "200 OK", ""),
+        ("GET /", "404 Not Found", "the only page is /metrics\n"),
+        ("POST /metrics", "405 Method Not Allowed", "use GET\n"),
+    ],
+)
+def test_one_page_is_served(request_line: str, status: str, body: str) -> None:
+    async def test(address: Address) -> None:
+        answer = await ask(address, f"{request_line} HTTP/1.1\r\nHost: x\r\n\r\n")
+        head, _, rest = answer.partition("\r\n\r\n")
+        assert head.startswith(f"HTTP/1.1 {status}\r\n")
+        assert "Connection: close" in head
+        assert rest == body
+
+    serve(test)
+
+
+def test_a_head_that_is_too_long_is_refused() -> None:
+    async def test(address: Address) -> None:
+        assert await ask(address, "GET /" + "x" * 3 * MAX_HEAD) == ""
+        assert (await ask(address, "GET /metrics HTTP/1.0\r\n\r\n")).endswith("content\n")
+
+    serve(test)
+
+
+def test_silent_clients_keep_nobody_out() -> None:
+    async def test(address: Address) -> None:
+        silent = [await asyncio.open_connection(*address) for _ in range(3 * MAX_CONNECTIONS)]
+        assert (await ask(address, "GET /metrics HTTP/1.0\r\n\r\n")).endswith("content\n")
+        # The oldest connections were closed.
+        assert await asyncio.wait_for(silent[0][0].read(), 10) == b""
+        for _, writer in silent:
+            writer.close()
+
+    serve(test)
+
+
+def test_slow_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_page, "TIMEOUT_SECONDS", 0.05)
+
+    async def test(address: Address) -> None:
+        assert await ask(address, "GET /metrics HTTP/1.1\r\n") == ""
+        # A client that does not read its response is cut off, too.
+        reader, writer = await asyncio.open_connection(*address, limit=1)
+        writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+        while not writer.transport.is_closing():
+            try:
+                await asyncio.wait_for(reader.read(1), 0.05)
+                writer.write(b"more")
+                await writer.drain()
+            except (TimeoutError, ConnectionError):
+                break
+        assert (await ask(address, "HEAD /metrics HTTP/1.0\r\n\r\n")).startswith("HTTP/1.1 200")
+
+    serve(test, "x" * (64 << 20))
