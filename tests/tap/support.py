@@ -21,7 +21,7 @@ from kafka_wire import (
     MetadataResponseBroker,
 )
 
-from krammar.cli.tap import tap
+from krammar.cli import main
 from krammar.tap.inspector import Frame, Inspector
 from krammar.tap.observer import Observer
 from krammar.tap.proxy import Address, Route, Tap
@@ -278,6 +278,6 @@ class Client:
 
 def invoke(*arguments: object) -> tuple[int, str]:
     """Run ``krammar tap`` in this process; return its exit code and its output."""
-    result = CliRunner().invoke(tap, [str(argument) for argument in arguments])
+    result = CliRunner().invoke(main, ["tap", *map(str, arguments)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.output

@@ -876,16 +876,15 @@ def test_configs_of_the_broker(kafka_broker: Broker, admin: AdminClient) -> None
     assert found["node.id"].is_read_only
 
 
-def test_configs_of_groups_are_refused_alike(kafka_broker: Broker, admin: AdminClient) -> None:
+def test_configs_of_groups(kafka_broker: Broker, admin: AdminClient) -> None:
     change = ConfigEntry(
         "consumer.session.timeout.ms", "50000", incremental_operation=AlterConfigOpType.SET
     )
     group = ConfigResource(ResourceType.GROUP, "g", incremental_configs=[change])
-    for futures in (admin.describe_configs([group]), admin.incremental_alter_configs([group])):
-        with pytest.raises(KafkaException) as caught:
-            result(futures)
-        assert caught.value.args[0].code() == KafkaError.INVALID_REQUEST
-        assert "does not serve" in caught.value.args[0].str()
+    result(admin.incremental_alter_configs([group]))
+    found = result(admin.describe_configs([ConfigResource(ResourceType.GROUP, "g")]))
+    assert found["consumer.session.timeout.ms"].value == "50000"
+    assert not found["consumer.session.timeout.ms"].is_default
 
 
 def test_cluster_and_topics_are_described(kafka_broker: Broker, admin: AdminClient) -> None:
