@@ -150,6 +150,11 @@ class FetchHandlers:
             topic = self._cluster.topics.get(self._topic_name(key))
             if topic is not None:
                 known = topic.partitions[key[1]]
+                if (
+                    answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+                    and known.leader == self._config.node_id
+                ):
+                    continue  # a node that is cut off knows no other leader than itself
                 leaders.add(known.leader)
                 answer.current_leader = FetchResponseResponsePartitionCurrentLeader(
                     leader_id=known.leader, leader_epoch=known.leader_epoch

@@ -97,12 +97,14 @@ class ProduceHandlers:
                     listed += len(response.record_errors)
                     if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None:
                         known = topic.partitions[partition.index]
-                        leaders.add(known.leader)
-                        response.current_leader = (
-                            ProduceResponseResponsePartitionResponseCurrentLeader(
-                                leader_id=known.leader, leader_epoch=known.leader_epoch
+                        # A node that is cut off knows no other leader than itself.
+                        if known.leader != self._config.node_id:
+                            leaders.add(known.leader)
+                            response.current_leader = (
+                                ProduceResponseResponsePartitionResponseCurrentLeader(
+                                    leader_id=known.leader, leader_epoch=known.leader_epoch
+                                )
                             )
-                        )
                 partitions.append(response)
                 yield None
             responses.append(
