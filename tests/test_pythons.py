@@ -100,6 +100,7 @@ def test_the_package_names_the_versions_that_are_tested() -> None:
 
 def test_what_ci_leaves_out_exists() -> None:
     """pytest takes a name that no test has for --deselect without a word."""
-    for search in pythons.SEARCHES:
-        file, _, name = search.partition("::")
-        assert f"def {name or 'test_'}" in (ROOT / file).read_text()
+    for left_out in pythons.LONG:
+        path, _, name = left_out.partition("::")
+        files = [*(ROOT / path).glob("test_*.py")] if path.endswith("/") else [ROOT / path]
+        assert any(f"def {name or 'test_'}" in file.read_text() for file in files), left_out
