@@ -47,6 +47,8 @@ _HEADER = re.compile(r"(?P<DEFINITION>[A-Za-z]\w*) (?P<OPERATOR>=>)")
 _ENUM = re.compile(
     r"(?P<DEFINITION>[A-Za-z]\w*) (?P<TYPE>u?int\d+)(?: (?P<KEYWORD>camelcase))? (?P<PUNCTUATION>\()"
 )
+_USE = re.compile(r"(?P<KEYWORD>use) (?P<DEFINITION>[A-Za-z]\w*)(?P<PUNCTUATION>:)")
+_USED = re.compile(r"(?P<STRUCT>[A-Za-z]\w*)|(?P<PUNCTUATION>,)")
 _MEMBER = re.compile(
     r"\s+(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))(?P<PUNCTUATION>:) ?(?P<MEMBER>[A-Za-z]\w*)?"
 )
@@ -88,6 +90,11 @@ def _line(row: str, base: int) -> Iterator[Token]:
     if match is not None:
         yield from _groups(match, base)
         yield from _words(_MODIFIERS, row, match.end(), len(row), base)
+        return
+    match = _USE.match(row)
+    if match is not None:
+        yield from _groups(match, base)
+        yield from _words(_USED, row, match.end(), len(row), base)
         return
     match = _MEMBER.match(row)
     if match is not None:

@@ -32,6 +32,13 @@ def words(text: str) -> list[tuple[str, str]]:
         ),
         ("AResponse =>", [("AResponse", "DEFINITION")]),
         (
+            "use kafka_wire: ErrorCode, Header",
+            [
+                *(("use", "KEYWORD"), ("kafka_wire", "DEFINITION")),
+                *(("ErrorCode", "STRUCT"), ("Header", "STRUCT")),
+            ],
+        ),
+        (
             "A int8 camelcase (",
             [("A", "DEFINITION"), ("int8", "TYPE"), ("camelcase", "KEYWORD")],
         ),
