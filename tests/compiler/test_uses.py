@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from krammar.cli import main
+from krammar.compiler.front.parser import SyntaxFile, parse_file
 from krammar.compiler.front.source import compile_source
 from krammar.util.diagnostics import Diagnostics, format_text
 from tests.compiler.conftest import Build, write_files
@@ -160,3 +161,26 @@ def test_the_formatter_keeps_uses(tmp_path: Path) -> None:
 
 def test_a_definition_can_still_begin_with_use(build: Build) -> None:
     assert build("Use => not top level\n  A: int8\n").Use(a=3).encode(0) == b"\3"
+
+
+def test_a_file_of_another_package_is_parsed_once_until_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared" / "shared.krm"
+    write_files(tmp_path, {"shared/shared.krm": "Point => not top level\n  X: int8\n"})
+    write_files(
+        tmp_path, {"own/own.krm": "use shared: Point\n\nLine => not top level\n  A: Point\n"}
+    )
+    parsed = []
+
+    def parse(path: Path, data: bytes, diagnostics: Diagnostics) -> SyntaxFile:
+        parsed.append(path)
+        return parse_file(path, data, diagnostics)
+
+    monkeypatch.setattr("krammar.compiler.front.source.parse_file", parse)
+    for _ in range(2):
+        assert said(tmp_path / "own") == ""
+    assert parsed.count(shared) == 1
+    shared.write_text("Point => not top level\n  Y: intt8\n")
+    assert 'unknown type "intt8"' in said(tmp_path / "own")
+    assert parsed.count(shared) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -153,11 +154,24 @@ class _Packages:
             if not files:
                 continue
             if place not in self._parsed:
-                self._parsed[place] = Package(place, tuple(_parse(_read(files), self._diagnostics)))
+                self._parsed[place] = Package(place, tuple(map(self._file, files)))
                 self.paths += files
             return self._parsed[place]
         places = [*SHIPPED.iterdir(), *beside.iterdir()]
         return sorted({place.name for place in places if place != folder and _files_of(place)})
+
+    def _file(self, path: Path) -> SyntaxFile:
+        stat = path.stat()
+        file, diagnostics = _parse_once(path, stat.st_mtime_ns, stat.st_size)
+        self._diagnostics.merge(diagnostics)
+        return file
+
+
+# A language server compiles after each change, and the packages that others use rarely change.
+@lru_cache(maxsize=1000)
+def _parse_once(path: Path, modified: int, size: int) -> tuple[SyntaxFile, Diagnostics]:
+    diagnostics = Diagnostics()
+    return parse_file(path, path.read_bytes(), diagnostics), diagnostics
 
 
 def _files_of(folder: Path) -> list[Path]:
