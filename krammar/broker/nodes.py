@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
     from krammar.broker.log.log import PartitionLog
     from krammar.broker.log.manager import LogManager
+    from krammar.broker.metadata_image import Topic
 
 
 class Addresses(dict[str, tuple[str, int]]):
@@ -71,6 +72,35 @@ class Nodes(dict[int, Addresses]):
     def endpoints(self, listener: Listener) -> list[Endpoint]:
         """Return where clients of a listener reach each running node."""
         return [self.endpoint(node_id, listener) for node_id in sorted(self.running)]
+
+
+class Leaders:
+    """The current leaders that one response names, so that clients need no metadata to find them (KIP-951).
+
+    A node that is cut off knows no other leader than itself. It names none, or clients would ask it again.
+    """
+
+    CODES = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+    def __init__(self, nodes: Nodes, node_id: int) -> None:
+        self._nodes = nodes
+        self._node_id = node_id
+        self._named: set[int] = set()
+
+    def name(self, code: int, topic: Topic, index: int) -> dict[str, int] | None:
+        """Return the fields of ``current_leader`` for one of ``CODES``, or None if the response names none."""
+        known = topic.partitions[index]
+        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and known.leader == self._node_id:
+            return None
+        self._named.add(known.leader)
+        return {"leader_id": known.leader, "leader_epoch": known.leader_epoch}
+
+    def endpoints(self, listener: Listener) -> list[Endpoint]:
+        """Return where clients of a listener reach the named leaders."""
+        if not self._named:
+            return []
+        running = sorted(self._named & self._nodes.running)
+        return [self._nodes.endpoint(node_id, listener) for node_id in running]
 
 
 class Logs(Protocol):

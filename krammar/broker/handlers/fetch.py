@@ -25,6 +25,7 @@ from kafka_wire import (
 from krammar.broker.errors import ApiError
 from krammar.broker.fetch_sessions import FetchContext, FetchSessions, Key
 from krammar.broker.handlers.offsets import partition_of
+from krammar.broker.nodes import Leaders
 from krammar.broker.slices import Steps
 from krammar.wire.batches import read_headers
 
@@ -140,28 +141,17 @@ class FetchHandlers:
         response = _response(context, answers, by_id)
         if version < _LEADERS:
             return response
-        leaders: set[int] = set()
+        leaders = Leaders(self._nodes, self._config.node_id)
         for key, answer in answers:
-            if answer.error_code not in (
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                ErrorCode.FENCED_LEADER_EPOCH,
-            ):
+            if answer.error_code not in Leaders.CODES:
                 continue
             topic = self._cluster.topics.get(self._topic_name(key))
-            if topic is not None:
-                known = topic.partitions[key[1]]
-                if (
-                    answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-                    and known.leader == self._config.node_id
-                ):
-                    continue  # a node that is cut off knows no other leader than itself
-                leaders.add(known.leader)
-                answer.current_leader = FetchResponseResponsePartitionCurrentLeader(
-                    leader_id=known.leader, leader_epoch=known.leader_epoch
-                )
+            leader = topic and leaders.name(answer.error_code, topic, key[1])
+            if leader:
+                answer.current_leader = FetchResponseResponsePartitionCurrentLeader(**leader)
         response.node_endpoints = [
-            FetchResponseNodeEndpoint(**self._nodes.endpoint(node, session.listener)._asdict())
-            for node in sorted(leaders & self._nodes.running)
+            FetchResponseNodeEndpoint(**endpoint._asdict())
+            for endpoint in leaders.endpoints(session.listener)
         ]
         return response
 

@@ -21,6 +21,7 @@ from kafka_wire import (
 
 from krammar.broker.errors import ApiError, CloseConnection, InvalidRecords
 from krammar.broker.log.validation import MOST_INVALID_RECORDS
+from krammar.broker.nodes import Leaders
 from krammar.broker.slices import Steps
 from krammar.wire.batches import BatchHeader, Compression
 from krammar.wire.batches.header import codec_of, magic_of
@@ -68,7 +69,7 @@ class ProduceHandlers:
         responses = []
         failed: ApiError | None = None
         listed = 0
-        leaders: set[int] = set()  # of partitions that other nodes lead
+        leaders = Leaders(self._nodes, self._config.node_id)
         bad_acks = request.acks not in (-1, 0, 1)
         topics = self._cluster.topics
         for data in request.topic_data:
@@ -95,16 +96,14 @@ class ProduceHandlers:
                     failed = error
                     response = _refusal(partition.index, error, MOST_INVALID_RECORDS - listed)
                     listed += len(response.record_errors)
-                    if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and topic is not None:
-                        known = topic.partitions[partition.index]
-                        # A node that is cut off knows no other leader than itself.
-                        if known.leader != self._config.node_id:
-                            leaders.add(known.leader)
-                            response.current_leader = (
-                                ProduceResponseResponsePartitionResponseCurrentLeader(
-                                    leader_id=known.leader, leader_epoch=known.leader_epoch
-                                )
-                            )
+                    if (
+                        error.code in Leaders.CODES
+                        and topic is not None
+                        and (leader := leaders.name(error.code, topic, partition.index))
+                    ):
+                        response.current_leader = (
+                            ProduceResponseResponsePartitionResponseCurrentLeader(**leader)
+                        )
                 partitions.append(response)
                 yield None
             responses.append(
@@ -119,10 +118,8 @@ class ProduceHandlers:
         return ProduceResponse(
             responses=responses,
             node_endpoints=[
-                ProduceResponseNodeEndpoint(
-                    **self._nodes.endpoint(node, session.listener)._asdict()
-                )
-                for node in sorted(leaders & self._nodes.running)
+                ProduceResponseNodeEndpoint(**endpoint._asdict())
+                for endpoint in leaders.endpoints(session.listener)
             ],
         )
 
