@@ -718,15 +718,15 @@ class _Merger:
 
     def _is_flexible(self, path: str, forms: dict[int, _Node], flexible_from: int | None) -> bool:
         """Whether a field has compact lengths in flexible versions."""
-        told = {
+        flexible = {
             version: node.compact
             for version, node in forms.items()
             if node.compact is not None and flexible_from is not None and version >= flexible_from
         }
-        if len({*told.values()}) > 1:
-            version = next(v for v in sorted(told) if not told[v])
+        if len({*flexible.values()}) > 1:
+            version = next(v for v in sorted(flexible) if not flexible[v])
             self._error("E605", f"{path} is compact in some flexible versions only", forms[version])
-        return all(told.values())
+        return all(flexible.values())
 
     def _check_answers(self) -> None:
         """Raise SchemaError if an answer concerns no message or field."""

@@ -4,7 +4,7 @@ A page gets a short row per exchange. It asks for the fields and bytes of an exc
 is decoded for the page while frames pass.
 
 What is stored are tuples of strings, numbers and bytes, which the garbage collector does not track. As objects, 100,000
-exchanges would stop the tap, and the clients behind it, for half a second at each full collection.
+exchanges would stop the tap, and its clients, for half a second at each full collection.
 """
 
 from __future__ import annotations

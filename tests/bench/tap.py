@@ -1,4 +1,4 @@
-"""Measure what the tap costs the clients behind it: nothing between them, the plain tap, with a rule, with its page.
+"""Measure what the tap costs its clients: nothing between them, the plain tap, with a rule, with its page.
 
     python -m tests.bench.tap            everything; writes its section of docs/benchmarks.md
     python -m tests.bench.tap --quick    few requests and rounds

@@ -245,7 +245,7 @@ def test_a_node_that_the_others_cannot_reach(cluster: Cluster) -> None:
     assert stale.topics[0].partitions[0].leader_epoch < moved.leader_epoch
     refused = produce(cluster, leader)[0]
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    # Clients that are told of the old leader again would never ask another node.
+    # Clients that receive the old leader again would never ask another node.
     assert refused.current_leader.leader_id == -1
     assert produce(cluster, moved.leader_id)[0].error_code == 0
     cluster.heal()

@@ -38,7 +38,7 @@ class Member:
     ``assigned``     the partitions that it may own, each with the epoch in which it got it
     ``revoking``     the partitions that it must give up
     ``target``       the partitions that the assignor chose for it
-    ``is_due``       whether it speaks the classic protocol and was told to join again
+    ``is_due``       whether it speaks the classic protocol and has to join again
     """
 
     member_id: str

@@ -161,5 +161,5 @@ def test_a_driver_that_dies_in_the_middle_of_a_write_loses_nothing(
         written = copied(client)
         values = {record.value for _, record in client.records("copy")}
     assert values == {b"%d" % number for number in range(RECORDS)}
-    # At most the micro-batch that was under way is there twice.
+    # At most the micro-batch that was under way is written twice.
     assert RECORDS <= written <= RECORDS + RECORDS // 100
