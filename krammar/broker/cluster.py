@@ -18,7 +18,6 @@ from kafka_wire import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
-    ConfigRecord,
     ConfigResourceType,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -49,6 +48,7 @@ from krammar.broker.metadata_image import (
     Image,
     Partition,
     Topic,
+    config_records,
 )
 from krammar.broker.metadata_log import MetadataLog
 from krammar.broker.metadata_records import LEVEL_3_7_IV2, LEVEL_4_0_IV3, LEVEL_4_4_IV2
@@ -72,11 +72,7 @@ FOLDER = "__cluster_metadata-0"
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 # A new folder's features: the metadata.version of Kafka 4.0, so that every Kafka 4 can read it.
-NEW_FEATURES = (
-    (METADATA_VERSION, LEVEL_4_0_IV3),
-    (GROUP_VERSION, 1),
-    (TRANSACTION_VERSION, 2),
-)
+NEW_FEATURES = {METADATA_VERSION: LEVEL_4_0_IV3, GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
 # The lowest and the highest supported level of each feature.
 SUPPORTED_FEATURES = {
     GROUP_VERSION: (0, 1),
@@ -197,10 +193,11 @@ class ClusterMetadata(Image):
         """Add a topic; without ``replicas``, each partition has one, on the first node. Does not validate."""
         if topic_id is None:
             topic_id = random_uuid()
-        records: list[Codec] = [TopicRecord(name=name, topic_id=topic_id)]
-        for key, value in (configs or {}).items():
-            records.append(_config_record(ConfigResourceType.TOPIC, name, key, value))
-        records += self._new_partitions(topic_id, range(partitions), replicas)
+        records = [
+            TopicRecord(name=name, topic_id=topic_id),
+            *config_records(ConfigResourceType.TOPIC, name, configs or {}),
+            *self._new_partitions(topic_id, range(partitions), replicas),
+        ]
         self.append(records)
         return self.topics_by_id[topic_id]
 
@@ -217,9 +214,7 @@ class ClusterMetadata(Image):
 
     def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Set dynamic settings of a resource; None removes a setting."""
-        self.append(
-            [_config_record(resource_type, name, key, value) for key, value in changes.items()]
-        )
+        self.append(list(config_records(resource_type, name, changes)))
 
     def allocate_producer_ids(self, count: int) -> int:
         """Reserve ``count`` producer ids permanently and return the first one."""
@@ -306,14 +301,9 @@ class ClusterMetadata(Image):
     def fence(self, node_id: int) -> None:
         """Record that the cluster does not see a node any more."""
         self.running.discard(node_id)
-        known = self.brokers[node_id]
-        self.append(
-            [
-                BrokerRegistrationChangeRecord(
-                    broker_id=node_id, broker_epoch=known.broker_epoch, fenced=1
-                )
-            ]
-        )
+        epoch = self.brokers[node_id].broker_epoch
+        record = BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=epoch, fenced=1)
+        self.append([record])
 
     def _new_partitions(
         self, topic_id: UUID, indexes: Iterable[int], replicas: Sequence[Sequence[int]] | None
@@ -346,7 +336,8 @@ class ClusterMetadata(Image):
         records = log.bootstrap()
         if not records:
             records = [
-                FeatureLevelRecord(name=name, feature_level=level) for name, level in NEW_FEATURES
+                FeatureLevelRecord(name=name, feature_level=level)
+                for name, level in NEW_FEATURES.items()
             ]
             log.kraft = log.kraft or {
                 ControlRecordType.KRAFT_VERSION: KRaftVersionRecord(k_raft_version=1),
@@ -404,7 +395,3 @@ class ClusterMetadata(Image):
                 "the log continues without"
             )
             self._snapshot_bytes = self.log.size * 2
-
-
-def _config_record(resource_type: int, resource: str, key: str, value: str | None) -> ConfigRecord:
-    return ConfigRecord(resource_type=resource_type, resource_name=resource, name=key, value=value)

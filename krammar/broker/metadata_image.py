@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kafka_wire import ConfigResourceType, PartitionRecord
+from kafka_wire import ConfigRecord, ConfigResourceType, PartitionRecord
 
 from krammar.wire.message import Codec
 
@@ -62,6 +62,16 @@ class Topic:
     def internal(self) -> bool:
         """Whether it is one of Kafka's internal topics."""
         return self.name in INTERNAL_TOPICS
+
+
+def config_records(
+    resource_type: int, resource: str, entries: Mapping[str, str | None]
+) -> Iterator[Codec]:
+    """Yield the records of dynamic settings of a resource. None removes a setting."""
+    for name, value in entries.items():
+        yield ConfigRecord(
+            resource_type=resource_type, resource_name=resource, name=name, value=value
+        )
 
 
 class Image:
@@ -123,7 +133,7 @@ class Image:
 
     def records(self) -> Iterator[Codec]:
         """Yield the records of a snapshot, which result in this state."""
-        from kafka_wire import ConfigRecord, FeatureLevelRecord, TopicRecord
+        from kafka_wire import FeatureLevelRecord, TopicRecord
 
         names = sorted(self.features, key=lambda name: (name != METADATA_VERSION, name))
         for name in names:
@@ -135,10 +145,7 @@ class Image:
             for partition in topic.partitions.values():
                 yield partition.record
         for (kind, resource), entries in self.configs.items():
-            for key, value in entries.items():
-                yield ConfigRecord(
-                    resource_type=kind, resource_name=resource, name=key, value=value
-                )
+            yield from config_records(kind, resource, entries)
         for kept in self._by_key.values():
             if kept is not self.brokers:
                 yield from kept.values()

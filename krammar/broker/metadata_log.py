@@ -9,8 +9,10 @@ the records from the end offset on.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -48,8 +50,6 @@ _BOOTSTRAP = "bootstrap.checkpoint"
 _RECORDS_PER_BATCH = 1000  # of a snapshot
 # The log holds users' credentials.
 _OWNER_ONLY = 0o600
-
-
 # The control records that describe the quorum, in their order in the log.
 _KRAFT: dict[int, Any] = {
     ControlRecordType.KRAFT_VERSION: KRaftVersionRecord,
@@ -116,11 +116,14 @@ class MetadataLog:
             BrokerError: a file is unreadable or corrupt in another way.
         """
         start = 0
-        found = self._newest_snapshot()
-        if found is not None:
-            path, start, epoch, batches = found
-            yield from self._messages(path, batches)
-            self.end_offset, self.epoch = start, epoch
+        for end, epoch, path in reversed(_snapshots(self.directory)):
+            batches = _snapshot_batches(path)
+            if batches:
+                yield from self._messages(path, batches)
+                start = self.end_offset = end
+                self.epoch = epoch
+                break
+            self.warn(f"{path}: the snapshot is incomplete; using an older one or the log instead")
         segments = _segments(self.directory)
         if segments and segments[0][0] > start:
             raise BrokerError(
@@ -177,23 +180,12 @@ class MetadataLog:
         They are in the snapshot at offset 0, or in ``bootstrap.checkpoint`` next to the folder. The result is empty
         if neither exists. Raises BrokerError.
         """
-        for path in (
-            self.directory / f"{0:020}-{0:010}.checkpoint",
-            self.directory.parent / _BOOTSTRAP,
-        ):
+        for path in (self.directory / _snapshot_name(0, 0), self.directory.parent / _BOOTSTRAP):
             batches = _snapshot_batches(path)
-            if batches is not None:
-                contents = (each for batch in batches for _, each in _contents(path, batch))
+            contents = (each for batch in batches for _, each in _contents(path, batch))
+            if batches:
                 return [each for each in contents if isinstance(each, Codec)]
         return []
-
-    def _newest_snapshot(self) -> tuple[Path, int, int, list[RecordBatch]] | None:
-        for offset, path in reversed(_snapshots(self.directory)):
-            batches = _snapshot_batches(path)
-            if batches is not None:
-                return path, offset, int(path.name[21:31]), batches
-            self.warn(f"{path}: the snapshot is incomplete; using an older one or the log instead")
-        return None
 
     def _segment_batches(self, path: Path, *, last: bool) -> list[RecordBatch]:
         data = _content(path)
@@ -231,8 +223,7 @@ class MetadataLog:
         """
         now = self.now_ms()
         values = [Record(timestamp=now, value=encode_frame(record, level)) for record in records]
-        data = encode_batch(values, base_offset=self.end_offset, partition_leader_epoch=self.epoch)
-        self._write(data, len(values), now)
+        self._write(encode_batch, values, self.epoch)
         self.records += len(values)
 
     def lead(self) -> None:
@@ -247,17 +238,19 @@ class MetadataLog:
         controls = [_control(ControlRecordType.LEADER_CHANGE, message, now)]
         if self.end_offset == 0:
             controls += self._quorum(now)
-        data = encode_control_batch(
-            controls, base_offset=self.end_offset, partition_leader_epoch=self.epoch + 1
-        )
-        self._write(data, len(controls), now)
-        self.epoch += 1
+        self._write(encode_control_batch, controls, self.epoch + 1)
         self._leading = True
 
     def _quorum(self, now: int) -> list[ControlRecord]:
         return [_control(kind, message, now) for kind, message in self.kraft.items()]
 
-    def _write(self, data: bytes, count: int, now: int) -> None:
+    def _write(
+        self,
+        encode: Callable[..., bytes],
+        records: Sequence[Record] | Sequence[ControlRecord],
+        epoch: int,
+    ) -> None:
+        data = encode(records, base_offset=self.end_offset, partition_leader_epoch=epoch)
         try:
             if self._fd < 0:
                 self._open_segment()
@@ -278,8 +271,9 @@ class MetadataLog:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, text) from None
         self._segment_size += len(data)
         self.size += len(data)
-        self.end_offset += count
-        self.timestamp = now
+        self.end_offset += len(records)
+        self.epoch = epoch
+        self.timestamp = records[0].timestamp
 
     def _cut_back(self) -> None:
         try:
@@ -307,7 +301,7 @@ class MetadataLog:
         Raises:
             OSError: a file cannot be written; no data is lost.
         """
-        path = self.directory / f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
+        path = self.directory / _snapshot_name(self.end_offset, self.epoch)
         draft = path.with_suffix(_UNFINISHED)
         with os.fdopen(
             os.open(draft, os.O_WRONLY | os.O_TRUNC | os.O_CREAT, _OWNER_ONLY), "wb"
@@ -325,7 +319,7 @@ class MetadataLog:
         for _, segment in old:
             for suffix in (".index", ".timeindex", ".log"):
                 segment.with_suffix(suffix).unlink(missing_ok=True)
-        for _, snapshot in _snapshots(self.directory)[:-1]:
+        for _, _, snapshot in _snapshots(self.directory)[:-1]:
             snapshot.unlink(missing_ok=True)
         for unfinished in self.directory.glob(f"*{_UNFINISHED}"):
             unfinished.unlink(missing_ok=True)
@@ -357,10 +351,14 @@ def _segments(directory: Path) -> list[tuple[int, Path]]:
     return [(base, directory / (stem(base) + LOG)) for base in segment_bases(_names(directory))]
 
 
-def _snapshots(directory: Path) -> list[tuple[int, Path]]:
-    """Return the snapshots with their end offsets, in ascending order."""
+def _snapshots(directory: Path) -> list[tuple[int, int, Path]]:
+    """Return the end offsets and epochs of the snapshots in ascending order, with their paths."""
     found = filter(None, map(METADATA_SNAPSHOT.fullmatch, _names(directory)))
-    return sorted((int(match[1]), directory / match[0]) for match in found)
+    return sorted((int(match[1]), int(match[2]), directory / match[0]) for match in found)
+
+
+def _snapshot_name(end_offset: int, epoch: int) -> str:
+    return f"{end_offset:020}-{epoch:010}.checkpoint"
 
 
 def _content(path: Path) -> bytes:
@@ -370,19 +368,16 @@ def _content(path: Path) -> bytes:
         raise BrokerError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _snapshot_batches(path: Path) -> list[RecordBatch] | None:
-    """Read the batches of a snapshot; None if it does not exist or is incomplete."""
-    if not path.is_file():
-        return None
-    try:
-        batches = list(read_batches(_content(path), allow_partial=False))
-        if batches and batches[-1].is_control:
-            last = batches[-1].control_records()[-1]
-            if last.type == ControlRecordType.SNAPSHOT_FOOTER:
-                return batches
-    except DecodeError:
-        pass
-    return None
+def _snapshot_batches(path: Path) -> list[RecordBatch]:
+    """Read the batches of a snapshot; none if it does not exist or is incomplete."""
+    if path.is_file():
+        with suppress(DecodeError):
+            batches = list(read_batches(_content(path), allow_partial=False))
+            if batches and batches[-1].is_control:
+                last = batches[-1].control_records()[-1]
+                if last.type == ControlRecordType.SNAPSHOT_FOOTER:
+                    return batches
+    return []
 
 
 def _contents(path: Path, batch: RecordBatch) -> Iterator[tuple[int, Codec | ControlRecord | int]]:
@@ -406,18 +401,14 @@ def _contents(path: Path, batch: RecordBatch) -> Iterator[tuple[int, Codec | Con
 
 def _batch_after(data: bytes, corrupt: int) -> bool:
     """Return whether a complete batch follows a corrupt one, which a crash while writing cannot cause."""
-    tail = memoryview(data)
-    at = data.find(b"\x02", corrupt + 1 + MAGIC_AT)
-    while at >= 0:
-        start = at - MAGIC_AT
+    view = memoryview(data)
+    for magic in re.finditer(b"\x02", view[corrupt + 1 + MAGIC_AT :]):
+        start = corrupt + 1 + magic.start()
         header = header_at(data, start, start)
         if header is not None and header.size_in_bytes <= len(data) - start:
-            try:
-                for _ in read_batches(tail[start : start + header.size_in_bytes]):
+            with suppress(DecodeError):
+                for _ in read_batches(view[start : start + header.size_in_bytes]):
                     return True
-            except DecodeError:
-                pass
-        at = data.find(b"\x02", at + 1)
     return False
 
 

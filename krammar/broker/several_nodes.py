@@ -95,7 +95,7 @@ class Cluster(Broker):
             if node_id in self.cluster.running:
                 self.cluster.fence(node_id)
                 self.elections.settle()
-            await node.close()
+            await node.server.close()
 
         self._run(stop())
 

@@ -53,19 +53,6 @@ class Topics:
 
     # Creating and deleting.
 
-    def create(
-        self,
-        name: str,
-        partitions: int,
-        configs: Mapping[str, str] | None = None,
-        *,
-        topic_id: UUID | None = None,
-        replicas: Replicas | None = None,
-    ) -> Topic:
-        """Create a topic with its metadata and logs. Does not validate."""
-        steps = self.creating(name, partitions, configs, topic_id=topic_id, replicas=replicas)
-        return finish(steps)
-
     def creating(
         self,
         name: str,
@@ -75,11 +62,11 @@ class Topics:
         topic_id: UUID | None = None,
         replicas: Replicas | None = None,
     ) -> Steps[Topic]:
-        """Create a topic in steps: metadata first, then the logs one by one."""
+        """Create a topic in steps: metadata first, then the logs one by one. Does not validate."""
         if replicas is None:
             replicas = self.place(partitions, self._config.default_replication_factor)
         topic = self._cluster.create_topic(
-            name, partitions, configs or {}, topic_id=topic_id, replicas=replicas
+            name, partitions, configs, topic_id=topic_id, replicas=replicas
         )
         try:
             yield from self._opening_logs(topic, range(partitions))
@@ -155,7 +142,8 @@ class Topics:
             configs["segment.bytes"] = str(config.transaction_state_log_segment_bytes)
             configs["unclean.leader.election.enable"] = "false"
         count = self._internal_partitions(name)
-        return self.create(name, count, configs, replicas=self.place(count, factor))
+        steps = self.creating(name, count, configs, replicas=self.place(count, factor))
+        return finish(steps)
 
     def coordinating_partition(self, name: str, key: str) -> int:
         """Return the partition of an internal topic that stores a group or a transactional id."""
