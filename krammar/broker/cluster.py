@@ -108,6 +108,8 @@ class ClusterMetadata(Image):
         self.node_id = log.node_id
         self.running = set(node_ids)
         self._snapshot_bytes = SNAPSHOT_BYTES
+        # Frozen copies write through it.
+        self._original = self
 
     @classmethod
     def open(
@@ -176,10 +178,9 @@ class ClusterMetadata(Image):
 
     def append(self, records: Sequence[Codec]) -> None:
         """Write records as one batch, then apply them."""
-        if not records:
-            return
-        self._lead()
-        self._write(records)
+        if records:
+            self._original._lead()
+            self._original._write(records)
 
     def create_topic(
         self,
@@ -288,7 +289,7 @@ class ClusterMetadata(Image):
             raise BrokerError(str(error.message)) from None
 
     def frozen(self) -> ClusterMetadata:
-        """Return a copy for reading, whose topics, partitions and running nodes do not change."""
+        """Return a copy whose topics, partitions and running nodes do not change."""
         other = copy(self)
         other.running = set(self.running)
         other.topics = {
@@ -351,20 +352,17 @@ class ClusterMetadata(Image):
 
     def _voters(self) -> VotersRecord:
         """Return this node as the only voter, at the default address of Kafka's controller."""
-        return VotersRecord(
-            voters=[
-                VotersRecordVoter(
-                    voter_id=self.node_id,
-                    voter_directory_id=self.directory_ids[0],
-                    endpoints=[
-                        VotersRecordVoterEndpoint(name="CONTROLLER", host="localhost", port=9093)
-                    ],
-                    k_raft_version_feature=VotersRecordVoterKRaftVersionFeature(
-                        min_supported_version=0, max_supported_version=1
-                    ),
-                )
-            ]
+        voter = VotersRecordVoter(
+            voter_id=self.node_id,
+            voter_directory_id=self.directory_ids[0],
+            k_raft_version_feature=VotersRecordVoterKRaftVersionFeature(
+                min_supported_version=0, max_supported_version=1
+            ),
         )
+        voter.endpoints = [
+            VotersRecordVoterEndpoint(name="CONTROLLER", host="localhost", port=9093)
+        ]
+        return VotersRecord(voters=[voter])
 
     def _lead(self) -> None:
         """Begin a leader epoch before the first record that this process writes."""

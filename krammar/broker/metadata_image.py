@@ -204,15 +204,12 @@ class Image:
         if topic is None or record.partition_id not in topic.partitions:
             return
         known = topic.partitions[record.partition_id].record
-        for name in _CHANGEABLE:
+        for name in record._fields:
             value = getattr(record, name)
-            if value is not None:
+            if value is not None and value != _UNCHANGED.get(name):
                 setattr(known, name, value)
         if record.leader != -2:
-            known.leader = record.leader
             known.leader_epoch += 1
-        if record.leader_recovery_state != -1:
-            known.leader_recovery_state = record.leader_recovery_state
         known.partition_epoch += 1
         topic.partitions[record.partition_id] = self._served(known)
 
@@ -295,13 +292,5 @@ _CHANGES: dict[str, Callable[[Image, Any], None]] = {
     "NoOpRecord": lambda image, record: None,
     "ClearElrRecord": Image._clear_eligible,
 }
-# The fields of a PartitionChangeRecord that are None if they do not change.
-_CHANGEABLE = (
-    "isr",
-    "replicas",
-    "removing_replicas",
-    "adding_replicas",
-    "directories",
-    "eligible_leader_replicas",
-    "last_known_elr",
-)
+# The fields of a PartitionChangeRecord that are not None if they do not change.
+_UNCHANGED = {"leader": -2, "leader_recovery_state": -1}

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ _KRAFT: dict[int, Any] = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class MetadataLog:
     """The folder ``__cluster_metadata-0``.
 
@@ -64,8 +66,8 @@ class MetadataLog:
     ``node_id``      the node that leads the log's next epoch
     ``fsync``        whether appends are forced to the disk
     ``now_ms``       returns the time in milliseconds since 1970
-    ``flushed``      called after each flush to the disk, with its seconds
     ``warn``         receives a line of text about each repaired problem
+    ``flushed``      called after each flush to the disk, with its seconds
 
     Valid after ``read``:
 
@@ -78,32 +80,23 @@ class MetadataLog:
     ``kraft``        the messages that describe the quorum, by type; both or none
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        node_id: int,
-        *,
-        fsync: bool,
-        now_ms: Callable[[], int],
-        warn: Callable[[str], None],
-    ) -> None:
-        self.directory = directory
-        self.node_id = node_id
-        self.fsync = fsync
-        self.now_ms = now_ms
-        self.flushed: Callable[[float], object] = lambda seconds: None
-        self.warn = warn
-        self.end_offset = 0
-        self.epoch = 0
-        self.timestamp = -1
-        self.size = 0
-        self.records = 0
-        self.unknown: set[int] = set()
-        self.kraft: dict[int, Any] = {}
-        self._leading = False
-        self._segment: Path | None = None
-        self._segment_size = 0
-        self._fd = -1
+    directory: Path
+    node_id: int
+    fsync: bool
+    now_ms: Callable[[], int]
+    warn: Callable[[str], None]
+    flushed: Callable[[float], object] = lambda seconds: None
+    end_offset: int = 0
+    epoch: int = 0
+    timestamp: int = -1
+    size: int = 0
+    records: int = 0
+    unknown: set[int] = field(default_factory=set)
+    kraft: dict[int, Any] = field(default_factory=dict)
+    _leading: bool = False
+    _segment: Path | None = None
+    _segment_size: int = 0
+    _fd: int = -1
 
     # Reading.
 

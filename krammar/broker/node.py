@@ -60,6 +60,7 @@ class Node:
             try:
                 bound = await self.server.listen(listener, port, self._tls.get(listener.name))
             except OSError as error:
+                await self.server.close()
                 raise BrokerError(
                     f"cannot listen on {listener.host}:{port}: {error.strerror}"
                 ) from None

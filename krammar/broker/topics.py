@@ -130,25 +130,29 @@ class Topics:
         topic = self._cluster.topics.get(name)
         if topic is not None:
             return topic
-        config = self._config
-        configs = {"cleanup.policy": "compact"}
-        factor = config.transaction_state_log_replication_factor
-        if name == OFFSETS_TOPIC:
-            factor = config.offsets_topic_replication_factor
-            configs["compression.type"] = "producer"
-            configs["segment.bytes"] = str(config.offsets_topic_segment_bytes)
-        else:
-            configs["compression.type"] = "uncompressed"
-            configs["segment.bytes"] = str(config.transaction_state_log_segment_bytes)
-            configs["unclean.leader.election.enable"] = "false"
-        count = self._internal_partitions(name)
+        count, factor, configs = self._internal(name)
         steps = self.creating(name, count, configs, replicas=self.place(count, factor))
         return finish(steps)
+
+    def _internal(self, name: str) -> tuple[int, int, dict[str, str]]:
+        """Return the number of partitions, the replication factor and the settings of an internal topic."""
+        config = self._config
+        configs = {"cleanup.policy": "compact"}
+        if name == OFFSETS_TOPIC:
+            configs["compression.type"] = "producer"
+            configs["segment.bytes"] = str(config.offsets_topic_segment_bytes)
+            factor = config.offsets_topic_replication_factor
+            return config.offsets_topic_num_partitions, factor, configs
+        configs["compression.type"] = "uncompressed"
+        configs["segment.bytes"] = str(config.transaction_state_log_segment_bytes)
+        configs["unclean.leader.election.enable"] = "false"
+        factor = config.transaction_state_log_replication_factor
+        return config.transaction_state_log_num_partitions, factor, configs
 
     def coordinating_partition(self, name: str, key: str) -> int:
         """Return the partition of an internal topic that stores a group or a transactional id."""
         topic = self._cluster.topics.get(name)
-        count = self._internal_partitions(name) if topic is None else len(topic.partitions)
+        count = self._internal(name)[0] if topic is None else len(topic.partitions)
         return partition_of(key, count)
 
     def check_coordinator(self, coordinated: Logs, transactional_id: str) -> None:
@@ -163,11 +167,6 @@ class Topics:
         except ApiError:
             return False
         return True
-
-    def _internal_partitions(self, name: str) -> int:
-        if name == OFFSETS_TOPIC:
-            return self._config.offsets_topic_num_partitions
-        return self._config.transaction_state_log_num_partitions
 
     # Settings.
 

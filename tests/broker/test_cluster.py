@@ -836,6 +836,22 @@ def test_closing_makes_a_snapshot_of_a_log_that_is_mostly_out_of_date(
     assert state(folder.open()) == expected
 
 
+def test_changes_through_a_frozen_copy_reach_the_cluster(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "SNAPSHOT_BYTES", 100)  # each change makes a snapshot
+    cluster = folder.open()
+    cluster.create_topic("before", 1)
+    frozen = cluster.frozen()
+    cluster.create_topic("after", 1)
+    frozen.set_configs(4, "", {"log.retention.ms": "5"})
+    assert list(frozen.topics) == ["before"]
+    assert cluster.configs == frozen.configs == {(4, ""): {"log.retention.ms": "5"}}
+    again = folder.reopen()
+    assert list(again.topics) == ["before", "after"]
+    assert again.configs == cluster.configs
+
+
 def test_unknown_records_keep_a_log_from_being_replaced(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
