@@ -64,19 +64,9 @@ class Broker:
         clock: returns the time in milliseconds since 1970
 
     ``nodes``, ``addresses``, ``connections``, ``groups``, ``handlers``  by node id; the last four are the first node's
+    ``loop``, ``timers``, ``logs``, ``cluster``, ``topics``, ``transactions``, ``elections``  exist while it is open
+    ``metrics_address``  host and port of the page for Prometheus
     """
-
-    config: BrokerConfig
-    loop: asyncio.AbstractEventLoop
-    metrics_address: tuple[str, int]
-    timers: Timers
-    logs: LogManager
-    cluster: ClusterMetadata
-    topics: Topics
-    transactions: TransactionCoordinator
-    elections: Elections
-    groups: GroupCoordinator
-    handlers: Handlers
 
     def __init__(
         self,
@@ -97,7 +87,6 @@ class Broker:
         self._clock = clock
         self._opened = AsyncExitStack()  # closes everything that is open
         self._thread: threading.Thread | None = None
-        self._stop: asyncio.Event
         self._temporary: Path | None = None
         self._loop_thread = 0
 
@@ -409,12 +398,7 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """``host:port`` of each node's first Kafka listener, for the setting of clients."""
-        found = [
-            node.addresses.advertised(listener)
-            for node in self.nodes.values()
-            for listener in node.config.listeners
-            if listener.name == self._first.name
-        ]
+        found = [node.addresses.advertised(self._first) for node in self.nodes.values()]
         return ",".join(
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found
         )

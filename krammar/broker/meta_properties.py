@@ -36,13 +36,13 @@ class MetaProperties:
     directory_id: UUID | None = None
 
 
-def read_meta_properties(directory: Path) -> MetaProperties | None:
-    """Read a directory's file. Returns None if it does not exist. Raises BrokerError."""
+def read_meta_properties(directory: Path) -> MetaProperties:
+    """Read a directory's file, which can be missing. Raises BrokerError."""
     path = directory / NAME
     try:
         lines = parse_properties(decode(path.read_bytes()))
     except FileNotFoundError:
-        return None
+        return MetaProperties()
     except OSError as error:
         raise BrokerError(f"{path}: cannot be read: {error.strerror}") from None
     except PropertiesError as error:
@@ -96,9 +96,9 @@ def identify(
     """
     found = {directory: read_meta_properties(directory) for directory in directories}
     ids = {
-        properties.cluster_id: directory
-        for directory, properties in found.items()
-        if properties is not None and properties.cluster_id is not None
+        known.cluster_id: directory
+        for directory, known in found.items()
+        if known.cluster_id is not None
     }
     if len(ids) > 1:
         listing = ", ".join(f"{directory} has {name}" for name, directory in ids.items())
@@ -116,12 +116,11 @@ def identify(
             )
     cluster_id = found_id or wanted or format_uuid(random_uuid())
     directory_ids = {}
-    for directory, properties in found.items():
-        known = properties or MetaProperties()
+    for directory, known in found.items():
         writer = node_id if known.node_id is None else known.node_id
         if writer != node_id:
             warn(f"{directory} was written by node {writer}; this broker is node {node_id}")
         directory_id = directory_ids[directory] = known.directory_id or random_uuid()
-        if properties != MetaProperties(cluster_id, writer, directory_id):
+        if known != MetaProperties(cluster_id, writer, directory_id):
             write_meta_properties(directory, cluster_id, writer, directory_id)
     return cluster_id, directory_ids

@@ -53,6 +53,10 @@ class Topics:
 
     # Creating and deleting.
 
+    def create(self, name: str, partitions: int, *, replicas: Replicas | None = None) -> Topic:
+        """Create a topic with its metadata and logs. Does not validate."""
+        return finish(self.creating(name, partitions, replicas=replicas))
+
     def creating(
         self,
         name: str,
@@ -62,7 +66,7 @@ class Topics:
         topic_id: UUID | None = None,
         replicas: Replicas | None = None,
     ) -> Steps[Topic]:
-        """Create a topic in steps: metadata first, then the logs one by one. Does not validate."""
+        """Create a topic in steps: metadata first, then the logs one by one."""
         if replicas is None:
             replicas = self.place(partitions, self._config.default_replication_factor)
         topic = self._cluster.create_topic(

@@ -12,7 +12,6 @@ from krammar.broker import Broker, ConfigError
 from krammar.broker.config import BrokerConfig
 from krammar.broker.security.scram import new_credential
 from krammar.broker.security.users import record_of
-from krammar.broker.slices import finish
 from krammar.testing.certificates import TlsFiles, make_certificates
 from krammar.testing.clients import ClientSettings
 from krammar.testing.observed import Observed
@@ -163,7 +162,7 @@ class Embedded(Observed, Generic[B]):
         def create() -> None:
             if name in broker.cluster.topics:
                 raise ConfigError("topics", name, "exists already")
-            finish(broker.topics.creating(name, partitions or broker.config.num_partitions))
+            broker.topics.create(name, partitions or broker.config.num_partitions)
 
         broker.call(create)
         return name

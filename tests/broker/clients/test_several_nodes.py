@@ -14,7 +14,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from krammar.broker import Cluster
-from krammar.broker.slices import finish
 from krammar.client import Client, Producer, Settings
 
 # Seconds; far more than any operation here needs.
@@ -28,9 +27,7 @@ def cluster() -> Iterator[Cluster]:
     # Small responses, so that the storm meets consumers.
     with Cluster.start(nodes=3, properties={"fetch.max.bytes": "1024"}) as cluster:
         replicas = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
-        cluster.call(
-            lambda: finish(cluster.topics.creating("orders", PARTITIONS, replicas=replicas))
-        )
+        cluster.call(lambda: cluster.topics.create("orders", PARTITIONS, replicas=replicas))
         yield cluster
 
 
