@@ -149,10 +149,8 @@ class ClusterMetadata(Image):
     def close(self) -> None:
         """Close the log, after a snapshot if most of its records are outdated."""
         log = self.log
-        if log.size >= GARBAGE_BYTES:
-            live = sum(1 for _ in self.records())
-            if log.records > GARBAGE_FACTOR * live:
-                self._snapshot()
+        if log.size >= GARBAGE_BYTES and log.records > GARBAGE_FACTOR * len([*self.records()]):
+            self._snapshot()
         log.close()
 
     @property
