@@ -18,34 +18,37 @@ import logging
 import shutil
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
+from kafka_wire import ErrorCode
+
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig, Listener
 from krammar.broker.config.definitions import split_address
+from krammar.broker.dispatch import Handlers
 from krammar.broker.elections import Elections
 from krammar.broker.errors import BrokerError
+from krammar.broker.groups.coordinator import GroupCoordinator
+from krammar.broker.log.environment import system_ms
 from krammar.broker.log.manager import LogManager
 from krammar.broker.node import Node, node_configs
-from krammar.broker.nodes import Nodes
+from krammar.broker.nodes import Logs, Nodes, OwnLogs
 from krammar.broker.security.users import Credentials
+from krammar.broker.server import Server
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from krammar.broker.dispatch import Handlers
-    from krammar.broker.groups.coordinator import GroupCoordinator
     from krammar.broker.metrics import Metrics
     from krammar.faults import Faults
-    from krammar.util.http_page import HttpPage
 
 log = logging.getLogger("krammar.broker")
 
@@ -61,26 +64,16 @@ class Broker:
         clock: returns the time in milliseconds since 1970
 
     ``nodes``, ``addresses``, ``connections``, ``groups``, ``handlers``  by node id; the last four are the first node's
+    ``loop``, ``timers``, ``logs``, ``cluster``, ``topics``, ``transactions``, ``elections``  exist while it is open
+    ``metrics_address``  host and port of the page for Prometheus
     """
-
-    config: BrokerConfig
-    loop: asyncio.AbstractEventLoop
-    metrics_address: tuple[str, int]
-    timers: Timers
-    logs: LogManager
-    cluster: ClusterMetadata
-    topics: Topics
-    transactions: TransactionCoordinator
-    elections: Elections
-    groups: GroupCoordinator
-    handlers: Handlers
 
     def __init__(
         self,
         config: BrokerConfig | None = None,
         *,
         nodes: int = 1,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = system_ms,
     ) -> None:
         config = BrokerConfig.defaults() if config is None else config
         configs = [config] if nodes == 1 else node_configs(config, nodes)
@@ -92,9 +85,8 @@ class Broker:
         for node in self.nodes.values():
             node.connections.numbers = self.connections.numbers
         self._clock = clock
-        self._page: HttpPage | None = None
-        self._is_open = False
-        self._thread: _Thread | None = None
+        self._opened = AsyncExitStack()  # closes everything that is open
+        self._thread: threading.Thread | None = None
         self._temporary: Path | None = None
         self._loop_thread = 0
 
@@ -158,16 +150,37 @@ class Broker:
                     **(properties or {}),
                 }
             )
-        more = {} if clock is None else {"clock": clock}
-        broker = cls(config, nodes=nodes, **more)
+        broker = cls(config, nodes=nodes, clock=clock or system_ms)
         broker._temporary = temporary
-        broker._thread = _Thread(broker)
+        started: Future[None] = Future()
+        broker._thread = threading.Thread(
+            target=broker._serve_in_thread, args=(started,), name="krammar-broker", daemon=True
+        )
+        broker._thread.start()
         try:
-            broker._thread.start_broker()
+            error = started.exception()
+            if error is not None:
+                broker._thread.join()
+                raise error
         except BaseException:
             broker._remove_temporary()
             raise
         return broker
+
+    def _serve_in_thread(self, started: Future[None]) -> None:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(self._serve(started))
+
+    async def _serve(self, started: Future[None]) -> None:
+        self._stop = asyncio.Event()
+        try:
+            await self.open()
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        await self._stop.wait()
+        await self.shut_down()
 
     async def open(self) -> None:
         """Start in the running event loop.
@@ -179,32 +192,26 @@ class Broker:
         self._loop_thread = threading.get_ident()
         self.timers = Timers(self.loop, self._clock)
         nodes = self.nodes.values()
-        with ExitStack() as opened:
-            try:
-                for node in nodes:
-                    node.read_tls()
-                self._open_files(opened)
-                self._assemble()
-                for node in nodes:
-                    await self._listen(node)
-                if self.config.metrics is not None:
-                    await self._serve_metrics(self.config.metrics)
-                if len(nodes) > 1:
-                    self.elections.settle()
-                self.transactions.start()
-            except BaseException as error:
-                for node in nodes:
-                    await node.close()
-                if self._page is not None:
-                    await self._page.close()
-                self.timers.cancel_all()
-                if isinstance(error, OSError):
-                    raise BrokerError(f"{error.filename or 'start'}: {error.strerror}") from None
-                raise
-            opened.pop_all()
-        self._is_open = True
+        try:
+            for node in nodes:
+                node.read_tls()
+            self._open_files()
+            self._assemble()
+            for node in nodes:
+                await self._listen(node)
+            if self.config.metrics is not None:
+                await self._serve_metrics(self.config.metrics)
+            if len(nodes) > 1:
+                self.elections.settle()
+            self.transactions.start()
+        except BaseException as error:
+            await self.shut_down()
+            if isinstance(error, OSError):
+                raise BrokerError(f"{error.filename or 'start'}: {error.strerror}") from None
+            raise
         for node in nodes:
-            node.start()
+            node.groups.start()
+            node.server.sweep_idle()
         Upkeep(self.config, self.timers, self.logs).start()
 
     async def _listen(self, node: Node) -> None:
@@ -217,13 +224,13 @@ class Broker:
             rack=node.config.broker_rack,
         )
 
-    def _open_files(self, opened: ExitStack) -> None:
-        """Open the logs and the metadata; ``opened`` closes them."""
+    def _open_files(self) -> None:
+        """Open the logs and the metadata."""
         config = self.config
         self.logs = LogManager(
             config.log_dirs, fsync=config.fsync, now_ms=self.timers.now_ms, warn=log.warning
         )
-        opened.callback(self.logs.close)
+        self._opened.callback(self.logs.close)
         self.cluster = ClusterMetadata.open(
             config.metadata_log_dir,
             config,
@@ -231,13 +238,14 @@ class Broker:
             now_ms=self.timers.now_ms,
             warn=log.warning,
         )
-        opened.callback(self.cluster.close)
+        self._opened.callback(self.cluster.close)
+        self._opened.callback(self.timers.cancel_all)
 
     def _assemble(self) -> None:
-        """Open the topics, and build the parts of all nodes."""
+        """Open the topics, and build the parts of all nodes. Each part gets only the parts that it uses."""
         timers, cluster, logs = self.timers, self.cluster, self.logs
-        nodes = Nodes(cluster.running)
-        nodes.update({node_id: node.addresses for node_id, node in self.nodes.items()})
+        addresses = {node_id: node.addresses for node_id, node in self.nodes.items()}
+        nodes = Nodes(cluster.running, addresses)
         configs = [node.config for node in self.nodes.values()]
         self.topics = topics = Topics(configs, cluster, logs, nodes)
         topics.read_broker_configs()
@@ -247,17 +255,34 @@ class Broker:
             self.config, timers, cluster, logs, topics, self._marked
         )
         for node in self.nodes.values():
-            node.assemble(
-                timers,
-                Credentials(node.config, cluster, timers),
-                nodes,
-                cluster,
-                logs,
-                topics,
-                self.transactions,
-                self.elections,
+            config = node.config
+            own: Logs = logs
+            coordinated: Logs = logs
+            if len(nodes) > 1:
+                refusals = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR
+                own, coordinated = (
+                    OwnLogs(cluster, logs, config.node_id, each) for each in refusals
+                )
+            node.groups = GroupCoordinator(config, timers, cluster, coordinated, topics)
+            node.handlers = Handlers(
+                config=config,
+                timers=timers,
+                nodes=nodes,
+                cluster=cluster,
+                logs=own,
+                coordinated=coordinated,
+                topics=topics,
+                groups=node.groups,
+                transactions=self.transactions,
+                connections=node.connections,
+                elections=self.elections,
             )
+            credentials = Credentials(config, cluster, timers)
+            node.server = Server(config, timers, credentials, node.handlers, node.connections)
+            self._opened.callback(node.groups.close)
             self.elections.changed.append(node.groups.take_over)
+        for node in self.nodes.values():
+            self._opened.push_async_callback(node.server.close)
         first = self.nodes[self.config.node_id]
         self.groups, self.handlers = first.groups, first.handlers
 
@@ -270,32 +295,19 @@ class Broker:
         from krammar.util.prometheus import CONTENT_TYPE
 
         metrics, slices = self.metrics, self.connections.slices
-        self._page = HttpPage(
-            "/metrics", CONTENT_TYPE, lambda: slices.run_from_start(metrics.text())
-        )
+        page = HttpPage("/metrics", CONTENT_TYPE, lambda: slices.run_from_start(metrics.text()))
         host, port = split_address("krammar.metrics", address)
         try:
-            self.metrics_address = await self._page.listen(host, port)
+            self.metrics_address = await page.listen(host, port)
         except OSError as error:
             raise BrokerError(
                 f"cannot listen on {host}:{port} for metrics: {error.strerror}"
             ) from None
+        self._opened.push_async_callback(page.close)
 
     async def shut_down(self) -> None:
         """Close connections, then flush and close the logs. A second call does nothing."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        for node in self.nodes.values():
-            await node.close()
-        if self._page is not None:
-            await self._page.close()
-        self.transactions.close()
-        for node in self.nodes.values():
-            node.groups.close()
-        self.timers.cancel_all()
-        self.cluster.close()
-        self.logs.close()
+        await self._opened.pop_all().aclose()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -311,7 +323,9 @@ class Broker:
         """
         thread, self._thread = self._thread, None
         if thread is not None:
-            thread.stop_broker()
+            if thread.is_alive():
+                self.loop.call_soon_threadsafe(self._stop.set)
+            thread.join()
             self._remove_temporary()
 
     def __enter__(self) -> Self:
@@ -384,12 +398,7 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """``host:port`` of each node's first Kafka listener, for the setting of clients."""
-        found = [
-            node.addresses.advertised(listener)
-            for node in self.nodes.values()
-            for listener in node.config.listeners
-            if listener.name == self._first.name
-        ]
+        found = [node.addresses.advertised(self._first) for node in self.nodes.values()]
         return ",".join(
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found
         )
@@ -407,46 +416,6 @@ class Broker:
     @property
     def _first(self) -> Listener:
         return next(listener for listener in self.config.listeners if listener.kafka)
-
-
-class _Thread(threading.Thread):
-    """The thread of a broker that was started with ``Broker.start``."""
-
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(name="krammar-broker", daemon=True)
-        self.broker = broker
-        self.ready = threading.Event()
-        self.error: BaseException | None = None
-        self.stop: asyncio.Event | None = None
-
-    def start_broker(self) -> None:
-        self.start()
-        self.ready.wait()
-        if self.error is not None:
-            self.join()
-            raise self.error
-
-    def stop_broker(self) -> None:
-        stop = self.stop
-        if stop is not None and self.is_alive():
-            self.broker.loop.call_soon_threadsafe(stop.set)
-        self.join()
-
-    def run(self) -> None:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        self.stop = asyncio.Event()
-        try:
-            await self.broker.open()
-        except BaseException as error:
-            self.error = error
-            return
-        finally:
-            self.ready.set()
-        await self.stop.wait()
-        await self.broker.shut_down()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

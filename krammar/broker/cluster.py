@@ -18,13 +18,10 @@ from kafka_wire import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
-    ConfigRecord,
     ConfigResourceType,
     EndTransactionRecord,
     FeatureLevelRecord,
     KRaftVersionRecord,
-    LeaderChangeMessage,
-    LeaderChangeMessageVoter,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
@@ -40,12 +37,7 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError, BrokerError
-from krammar.broker.meta_properties import (
-    MetaProperties,
-    random_uuid,
-    read_meta_properties,
-    write_meta_properties,
-)
+from krammar.broker.meta_properties import identify, random_uuid
 from krammar.broker.metadata_image import (
     INTERNAL_TOPICS,
     KRAFT_VERSION,
@@ -56,17 +48,14 @@ from krammar.broker.metadata_image import (
     Image,
     Partition,
     Topic,
+    config_records,
 )
 from krammar.broker.metadata_log import MetadataLog
 from krammar.broker.metadata_records import LEVEL_3_7_IV2, LEVEL_4_0_IV3, LEVEL_4_4_IV2
-from krammar.logfiles.uuids import format_uuid, parse_uuid
-from krammar.wire.batches import ControlRecord, ControlRecordType
-from krammar.wire.errors import DecodeError
+from krammar.wire.batches import ControlRecordType
 from krammar.wire.message import Codec
 
 if TYPE_CHECKING:
-    from kafka_wire import UserScramCredentialRecord
-
     from krammar.broker.config import BrokerConfig, Listener
 
 __all__ = [
@@ -83,11 +72,7 @@ FOLDER = "__cluster_metadata-0"
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
 # A new folder's features: the metadata.version of Kafka 4.0, so that every Kafka 4 can read it.
-NEW_FEATURES = (
-    (METADATA_VERSION, LEVEL_4_0_IV3),
-    (GROUP_VERSION, 1),
-    (TRANSACTION_VERSION, 2),
-)
+NEW_FEATURES = {METADATA_VERSION: LEVEL_4_0_IV3, GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
 # The lowest and the highest supported level of each feature.
 SUPPORTED_FEATURES = {
     GROUP_VERSION: (0, 1),
@@ -104,48 +89,27 @@ GARBAGE_BYTES = 1 << 20
 GARBAGE_FACTOR = 4
 
 
-class ClusterMetadata:
+class ClusterMetadata(Image):
     """The state of the cluster. Use ``open`` to create it.
 
-    ``cluster_id``        in Kafka's text form
-    ``running``           the ids of this process's nodes that the cluster sees
-    ``topics``            by name; ``topics_by_id`` by id; without ``__cluster_metadata``
-    ``features``          the level of each enabled feature, by name
-    ``configs``           dynamic settings by (resource type, resource name), then by key
-    ``scram``             credentials by (mechanism, user)
-    ``next_producer_id``  the first producer id that belongs to no block yet
-    ``directory_ids``     the ids of the log directories, in the order of ``log.dirs``
+    ``cluster_id``     in Kafka's text form
+    ``node_id``        the controller
+    ``running``        the ids of this process's nodes that the cluster sees
+    ``directory_ids``  the ids of the log directories, in the order of ``log.dirs``
+    ``log``            the files
     """
 
     cluster_id: str
     directory_ids: list[UUID]
 
-    def __init__(
-        self,
-        log: MetadataLog,
-        node_ids: Sequence[int],
-        now_ms: Callable[[], int],
-        warn: Callable[[str], None],
-    ) -> None:
-        self.node_id = node_ids[0]
+    def __init__(self, log: MetadataLog, node_ids: Sequence[int]) -> None:
+        super().__init__(*node_ids)
+        self.log = log
+        self.node_id = log.node_id
         self.running = set(node_ids)
-        self._log = log
-        self._now_ms = now_ms
-        self._warn = warn
-        self._image = image = Image(*node_ids)
-        # The image changes them in place.
-        self.topics = image.topics
-        self.topics_by_id = image.topics_by_id
-        self.features = image.features
-        self.configs = image.configs
-        self.scram: dict[tuple[int, str], UserScramCredentialRecord] = image.scram
-        self._records_read = 0
-        self._unknown: set[int] = set()
-        self._kraft: tuple[KRaftVersionRecord, VotersRecord] | None = None
-        self._leading = False
-        # Whether the log ends within a metadata transaction (KIP-868) whose writer is gone.
-        self._abandoned = False
         self._snapshot_bytes = SNAPSHOT_BYTES
+        # Frozen copies write through it.
+        self._original = self
 
     @classmethod
     def open(
@@ -165,61 +129,56 @@ class ClusterMetadata:
         Raises:
             BrokerError: a file cannot be read or written, or belongs to another cluster.
         """
-        log = MetadataLog(metadata_dir / FOLDER, fsync=config.fsync != "never", warn=warn)
-        self = cls(log, node_ids or [config.node_id], now_ms, warn)
-        self._identify(metadata_dir, config.log_dirs, config.cluster_id)
-        self._read()
+        node_ids = node_ids or [config.node_id]
+        fsync = config.fsync != "never"
+        log = MetadataLog(metadata_dir / FOLDER, node_ids[0], fsync=fsync, now_ms=now_ms, warn=warn)
+        self = cls(log, node_ids)
+        self.cluster_id, ids = identify(
+            [*config.log_dirs, metadata_dir], self.node_id, config.cluster_id, warn
+        )
+        self.directory_ids = [ids[directory] for directory in config.log_dirs]
+        for record in log.read():
+            self.apply(record)
         if log.end_offset == 0:
-            self._format(config)
+            self._format()
+        quorum = log.kraft.get(ControlRecordType.KRAFT_VERSION)
+        if quorum is not None and quorum.k_raft_version > 0:
+            self.features[KRAFT_VERSION] = quorum.k_raft_version
         return self
-
-    def flushed_by(self, flushed: Callable[[float], object]) -> None:
-        """Call a function after each flush of the log to the disk, with its seconds."""
-        self._log.flushed = flushed
 
     def close(self) -> None:
         """Close the log, after a snapshot if most of its records are outdated."""
-        log = self._log
-        if log.size >= GARBAGE_BYTES:
-            live = sum(1 for _ in self._image.records())
-            if self._records_read > GARBAGE_FACTOR * live:
-                self._snapshot()
+        log = self.log
+        if log.size >= GARBAGE_BYTES and log.records > GARBAGE_FACTOR * len([*self.records()]):
+            self._snapshot()
         log.close()
-
-    @property
-    def removed_topics(self) -> set[UUID]:
-        """The ids of deleted topics, as far as the log still has them."""
-        return self._image.removed_topics - self._image.topics_by_id.keys()
-
-    @property
-    def next_producer_id(self) -> int:
-        return self._image.next_producer_id
 
     @property
     def last_offset(self) -> int:
         """The offset of the newest record in the log; every change increases it."""
-        return self._log.end_offset - 1
+        return self.log.end_offset - 1
 
     @property
     def leader_epoch(self) -> int:
         """The newest leader epoch of the log."""
-        return self._log.epoch
+        return self.log.epoch
 
     @property
     def controller_listeners(self) -> list[tuple[str, str, int]]:
         """Name, host and port of the controller's listeners, as in the log. This broker does not open them."""
-        voters = [] if self._kraft is None else self._kraft[1].voters
-        return [(each.name, each.host, each.port) for one in voters for each in one.endpoints]
+        quorum = self.log.kraft.get(ControlRecordType.KRAFT_VOTERS, VotersRecord())
+        return [
+            (each.name, each.host, each.port) for one in quorum.voters for each in one.endpoints
+        ]
 
     # Changes. All of these raise ApiError(KAFKA_STORAGE_ERROR), and change nothing, if the log cannot be
     # written.
 
     def append(self, records: Sequence[Codec]) -> None:
         """Write records as one batch, then apply them."""
-        if not records:
-            return
-        self._lead()
-        self._write(records)
+        if records:
+            self._original._lead()
+            self._original._write(records)
 
     def create_topic(
         self,
@@ -233,10 +192,11 @@ class ClusterMetadata:
         """Add a topic; without ``replicas``, each partition has one, on the first node. Does not validate."""
         if topic_id is None:
             topic_id = random_uuid()
-        records: list[Codec] = [TopicRecord(name=name, topic_id=topic_id)]
-        for key, value in (configs or {}).items():
-            records.append(_config_record(ConfigResourceType.TOPIC, name, key, value))
-        records += self._new_partitions(topic_id, range(partitions), replicas)
+        records = [
+            TopicRecord(name=name, topic_id=topic_id),
+            *config_records(ConfigResourceType.TOPIC, name, configs or {}),
+            *self._new_partitions(topic_id, range(partitions), replicas),
+        ]
         self.append(records)
         return self.topics_by_id[topic_id]
 
@@ -253,14 +213,12 @@ class ClusterMetadata:
 
     def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Set dynamic settings of a resource; None removes a setting."""
-        self.append(
-            [_config_record(resource_type, name, key, value) for key, value in changes.items()]
-        )
+        self.append(list(config_records(resource_type, name, changes)))
 
     def allocate_producer_ids(self, count: int) -> int:
         """Reserve ``count`` producer ids permanently and return the first one."""
         first = self.next_producer_id
-        own = self._image.brokers.get(self.node_id)
+        own = self.brokers.get(self.node_id)
         record = ProducerIdsRecord(
             broker_id=self.node_id,
             broker_epoch=-1 if own is None else own.broker_epoch,
@@ -298,7 +256,7 @@ class ClusterMetadata:
         if node_id is None:
             node_id = self.node_id
         self.running.add(node_id)
-        known = self._image.brokers.get(node_id)
+        known = self.brokers.get(node_id)
         if (
             known is not None
             and known.end_points == end_points
@@ -312,7 +270,7 @@ class ClusterMetadata:
             record = RegisterBrokerRecord(
                 broker_id=node_id,
                 incarnation_id=random_uuid(),
-                broker_epoch=self._log.end_offset,
+                broker_epoch=self.log.end_offset,
                 end_points=end_points,
                 features=[
                     RegisterBrokerRecordFeature(
@@ -322,14 +280,14 @@ class ClusterMetadata:
                 ],
                 rack=rack,
                 fenced=False,
-                log_dirs=self.directory_ids if self._image.level >= LEVEL_3_7_IV2 else [],
+                log_dirs=self.directory_ids if self.level >= LEVEL_3_7_IV2 else [],
             )
             self._write([record])
         except ApiError as error:
             raise BrokerError(str(error.message)) from None
 
     def frozen(self) -> ClusterMetadata:
-        """Return a copy for reading, whose topics, partitions and running nodes do not change."""
+        """Return a copy whose topics, partitions and running nodes do not change."""
         other = copy(self)
         other.running = set(self.running)
         other.topics = {
@@ -342,14 +300,9 @@ class ClusterMetadata:
     def fence(self, node_id: int) -> None:
         """Record that the cluster does not see a node any more."""
         self.running.discard(node_id)
-        known = self._image.brokers[node_id]
-        self.append(
-            [
-                BrokerRegistrationChangeRecord(
-                    broker_id=node_id, broker_epoch=known.broker_epoch, fenced=1
-                )
-            ]
-        )
+        epoch = self.brokers[node_id].broker_epoch
+        record = BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=epoch, fenced=1)
+        self.append([record])
 
     def _new_partitions(
         self, topic_id: UUID, indexes: Iterable[int], replicas: Sequence[Sequence[int]] | None
@@ -357,7 +310,7 @@ class ClusterMetadata:
         directory = UNASSIGNED_DIRECTORY
         if len(self.directory_ids) == 1:
             directory = self.directory_ids[0]
-        directories = [directory] if self._image.level >= LEVEL_3_7_IV2 else []
+        directories = [directory] if self.level >= LEVEL_3_7_IV2 else []
         records: list[Codec] = []
         for index, own in zip(indexes, replicas or repeat([self.node_id]), strict=False):
             running = [node for node in own if node in self.running]
@@ -376,177 +329,65 @@ class ClusterMetadata:
 
     # The log.
 
-    def _identify(self, metadata_dir: Path, log_dirs: Sequence[Path], wanted: str | None) -> None:
-        """Read ``meta.properties`` in each directory, or create it for the cluster ``wanted``."""
-        directories = list(log_dirs)
-        if metadata_dir not in directories:
-            directories.append(metadata_dir)
-        found = {directory: read_meta_properties(directory) for directory in directories}
-        ids = {
-            properties.cluster_id: directory
-            for directory, properties in found.items()
-            if properties is not None and properties.cluster_id is not None
-        }
-        if len(ids) > 1:
-            listing = ", ".join(f"{directory} has {name}" for name, directory in ids.items())
-            raise BrokerError(
-                f"the log directories belong to different clusters: {listing}; "
-                "remove the directories of other clusters from log.dirs"
-            )
-        found_id = next(iter(ids), None)
-        if wanted is not None:
-            wanted = format_uuid(parse_uuid(wanted))
-            if found_id not in (None, wanted):
-                raise BrokerError(
-                    f"{ids[found_id]} belongs to cluster {found_id}, not to {wanted}; choose another "
-                    "folder, or start without --cluster-id (krammar.cluster.id)"
-                )
-        self.cluster_id = found_id or wanted or format_uuid(random_uuid())
-        directory_ids = {}
-        for directory, properties in found.items():
-            known = properties or MetaProperties()
-            node_id = self.node_id if known.node_id is None else known.node_id
-            if node_id != self.node_id:
-                self._warn(
-                    f"{directory} was written by node {node_id}; this broker is node {self.node_id}"
-                )
-            directory_ids[directory] = known.directory_id or random_uuid()
-            full = MetaProperties(self.cluster_id, node_id, directory_ids[directory])
-            if full != properties:
-                write_meta_properties(directory, full)
-        self.directory_ids = [directory_ids[directory] for directory in log_dirs]
-
-    def _read(self) -> None:
-        transaction: list[Codec] | None = None
-        for entry in self._log.read():
-            content = entry.content
-            self._records_read += 1
-            if isinstance(content, int):
-                if content not in self._unknown:
-                    self._unknown.add(content)
-                    self._warn(
-                        f"{self._log.directory}: records of unknown type {content} are skipped, "
-                        f"the first one at offset {entry.offset}"
-                    )
-            elif isinstance(content, ControlRecord):
-                self._control(content)
-            # Records between these two take effect when the second one is read (KIP-868).
-            elif type(content).__name__ == "BeginTransactionRecord":
-                transaction = []
-            elif type(content).__name__ == "EndTransactionRecord":
-                for record in transaction or ():
-                    self._image.apply(record)
-                transaction = None
-            elif type(content).__name__ == "AbortTransactionRecord":
-                transaction = None
-            elif transaction is not None:
-                transaction.append(content)
-            else:
-                self._image.apply(content)
-        self._abandoned = transaction is not None
-
-    def _control(self, control: ControlRecord) -> None:
-        try:
-            if control.type == ControlRecordType.KRAFT_VERSION:
-                level = KRaftVersionRecord.decode(control.value or b"")
-                voters = VotersRecord() if self._kraft is None else self._kraft[1]
-                self._kraft = level, voters
-                if level.k_raft_version > 0:
-                    self._image.features[KRAFT_VERSION] = level.k_raft_version
-            elif control.type == ControlRecordType.KRAFT_VOTERS:
-                known = KRaftVersionRecord() if self._kraft is None else self._kraft[0]
-                self._kraft = known, VotersRecord.decode(control.value or b"")
-        except DecodeError as error:
-            raise BrokerError(
-                f"{self._log.directory}: the control record at offset {control.offset} is corrupt: "
-                f"{error}; restore the folder from a copy"
-            ) from None
-
-    def _format(self, config: BrokerConfig) -> None:
+    def _format(self) -> None:
         """Write the first records of a log: those of Kafka's format command, or the same by default."""
-        records = self._log.bootstrap()
+        log = self.log
+        records = log.bootstrap()
         if not records:
             records = [
-                FeatureLevelRecord(name=name, feature_level=level) for name, level in NEW_FEATURES
+                FeatureLevelRecord(name=name, feature_level=level)
+                for name, level in NEW_FEATURES.items()
             ]
-            if self._kraft is None:
-                self._kraft = KRaftVersionRecord(k_raft_version=1), self._voters(config)
-                self._image.features[KRAFT_VERSION] = 1
+            log.kraft = log.kraft or {
+                ControlRecordType.KRAFT_VERSION: KRaftVersionRecord(k_raft_version=1),
+                ControlRecordType.KRAFT_VOTERS: self._voters(),
+            }
+        begin = BeginTransactionRecord(name="Bootstrap records")
         try:
-            self.append(
-                [
-                    BeginTransactionRecord(name="Bootstrap records"),
-                    *records,
-                    EndTransactionRecord(),
-                ]
-            )
+            self.append([begin, *records, EndTransactionRecord()])
         except ApiError as error:
             raise BrokerError(str(error.message)) from None
 
-    def _voters(self, config: BrokerConfig) -> VotersRecord:
+    def _voters(self) -> VotersRecord:
         """Return this node as the only voter, at the default address of Kafka's controller."""
-        return VotersRecord(
-            voters=[
-                VotersRecordVoter(
-                    voter_id=self.node_id,
-                    voter_directory_id=self.directory_ids[0],
-                    endpoints=[
-                        VotersRecordVoterEndpoint(name="CONTROLLER", host="localhost", port=9093)
-                    ],
-                    k_raft_version_feature=VotersRecordVoterKRaftVersionFeature(
-                        min_supported_version=0, max_supported_version=1
-                    ),
-                )
-            ]
+        voter = VotersRecordVoter(
+            voter_id=self.node_id,
+            voter_directory_id=self.directory_ids[0],
+            k_raft_version_feature=VotersRecordVoterKRaftVersionFeature(
+                min_supported_version=0, max_supported_version=1
+            ),
         )
+        voter.endpoints = [
+            VotersRecordVoterEndpoint(name="CONTROLLER", host="localhost", port=9093)
+        ]
+        return VotersRecord(voters=[voter])
 
     def _lead(self) -> None:
-        """Begin a new leader epoch before the first record that this process writes."""
-        if self._leading:
-            return
-        voter = LeaderChangeMessageVoter(voter_id=self.node_id)
-        message = LeaderChangeMessage(
-            leader_id=self.node_id, voters=[voter], granting_voters=[voter]
-        )
-        controls = [ControlRecord(ControlRecordType.LEADER_CHANGE, value=message.encode())]
-        if self._log.end_offset == 0 and self._kraft is not None:
-            level, voters = (part.encode() for part in self._kraft)
-            controls.append(ControlRecord(ControlRecordType.KRAFT_VERSION, value=level))
-            controls.append(ControlRecord(ControlRecordType.KRAFT_VOTERS, value=voters))
-        self._log.append_control(controls, self._log.epoch + 1, self._now_ms())
-        self._leading = True
-        if self._abandoned:
-            self._abandoned = False
+        """Begin a leader epoch before the first record that this process writes."""
+        self.log.lead()
+        if self.transaction is not None:
             self._write([AbortTransactionRecord(reason="the writer is gone")])
 
     def _write(self, records: Sequence[Codec]) -> None:
-        level = self._image.level
+        level = self.level
         for record in records:
             if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
                 level = record.feature_level
-        self._log.append(records, level, self._now_ms())
-        self._records_read += len(records)
+        self.log.append(records, level)
         for record in records:
-            if not isinstance(record, (BeginTransactionRecord, EndTransactionRecord)):
-                self._image.apply(record)
-        if self._log.size > self._snapshot_bytes:
+            self.apply(record)
+        if self.log.size > self._snapshot_bytes:
             self._snapshot()
 
     def _snapshot(self) -> None:
         """Write a snapshot and start a new log; if that fails, continue with the old log."""
-        if self._unknown:
+        if self.log.unknown:
             return  # a snapshot would lose the records of unknown types
-        image = self._image
         try:
-            self._log.snapshot(image.records(), image.level, self._now_ms(), self._kraft)
-            self._records_read = 0
+            self.log.snapshot(self.records(), self.level)
         except OSError as error:
-            self._warn(
-                f"{self._log.directory}: cannot write a snapshot: {error.strerror}; "
+            self.log.warn(
+                f"{self.log.directory}: cannot write a snapshot: {error.strerror}; "
                 "the log continues without"
             )
-            self._snapshot_bytes = self._log.size * 2
-
-
-def _config_record(resource_type: int, resource: str, key: str, value: str | None) -> ConfigRecord:
-    return ConfigRecord(resource_type=resource_type, resource_name=resource, name=key, value=value)
+            self._snapshot_bytes = self.log.size * 2

@@ -6,6 +6,7 @@ ZooKeeper, has ``cluster.id`` and ``broker.id``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -35,13 +36,13 @@ class MetaProperties:
     directory_id: UUID | None = None
 
 
-def read_meta_properties(directory: Path) -> MetaProperties | None:
-    """Read a directory's file. Returns None if it does not exist. Raises BrokerError."""
+def read_meta_properties(directory: Path) -> MetaProperties:
+    """Read a directory's file, which can be missing. Raises BrokerError."""
     path = directory / NAME
     try:
         lines = parse_properties(decode(path.read_bytes()))
     except FileNotFoundError:
-        return None
+        return MetaProperties()
     except OSError as error:
         raise BrokerError(f"{path}: cannot be read: {error.strerror}") from None
     except PropertiesError as error:
@@ -66,18 +67,60 @@ def read_meta_properties(directory: Path) -> MetaProperties | None:
         ) from None
 
 
-def write_meta_properties(directory: Path, properties: MetaProperties) -> None:
+def write_meta_properties(
+    directory: Path, cluster_id: str, node_id: int, directory_id: UUID
+) -> None:
     """Write the file atomically, at version 1. Raises BrokerError."""
     path = directory / NAME
-    lines = ["#", "version=1"]
-    if properties.cluster_id is not None:
-        lines.append(f"cluster.id={properties.cluster_id}")
-    if properties.node_id is not None:
-        lines.append(f"node.id={properties.node_id}")
-    if properties.directory_id is not None:
-        lines.append(f"directory.id={format_uuid(properties.directory_id)}")
+    text = (
+        f"#\nversion=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
+        f"directory.id={format_uuid(directory_id)}\n"
+    )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, ("\n".join(lines) + "\n").encode())
+        write_atomically(path, text.encode())
     except OSError as error:
         raise BrokerError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def identify(
+    directories: Iterable[Path], node_id: int, wanted: str | None, warn: Callable[[str], None]
+) -> tuple[str, dict[Path, UUID]]:
+    """Read the file of each directory, or create it for the cluster ``wanted``.
+
+    Returns:
+        The id of the cluster, and the id of each directory.
+
+    Raises:
+        BrokerError: a file is invalid or cannot be written, or belongs to another cluster.
+    """
+    found = {directory: read_meta_properties(directory) for directory in directories}
+    ids = {
+        known.cluster_id: directory
+        for directory, known in found.items()
+        if known.cluster_id is not None
+    }
+    if len(ids) > 1:
+        listing = ", ".join(f"{directory} has {name}" for name, directory in ids.items())
+        raise BrokerError(
+            f"the log directories belong to different clusters: {listing}; "
+            "remove the directories of other clusters from log.dirs"
+        )
+    found_id = next(iter(ids), None)
+    if wanted is not None:
+        wanted = format_uuid(parse_uuid(wanted))
+        if found_id not in (None, wanted):
+            raise BrokerError(
+                f"{ids[found_id]} belongs to cluster {found_id}, not to {wanted}; choose another "
+                "folder, or start without --cluster-id (krammar.cluster.id)"
+            )
+    cluster_id = found_id or wanted or format_uuid(random_uuid())
+    directory_ids = {}
+    for directory, known in found.items():
+        writer = node_id if known.node_id is None else known.node_id
+        if writer != node_id:
+            warn(f"{directory} was written by node {writer}; this broker is node {node_id}")
+        directory_id = directory_ids[directory] = known.directory_id or random_uuid()
+        if known != MetaProperties(cluster_id, writer, directory_id):
+            write_meta_properties(directory, cluster_id, writer, directory_id)
+    return cluster_id, directory_ids

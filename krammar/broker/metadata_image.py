@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kafka_wire import ConfigResourceType, PartitionRecord
+from kafka_wire import ConfigRecord, ConfigResourceType, PartitionRecord
 
 from krammar.wire.message import Codec
+
+if TYPE_CHECKING:
+    from kafka_wire import UserScramCredentialRecord
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
@@ -24,10 +28,12 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_s
 class Partition:
     """A partition as the nodes of this process serve it: other nodes of the metadata log are left out.
 
+    ``record``              the partition in the metadata log, with all nodes
     ``leader``              -1 for none
     ``adding``, ``removing``  replicas that a reassignment in progress adds and removes (KIP-455)
     """
 
+    record: PartitionRecord
     index: int
     replicas: list[int]
     isr: list[int]
@@ -58,15 +64,26 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
+def config_records(
+    resource_type: int, resource: str, entries: Mapping[str, str | None]
+) -> Iterator[Codec]:
+    """Yield the records of dynamic settings of a resource. None removes a setting."""
+    for name, value in entries.items():
+        yield ConfigRecord(
+            resource_type=resource_type, resource_name=resource, name=name, value=value
+        )
+
+
 class Image:
     """The current state, as the nodes with the given ids serve it.
 
-    ``features``        the levels above 0, by name
-    ``configs``         by resource type and name, then by key
-    ``scram``           credentials by mechanism and user
-    ``brokers``         registrations by broker id, including later changes
+    ``topics``          by name; ``topics_by_id`` by id; without ``__cluster_metadata``
     ``removed_topics``  the ids of deleted topics, as far as the log still has them
-    ``ignored``         the names of records without an effect on this state
+    ``features``        the levels above 0, by name
+    ``configs``         dynamic settings by (resource type, resource name), then by key
+    ``brokers``         registrations by broker id, including later changes
+    ``scram``           credentials by (mechanism, user)
+    ``transaction``     the records of the metadata transaction in progress (KIP-868), or None
     """
 
     def __init__(self, *node_ids: int) -> None:
@@ -76,31 +93,47 @@ class Image:
         self.removed_topics: set[UUID] = set()
         self.features: dict[str, int] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
-        self.scram: dict[tuple[int, str], Any] = {}
-        self.brokers: dict[int, Any] = {}
-        self.next_producer_id = 0
-        self.ignored: set[str] = set()
-        self._producer_ids: Any = None
-        self._partitions: dict[tuple[UUID, int], PartitionRecord] = {}
-        # Records that this broker does not use but preserves in snapshots, by type and key fields.
-        self._preserved: dict[tuple[Any, ...], Codec] = {}
+        # The records of ``_KEYS``, by type and key.
+        self._by_key: dict[str, dict[Any, Any]] = {name: {} for name in _KEYS}
+        self.brokers = self._by_key["RegisterBrokerRecord"]
+        self.scram: dict[tuple[int, str], UserScramCredentialRecord] = self._by_key[
+            "UserScramCredentialRecord"
+        ]
+        self.transaction: list[Codec] | None = None
 
     @property
     def level(self) -> int:
         """The ``metadata.version``, which determines the versions of records."""
         return self.features.get(METADATA_VERSION, OLDEST_LEVEL)
 
+    @property
+    def next_producer_id(self) -> int:
+        """The first producer id that belongs to no block yet."""
+        newest = self._by_key["ProducerIdsRecord"].get(None)
+        return int(newest.next_producer_id) if newest is not None else 0
+
     def apply(self, record: Codec) -> None:
         """Apply one record. A record that refers to something unknown, such as a topic, has no effect."""
-        change = _CHANGES.get(type(record).__name__)
-        if change is None:
-            self.ignored.add(type(record).__name__)
+        name = type(record).__name__
+        kept = _REMOVED.get(name, name)
+        if name in _TRANSACTION:
+            records = self.transaction or []
+            self.transaction = [] if name == "BeginTransactionRecord" else None
+            if name == "EndTransactionRecord":
+                for each in records:
+                    self.apply(each)
+        elif self.transaction is not None:
+            self.transaction.append(record)
+        elif kept not in _KEYS:
+            _CHANGES[name](self, record)
+        elif kept != name or getattr(record, "remove", False):
+            self._by_key[kept].pop(_KEYS[kept](record), None)
         else:
-            change(self, record)
+            self._by_key[kept][_KEYS[kept](record)] = record
 
     def records(self) -> Iterator[Codec]:
         """Yield the records of a snapshot, which result in this state."""
-        from kafka_wire import ConfigRecord, FeatureLevelRecord, TopicRecord
+        from kafka_wire import FeatureLevelRecord, TopicRecord
 
         names = sorted(self.features, key=lambda name: (name != METADATA_VERSION, name))
         for name in names:
@@ -109,17 +142,15 @@ class Image:
         yield from self.brokers.values()
         for topic in self.topics.values():
             yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
-            for index in topic.partitions:
-                yield self._partitions[topic.topic_id, index]
+            for partition in topic.partitions.values():
+                yield partition.record
         for (kind, resource), entries in self.configs.items():
-            for key, value in entries.items():
-                yield ConfigRecord(
-                    resource_type=kind, resource_name=resource, name=key, value=value
-                )
-        yield from self.scram.values()
-        if self._producer_ids is not None:
-            yield self._producer_ids
-        yield from self._preserved.values()
+            yield from config_records(kind, resource, entries)
+        for kept in self._by_key.values():
+            if kept is not self.brokers:
+                yield from kept.values()
+
+    # Changes.
 
     def _feature(self, record: Any) -> None:
         if record.feature_level > 0:
@@ -130,26 +161,21 @@ class Image:
     def _topic(self, record: Any) -> None:
         old = self.topics.get(record.name)
         if old is not None:
-            self._forget(old)
+            del self.topics_by_id[old.topic_id]
         topic = Topic(record.name, record.topic_id)
         self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
+        self.removed_topics.discard(topic.topic_id)
 
     def _remove_topic(self, record: Any) -> None:
-        topic = self.topics_by_id.get(record.topic_id)
+        topic = self.topics_by_id.pop(record.topic_id, None)
         if topic is not None:
             self.removed_topics.add(record.topic_id)
-            self._forget(topic)
+            del self.topics[topic.name]
             self.configs.pop((ConfigResourceType.TOPIC, topic.name), None)
-
-    def _forget(self, topic: Topic) -> None:
-        del self.topics[topic.name], self.topics_by_id[topic.topic_id]
-        for index in topic.partitions:
-            del self._partitions[topic.topic_id, index]
 
     def _partition(self, record: Any) -> None:
         topic = self.topics_by_id.get(record.topic_id)
         if topic is not None:
-            self._partitions[record.topic_id, record.partition_id] = record
             topic.partitions[record.partition_id] = self._served(record)
 
     def _served(self, record: PartitionRecord) -> Partition:
@@ -161,6 +187,7 @@ class Image:
         if leader not in replicas and (leader >= 0 or len(own) == 1):
             leader = isr[0]  # a node of another process led the partition
         return Partition(
+            record=record,
             index=record.partition_id,
             replicas=replicas,
             isr=isr,
@@ -173,61 +200,35 @@ class Image:
         )
 
     def _change_partition(self, record: Any) -> None:
-        known = self._partitions.get((record.topic_id, record.partition_id))
-        if known is None:
+        topic = self.topics_by_id.get(record.topic_id)
+        if topic is None or record.partition_id not in topic.partitions:
             return
-        for name in (
-            "isr",
-            "replicas",
-            "removing_replicas",
-            "adding_replicas",
-            "directories",
-            "eligible_leader_replicas",
-            "last_known_elr",
-        ):
+        known = topic.partitions[record.partition_id].record
+        for name in record._fields:
             value = getattr(record, name)
-            if value is not None:
+            if value is not None and value != _UNCHANGED.get(name):
                 setattr(known, name, value)
         if record.leader != -2:
-            known.leader = record.leader
             known.leader_epoch += 1
-        if record.leader_recovery_state != -1:
-            known.leader_recovery_state = record.leader_recovery_state
         known.partition_epoch += 1
-        self.topics_by_id[record.topic_id].partitions[record.partition_id] = self._served(known)
+        topic.partitions[record.partition_id] = self._served(known)
 
     def _clear_eligible(self, record: Any) -> None:
-        topic = self.topics.get(record.topic_name)
-        for (topic_id, _), known in self._partitions.items():
-            if not record.topic_name or (topic is not None and topic.topic_id == topic_id):
-                known.eligible_leader_replicas = known.last_known_elr = None
+        for topic in self.topics.values():
+            if record.topic_name in ("", topic.name):
+                for partition in topic.partitions.values():
+                    known = partition.record
+                    known.eligible_leader_replicas = known.last_known_elr = None
 
     def _config(self, record: Any) -> None:
         resource = (record.resource_type, record.resource_name)
+        entries = self.configs.setdefault(resource, {})
         if record.value is not None:
-            self.configs.setdefault(resource, {})[record.name] = record.value
-            return
-        entries = self.configs.get(resource)
-        if entries is not None:
+            entries[record.name] = record.value
+        else:
             entries.pop(record.name, None)
-            if not entries:
-                del self.configs[resource]
-
-    def _set_scram(self, record: Any) -> None:
-        self.scram[record.mechanism, record.name] = record
-
-    def _remove_scram(self, record: Any) -> None:
-        self.scram.pop((record.mechanism, record.name), None)
-
-    def _set_producer_ids(self, record: Any) -> None:
-        self._producer_ids = record
-        self.next_producer_id = record.next_producer_id
-
-    def _register_broker(self, record: Any) -> None:
-        self.brokers[record.broker_id] = record
-
-    def _unregister_broker(self, record: Any) -> None:
-        self.brokers.pop(record.broker_id, None)
+        if not entries:
+            del self.configs[resource]
 
     def _fence(self, record: Any) -> None:
         broker = self.brokers.get(record.id)
@@ -247,35 +248,38 @@ class Image:
         if record.cordoned_log_dirs is not None:
             broker.cordoned_log_dirs = record.cordoned_log_dirs
 
-    def _quota(self, record: Any) -> None:
-        entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
-        self._preserve(record, entity, record.key, remove=record.remove)
 
-    def _preserve(self, record: Codec, *key: object, remove: bool = False, name: str = "") -> None:
-        whole = (name or type(record).__name__, *key)
-        if remove:
-            self._preserved.pop(whole, None)
-        else:
-            self._preserved[whole] = record
+def _only(record: Any) -> None:
+    """Return the key of a record that replaces every earlier one of its type."""
 
 
-def _preserves(*fields: str, removes: str = "") -> Callable[[Image, Any], None]:
-    """Return a change that preserves a record by its key fields, or drops the record named ``removes``."""
-
-    def change(image: Image, record: Any) -> None:
-        key = (getattr(record, name) for name in fields)
-        image._preserve(record, *key, remove=bool(removes), name=removes)
-
-    return change
+def _quota(record: Any) -> object:
+    entity = frozenset((part.entity_type, part.entity_name) for part in record.entity)
+    return entity, record.key
 
 
-def _nothing(image: Image, record: Any) -> None:
-    pass
-
-
+# Records that a snapshot repeats as they are: a later one replaces the earlier one with the same key.
+_KEYS: dict[str, Callable[[Any], object]] = {
+    "RegisterBrokerRecord": attrgetter("broker_id"),
+    "UserScramCredentialRecord": attrgetter("mechanism", "name"),
+    "ProducerIdsRecord": _only,
+    # The broker does not use the next ones.
+    "DelegationTokenRecord": attrgetter("token_id"),
+    "ClientQuotaRecord": _quota,
+    "AccessControlEntryRecord": attrgetter("id"),
+    "ZkMigrationStateRecord": _only,
+    "RegisterControllerRecord": attrgetter("controller_id"),
+}
+# The records that remove one of them, by the same key.
+_REMOVED = {
+    "UnregisterBrokerRecord": "RegisterBrokerRecord",
+    "RemoveUserScramCredentialRecord": "UserScramCredentialRecord",
+    "RemoveDelegationTokenRecord": "DelegationTokenRecord",
+    "RemoveAccessControlEntryRecord": "AccessControlEntryRecord",
+    "UnregisterControllerRecord": "RegisterControllerRecord",
+}
+_TRANSACTION = {"BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord"}
 _CHANGES: dict[str, Callable[[Image, Any], None]] = {
-    "RegisterBrokerRecord": Image._register_broker,
-    "UnregisterBrokerRecord": Image._unregister_broker,
     "TopicRecord": Image._topic,
     "PartitionRecord": Image._partition,
     "ConfigRecord": Image._config,
@@ -283,19 +287,10 @@ _CHANGES: dict[str, Callable[[Image, Any], None]] = {
     "FenceBrokerRecord": Image._fence,
     "UnfenceBrokerRecord": Image._fence,
     "RemoveTopicRecord": Image._remove_topic,
-    "DelegationTokenRecord": _preserves("token_id"),
-    "RemoveDelegationTokenRecord": _preserves("token_id", removes="DelegationTokenRecord"),
-    "UserScramCredentialRecord": Image._set_scram,
-    "RemoveUserScramCredentialRecord": Image._remove_scram,
     "FeatureLevelRecord": Image._feature,
-    "ClientQuotaRecord": Image._quota,
-    "ProducerIdsRecord": Image._set_producer_ids,
     "BrokerRegistrationChangeRecord": Image._change_broker,
-    "AccessControlEntryRecord": _preserves("id"),
-    "RemoveAccessControlEntryRecord": _preserves("id", removes="AccessControlEntryRecord"),
-    "NoOpRecord": _nothing,
-    "ZkMigrationStateRecord": _preserves(),
-    "RegisterControllerRecord": _preserves("controller_id"),
-    "UnregisterControllerRecord": _preserves("controller_id", removes="RegisterControllerRecord"),
+    "NoOpRecord": lambda image, record: None,
     "ClearElrRecord": Image._clear_eligible,
 }
+# The fields of a PartitionChangeRecord that are not None if they do not change.
+_UNCHANGED = {"leader": -2, "leader_recovery_state": -1}

@@ -9,14 +9,20 @@ the records from the end offset on.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from kafka_wire import (
     ErrorCode,
     KRaftVersionRecord,
+    LeaderChangeMessage,
+    LeaderChangeMessageVoter,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     VotersRecord,
@@ -45,27 +51,23 @@ _BOOTSTRAP = "bootstrap.checkpoint"
 _RECORDS_PER_BATCH = 1000  # of a snapshot
 # The log holds users' credentials.
 _OWNER_ONLY = 0o600
+# The control records that describe the quorum, in their order in the log.
+_KRAFT: dict[int, Any] = {
+    ControlRecordType.KRAFT_VERSION: KRaftVersionRecord,
+    ControlRecordType.KRAFT_VOTERS: VotersRecord,
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One record of the log.
-
-    ``content``  a decoded record, a control record, or the number of an unknown record type
-    """
-
-    offset: int
-    timestamp: int
-    content: Codec | ControlRecord | int
-
-
+@dataclass(slots=True, eq=False)
 class MetadataLog:
     """The folder ``__cluster_metadata-0``.
 
     ``directory``    the folder; created with the first record
+    ``node_id``      the node that leads the log's next epoch
     ``fsync``        whether appends are forced to the disk
-    ``flushed``      called after each flush to the disk, with its seconds
+    ``now_ms``       returns the time in milliseconds since 1970
     ``warn``         receives a line of text about each repaired problem
+    ``flushed``      called after each flush to the disk, with its seconds
 
     Valid after ``read``:
 
@@ -73,25 +75,33 @@ class MetadataLog:
     ``epoch``        the largest leader epoch in the log; 0 if there is none
     ``timestamp``    of the newest batch, in milliseconds since 1970; -1 if there is none
     ``size``         the size of all segments in bytes
+    ``records``      the number of records that were read and appended since the last own snapshot
+    ``unknown``      the types of the skipped records
+    ``kraft``        the messages that describe the quorum, by type; both or none
     """
 
-    def __init__(self, directory: Path, *, fsync: bool = True, warn: Callable[[str], None]) -> None:
-        self.directory = directory
-        self.fsync = fsync
-        self.flushed: Callable[[float], object] = lambda seconds: None
-        self.warn = warn
-        self.end_offset = 0
-        self.epoch = 0
-        self.timestamp = -1
-        self.size = 0
-        self._segment: Path | None = None
-        self._segment_size = 0
-        self._fd = -1
+    directory: Path
+    node_id: int
+    fsync: bool
+    now_ms: Callable[[], int]
+    warn: Callable[[str], None]
+    flushed: Callable[[float], object] = lambda seconds: None
+    end_offset: int = 0
+    epoch: int = 0
+    timestamp: int = -1
+    size: int = 0
+    records: int = 0
+    unknown: set[int] = field(default_factory=set)
+    kraft: dict[int, Any] = field(default_factory=dict)
+    _leading: bool = False
+    _segment: Path | None = None
+    _segment_size: int = 0
+    _fd: int = -1
 
     # Reading.
 
-    def read(self) -> Iterator[Entry]:
-        """Read the newest complete snapshot and the segments after it.
+    def read(self) -> Iterator[Codec]:
+        """Read the newest complete snapshot and the segments after it. Unknown records are skipped.
 
         An incomplete batch at the end of the log, as a crash leaves it, is cut off.
 
@@ -99,13 +109,14 @@ class MetadataLog:
             BrokerError: a file is unreadable or corrupt in another way.
         """
         start = 0
-        found = self._newest_snapshot()
-        if found is not None:
-            path, start, self.epoch, batches = found
-            for batch in batches:
-                self.timestamp = max(self.timestamp, batch.max_timestamp)
-                yield from _entries(path, batch)
-            self.end_offset = start
+        for end, epoch, path in reversed(_snapshots(self.directory)):
+            batches = _snapshot_batches(path)
+            if batches:
+                yield from self._messages(path, batches)
+                start = self.end_offset = end
+                self.epoch = epoch
+                break
+            self.warn(f"{path}: the snapshot is incomplete; using an older one or the log instead")
         segments = _segments(self.directory)
         if segments and segments[0][0] > start:
             raise BrokerError(
@@ -116,17 +127,45 @@ class MetadataLog:
             if index + 1 < len(segments) and segments[index + 1][0] <= start:
                 self.size += path.stat().st_size
                 continue  # the snapshot contains the whole segment
-            for batch in self._segment_batches(path, last=index == len(segments) - 1):
-                if batch.next_offset <= start:
-                    continue
-                self.epoch = max(self.epoch, batch.partition_leader_epoch)
-                self.timestamp = max(self.timestamp, batch.max_timestamp)
-                self.end_offset = max(self.end_offset, batch.next_offset)
-                for entry in _entries(path, batch):
-                    if entry.offset >= start:
-                        yield entry
+            batches = self._segment_batches(path, last=index == len(segments) - 1)
+            yield from self._messages(path, batches, start)
         if segments:
             self._segment = segments[-1][1]
+
+    def _messages(self, path: Path, batches: list[RecordBatch], start: int = 0) -> Iterator[Codec]:
+        """Yield the known records from an offset on."""
+        for batch in batches:
+            if batch.next_offset <= start:
+                continue
+            self.epoch = max(self.epoch, batch.partition_leader_epoch)
+            self.timestamp = max(self.timestamp, batch.max_timestamp)
+            self.end_offset = max(self.end_offset, batch.next_offset)
+            for offset, content in _contents(path, batch):
+                if offset < start:
+                    continue
+                self.records += 1
+                if isinstance(content, ControlRecord):
+                    self._note_quorum(content)
+                elif not isinstance(content, int):
+                    yield content
+                elif content not in self.unknown:
+                    self.unknown.add(content)
+                    self.warn(
+                        f"{self.directory}: records of unknown type {content} are skipped, "
+                        f"the first one at offset {offset}"
+                    )
+
+    def _note_quorum(self, control: ControlRecord) -> None:
+        if control.type not in _KRAFT:
+            return
+        known = self.kraft or {kind: message() for kind, message in _KRAFT.items()}
+        try:
+            self.kraft = {**known, control.type: _KRAFT[control.type].decode(control.value or b"")}
+        except DecodeError as error:
+            raise BrokerError(
+                f"{self.directory}: the control record at offset {control.offset} is corrupt: "
+                f"{error}; restore the folder from a copy"
+            ) from None
 
     def bootstrap(self) -> list[Codec]:
         """Return the first records of a new log, as Kafka's format command has prepared them.
@@ -134,23 +173,12 @@ class MetadataLog:
         They are in the snapshot at offset 0, or in ``bootstrap.checkpoint`` next to the folder. The result is empty
         if neither exists. Raises BrokerError.
         """
-        for path in (
-            self.directory / f"{0:020}-{0:010}.checkpoint",
-            self.directory.parent / _BOOTSTRAP,
-        ):
+        for path in (self.directory / _snapshot_name(0, 0), self.directory.parent / _BOOTSTRAP):
             batches = _snapshot_batches(path)
-            if batches is not None:
-                entries = (entry for batch in batches for entry in _entries(path, batch))
-                return [entry.content for entry in entries if isinstance(entry.content, Codec)]
+            contents = (each for batch in batches for _, each in _contents(path, batch))
+            if batches:
+                return [each for each in contents if isinstance(each, Codec)]
         return []
-
-    def _newest_snapshot(self) -> tuple[Path, int, int, list[RecordBatch]] | None:
-        for offset, path in reversed(_snapshots(self.directory)):
-            batches = _snapshot_batches(path)
-            if batches is not None:
-                return path, offset, int(path.name[21:31]), batches
-            self.warn(f"{path}: the snapshot is incomplete; using an older one or the log instead")
-        return None
 
     def _segment_batches(self, path: Path, *, last: bool) -> list[RecordBatch]:
         data = _content(path)
@@ -180,33 +208,42 @@ class MetadataLog:
 
     # Writing.
 
-    def append(self, records: Sequence[Codec], level: int, now_ms: int) -> None:
+    def append(self, records: Sequence[Codec], level: int) -> None:
         """Write records as one batch, at the versions that belong to a ``metadata.version``.
 
         Raises:
             ApiError: KAFKA_STORAGE_ERROR; the log is unchanged.
         """
-        values = [Record(timestamp=now_ms, value=encode_frame(record, level)) for record in records]
-        self._write(
-            encode_batch(
-                values, base_offset=self.end_offset, partition_leader_epoch=max(self.epoch, 0)
-            )
-        )
-        self.end_offset += len(values)
-        self.timestamp = now_ms
+        now = self.now_ms()
+        values = [Record(timestamp=now, value=encode_frame(record, level)) for record in records]
+        self._write(encode_batch, values, self.epoch)
+        self.records += len(values)
 
-    def append_control(self, records: Sequence[ControlRecord], epoch: int, now_ms: int) -> None:
-        """Write a control batch that begins a leader epoch. Raises ApiError like ``append``."""
-        for record in records:
-            record.timestamp = now_ms
-        self._write(
-            encode_control_batch(records, base_offset=self.end_offset, partition_leader_epoch=epoch)
+    def lead(self) -> None:
+        """Begin a new leader epoch before the first record that this process writes. Raises ApiError."""
+        if self._leading:
+            return
+        now = self.now_ms()
+        voter = LeaderChangeMessageVoter(voter_id=self.node_id)
+        message = LeaderChangeMessage(
+            leader_id=self.node_id, voters=[voter], granting_voters=[voter]
         )
-        self.epoch = epoch
-        self.end_offset += len(records)
-        self.timestamp = now_ms
+        controls = [_control(ControlRecordType.LEADER_CHANGE, message, now)]
+        if self.end_offset == 0:
+            controls += self._quorum(now)
+        self._write(encode_control_batch, controls, self.epoch + 1)
+        self._leading = True
 
-    def _write(self, data: bytes) -> None:
+    def _quorum(self, now: int) -> list[ControlRecord]:
+        return [_control(kind, message, now) for kind, message in self.kraft.items()]
+
+    def _write(
+        self,
+        encode: Callable[..., bytes],
+        records: Sequence[Record] | Sequence[ControlRecord],
+        epoch: int,
+    ) -> None:
+        data = encode(records, base_offset=self.end_offset, partition_leader_epoch=epoch)
         try:
             if self._fd < 0:
                 self._open_segment()
@@ -227,6 +264,9 @@ class MetadataLog:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, text) from None
         self._segment_size += len(data)
         self.size += len(data)
+        self.end_offset += len(records)
+        self.epoch = epoch
+        self.timestamp = records[0].timestamp
 
     def _cut_back(self) -> None:
         try:
@@ -246,13 +286,7 @@ class MetadataLog:
         if self.fsync:
             sync(self.directory)
 
-    def snapshot(
-        self,
-        records: Iterable[Codec],
-        level: int,
-        now_ms: int,
-        kraft: tuple[KRaftVersionRecord, VotersRecord] | None,
-    ) -> None:
+    def snapshot(self, records: Iterable[Codec], level: int) -> None:
         """Write the whole state as a snapshot, start a new segment and remove the old files.
 
         A crash in between leaves surplus files, which the next snapshot removes.
@@ -260,13 +294,13 @@ class MetadataLog:
         Raises:
             OSError: a file cannot be written; no data is lost.
         """
-        path = self.directory / f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
+        path = self.directory / _snapshot_name(self.end_offset, self.epoch)
         draft = path.with_suffix(_UNFINISHED)
         with os.fdopen(
             os.open(draft, os.O_WRONLY | os.O_TRUNC | os.O_CREAT, _OWNER_ONLY), "wb"
         ) as file:
-            for chunk in _snapshot(records, level, now_ms, self.timestamp, kraft):
-                file.write(chunk)
+            for batch in self._snapshot_of(records, level):
+                file.write(batch)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
@@ -274,14 +308,27 @@ class MetadataLog:
         old = _segments(self.directory)
         self.close()
         self._segment = None
-        self.size = 0
+        self.size = self.records = 0
         for _, segment in old:
             for suffix in (".index", ".timeindex", ".log"):
                 segment.with_suffix(suffix).unlink(missing_ok=True)
-        for _, snapshot in _snapshots(self.directory)[:-1]:
+        for _, _, snapshot in _snapshots(self.directory)[:-1]:
             snapshot.unlink(missing_ok=True)
         for unfinished in self.directory.glob(f"*{_UNFINISHED}"):
             unfinished.unlink(missing_ok=True)
+
+    def _snapshot_of(self, records: Iterable[Codec], level: int) -> Iterator[bytes]:
+        now = self.now_ms()
+        header = SnapshotHeaderRecord(last_contained_log_timestamp=max(self.timestamp, 0))
+        controls = [_control(ControlRecordType.SNAPSHOT_HEADER, header, now), *self._quorum(now)]
+        yield encode_control_batch(controls, base_offset=0, partition_leader_epoch=0)
+        offset = len(controls)
+        values = (Record(timestamp=now, value=encode_frame(record, level)) for record in records)
+        while batch := list(islice(values, _RECORDS_PER_BATCH)):
+            yield encode_batch(batch, base_offset=offset, partition_leader_epoch=0)
+            offset += len(batch)
+        footer = _control(ControlRecordType.SNAPSHOT_FOOTER, SnapshotFooterRecord(), now)
+        yield encode_control_batch([footer], base_offset=offset, partition_leader_epoch=0)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -297,10 +344,14 @@ def _segments(directory: Path) -> list[tuple[int, Path]]:
     return [(base, directory / (stem(base) + LOG)) for base in segment_bases(_names(directory))]
 
 
-def _snapshots(directory: Path) -> list[tuple[int, Path]]:
-    """Return the snapshots with their end offsets, in ascending order."""
+def _snapshots(directory: Path) -> list[tuple[int, int, Path]]:
+    """Return the end offsets and epochs of the snapshots in ascending order, with their paths."""
     found = filter(None, map(METADATA_SNAPSHOT.fullmatch, _names(directory)))
-    return sorted((int(match[1]), directory / match[0]) for match in found)
+    return sorted((int(match[1]), int(match[2]), directory / match[0]) for match in found)
+
+
+def _snapshot_name(end_offset: int, epoch: int) -> str:
+    return f"{end_offset:020}-{epoch:010}.checkpoint"
 
 
 def _content(path: Path) -> bytes:
@@ -310,32 +361,30 @@ def _content(path: Path) -> bytes:
         raise BrokerError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _snapshot_batches(path: Path) -> list[RecordBatch] | None:
-    """Read the batches of a snapshot; None if it does not exist or is incomplete."""
-    if not path.is_file():
-        return None
-    try:
-        batches = list(read_batches(_content(path), allow_partial=False))
-        if batches and batches[-1].is_control:
-            last = batches[-1].control_records()[-1]
-            if last.type == ControlRecordType.SNAPSHOT_FOOTER:
-                return batches
-    except DecodeError:
-        pass
-    return None
+def _snapshot_batches(path: Path) -> list[RecordBatch]:
+    """Read the batches of a snapshot; none if it does not exist or is incomplete."""
+    if path.is_file():
+        with suppress(DecodeError):
+            batches = list(read_batches(_content(path), allow_partial=False))
+            if batches and batches[-1].is_control:
+                last = batches[-1].control_records()[-1]
+                if last.type == ControlRecordType.SNAPSHOT_FOOTER:
+                    return batches
+    return []
 
 
-def _entries(path: Path, batch: RecordBatch) -> Iterator[Entry]:
+def _contents(path: Path, batch: RecordBatch) -> Iterator[tuple[int, Codec | ControlRecord | int]]:
+    """Yield the offset of each record, and the decoded record or the number of its unknown type."""
     offset = batch.base_offset
     try:
         if batch.is_control:
             for control in batch.control_records():
                 offset = control.offset
-                yield Entry(offset, control.timestamp, control)
+                yield offset, control
             return
         for record in batch:
             offset = record.offset
-            yield Entry(offset, record.timestamp, decode_frame(record.value or b""))
+            yield offset, decode_frame(record.value or b"")
     except DecodeError as error:
         raise BrokerError(
             f"{path}: the record at offset {offset} (batch at byte {batch.position}) is corrupt: "
@@ -345,55 +394,16 @@ def _entries(path: Path, batch: RecordBatch) -> Iterator[Entry]:
 
 def _batch_after(data: bytes, corrupt: int) -> bool:
     """Return whether a complete batch follows a corrupt one, which a crash while writing cannot cause."""
-    tail = memoryview(data)
-    at = data.find(b"\x02", corrupt + 1 + MAGIC_AT)
-    while at >= 0:
-        start = at - MAGIC_AT
+    view = memoryview(data)
+    for magic in re.finditer(b"\x02", view[corrupt + 1 + MAGIC_AT :]):
+        start = corrupt + 1 + magic.start()
         header = header_at(data, start, start)
         if header is not None and header.size_in_bytes <= len(data) - start:
-            try:
-                for _ in read_batches(tail[start : start + header.size_in_bytes]):
+            with suppress(DecodeError):
+                for _ in read_batches(view[start : start + header.size_in_bytes]):
                     return True
-            except DecodeError:
-                pass
-        at = data.find(b"\x02", at + 1)
     return False
 
 
-def _snapshot(
-    records: Iterable[Codec],
-    level: int,
-    now_ms: int,
-    contained_ms: int,
-    kraft: tuple[KRaftVersionRecord, VotersRecord] | None,
-) -> Iterator[bytes]:
-    header = SnapshotHeaderRecord(last_contained_log_timestamp=max(contained_ms, 0))
-    controls = [ControlRecord(ControlRecordType.SNAPSHOT_HEADER, value=header.encode())]
-    if kraft is not None:
-        controls.append(ControlRecord(ControlRecordType.KRAFT_VERSION, value=kraft[0].encode()))
-        controls.append(ControlRecord(ControlRecordType.KRAFT_VOTERS, value=kraft[1].encode()))
-    offset = 0
-
-    def control_batch(controls: list[ControlRecord]) -> bytes:
-        for control in controls:
-            control.timestamp = now_ms
-        return encode_control_batch(controls, base_offset=offset, partition_leader_epoch=0)
-
-    yield control_batch(controls)
-    offset += len(controls)
-    pending: list[Record] = []
-
-    def batch() -> bytes:
-        return encode_batch(pending, base_offset=offset, partition_leader_epoch=0)
-
-    for record in records:
-        pending.append(Record(timestamp=now_ms, value=encode_frame(record, level)))
-        if len(pending) == _RECORDS_PER_BATCH:
-            yield batch()
-            offset += len(pending)
-            pending = []
-    if pending:
-        yield batch()
-        offset += len(pending)
-    footer = ControlRecord(ControlRecordType.SNAPSHOT_FOOTER, value=SnapshotFooterRecord().encode())
-    yield control_batch([footer])
+def _control(kind: int, message: Any, now: int) -> ControlRecord:
+    return ControlRecord(kind, value=message.encode(), timestamp=now)

@@ -25,17 +25,10 @@ _VERSIONS: dict[str, tuple[tuple[int, int], ...]] = {
 }
 
 
-def record_version(name: str, level: int) -> int:
-    """Return the version of a record in a cluster with this ``metadata.version``."""
-    for since, version in _VERSIONS.get(name, ()):
-        if level >= since:
-            return version
-    return 0
-
-
 def encode_frame(record: Codec, level: int) -> bytes:
     """Encode a record for a cluster with this ``metadata.version``. Raises EncodeError."""
     name = type(record).__name__
-    version = record_version(name, level)
+    versions = _VERSIONS.get(name, ())
+    version = next((version for since, version in versions if level >= since), 0)
     header = (encode_uvarint(number) for number in (FRAME_VERSION, _NUMBERS[name], version))
     return b"".join((*header, record.encode(version)))

@@ -78,7 +78,7 @@ class Metrics:
         self._flushes = found.histogram("kafka_log_logflushstats_logflushrateandtimems")
         self._delays = found.histogram("krammar_event_loop_delay_ms")
         logs.environment.flushed = self._flushed
-        cluster.flushed_by(self._flushed)
+        cluster.log.flushed = self._flushed
         self._beat_later()
 
     def _reads(self) -> dict[str, Read]:

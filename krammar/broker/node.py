@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import ssl
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafka_wire import ErrorCode
-
 from krammar.broker.config.broker_config import attribute
 from krammar.broker.connections import Connections
-from krammar.broker.dispatch import Handlers
 from krammar.broker.errors import BrokerError
-from krammar.broker.groups.coordinator import GroupCoordinator
-from krammar.broker.nodes import Addresses, Logs, Nodes, OwnLogs
-from krammar.broker.server import Server
+from krammar.broker.nodes import Addresses
 
 if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig, Listener
-    from krammar.broker.elections import Elections
-    from krammar.broker.log.manager import LogManager
-    from krammar.broker.security.users import Credentials
-    from krammar.broker.timers import Timers
-    from krammar.broker.topics import Topics
-    from krammar.broker.transactions.coordinator import TransactionCoordinator
+    import ssl
+
+    from krammar.broker.config import BrokerConfig
+    from krammar.broker.dispatch import Handlers
+    from krammar.broker.groups.coordinator import GroupCoordinator
+    from krammar.broker.server import Server
 
 _FACTORS = {
     "default.replication.factor",
@@ -35,14 +27,14 @@ _FACTORS = {
 
 
 class Node:
-    """One node. Call ``assemble``, then ``listen``; after ``close``, ``listen`` opens the same ports again.
+    """One node.
 
-    ``handlers``, ``groups``  exist after ``assemble``
+    ``groups``, ``handlers``, ``server``  exist after the broker has assembled them
     """
 
-    handlers: Handlers
     groups: GroupCoordinator
-    _server: Server
+    handlers: Handlers
+    server: Server
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
@@ -52,74 +44,27 @@ class Node:
 
     def read_tls(self) -> None:
         """Read the keys and certificates. Raises ConfigError."""
-        self._tls = {
-            each.name: _tls_context(self.config, each) for each in self.config.listeners if each.tls
-        }
+        for listener in self.config.listeners:
+            if listener.tls:
+                from krammar.broker.security.tls import server_context
 
-    def assemble(
-        self,
-        timers: Timers,
-        credentials: Credentials,
-        nodes: Nodes,
-        cluster: ClusterMetadata,
-        logs: LogManager,
-        topics: Topics,
-        transactions: TransactionCoordinator,
-        elections: Elections,
-    ) -> None:
-        """Build the parts that handle requests. Each part gets only the parts that it uses."""
-        config = self.config
-        own: Logs = logs
-        coordinated: Logs = logs
-        if len(nodes) > 1:
-            refusals = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR
-            own, coordinated = (OwnLogs(cluster, logs, config.node_id, each) for each in refusals)
-        self.groups = GroupCoordinator(config, timers, cluster, coordinated, topics)
-        self.handlers = Handlers(
-            config,
-            timers,
-            nodes,
-            cluster,
-            own,
-            coordinated,
-            topics,
-            self.groups,
-            transactions,
-            self.connections,
-            elections,
-        )
-        self._server = Server(config, timers, credentials, self.handlers, self.connections)
+                self._tls[listener.name] = server_context(self.config, listener)
 
     async def listen(self) -> None:
-        """Open the listeners that are closed. Raises BrokerError."""
-        if self._server.is_listening:
+        """Open the listeners, on the same ports as before, if they are closed. Raises BrokerError."""
+        if self.server.is_listening:
             return
         for listener in self.config.listeners:
             bound = self.addresses.get(listener.name)
             port = listener.port if bound is None else bound[1]
             try:
-                bound = await self._server.listen(listener, port, self._tls.get(listener.name))
+                bound = await self.server.listen(listener, port, self._tls.get(listener.name))
             except OSError as error:
+                await self.server.close()
                 raise BrokerError(
                     f"cannot listen on {listener.host}:{port}: {error.strerror}"
                 ) from None
             self.addresses[listener.name] = bound
-
-    def start(self) -> None:
-        """Start the periodic work."""
-        self.groups.start()
-        self._server.sweep_idle()
-
-    async def close(self) -> None:
-        """Close the listeners and all connections."""
-        if hasattr(self, "_server"):
-            await self._server.close()
-
-
-def _tls_context(config: BrokerConfig, listener: Listener) -> ssl.SSLContext:
-    from krammar.broker.security.tls import server_context
-
-    return server_context(config, listener)
 
 
 def node_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafka_wire import ErrorCode
@@ -50,14 +50,13 @@ class Nodes(dict[int, Addresses]):
     ``running``  the ids of the nodes that the cluster sees; the cluster metadata changes it
     """
 
-    def __init__(self, running: set[int]) -> None:
+    def __init__(self, running: set[int], addresses: Mapping[int, Addresses]) -> None:
+        super().__init__(addresses)
         self.running = running
 
     def seeing(self, running: set[int]) -> Nodes:
         """Return the same addresses, with other running nodes."""
-        other = Nodes(running)
-        other.update(self)
-        return other
+        return Nodes(running, self)
 
     @property
     def controller(self) -> int:

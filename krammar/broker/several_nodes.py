@@ -37,7 +37,6 @@ class Cluster(Broker):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._isolated: set[int] = set()
         self._black_holes: list[tuple[Sequence[int], Rule]] = []
 
     @classmethod
@@ -89,13 +88,12 @@ class Cluster(Broker):
         node = self._known(node_id)
 
         async def stop() -> None:
-            if node_id in self._isolated:
-                self._isolated.discard(node_id)
-                node.handlers.see(self.cluster)
             if node_id in self.cluster.running:
                 self.cluster.fence(node_id)
                 self.elections.settle()
-            await node.close()
+            else:
+                node.handlers.see(self.cluster)  # it may be cut off
+            await node.server.close()
 
         self._run(stop())
 
@@ -109,7 +107,7 @@ class Cluster(Broker):
         node = self._known(node_id)
 
         async def start() -> None:
-            if node_id not in self.cluster.running and node_id not in self._isolated:
+            if not node.server.is_listening:
                 await self._listen(node)
                 self.elections.settle()
 
@@ -144,7 +142,6 @@ class Cluster(Broker):
             if node_id in self.cluster.running:
                 self.cluster.fence(node_id)
                 self.nodes[node_id].handlers.see(before)
-                self._isolated.add(node_id)
         self.elections.settle()
 
     def heal(self) -> None:
@@ -156,10 +153,10 @@ class Cluster(Broker):
                 self.call(self.nodes[node_id].connections.abort)
 
         async def rejoin() -> None:
-            while self._isolated:
-                node = self.nodes[self._isolated.pop()]
-                node.handlers.see(self.cluster)
-                await self._listen(node)
+            for node_id, node in self.nodes.items():
+                if node.server.is_listening and node_id not in self.cluster.running:
+                    node.handlers.see(self.cluster)
+                    await self._listen(node)
             self.elections.settle()
 
         self._run(rejoin())

@@ -53,18 +53,9 @@ class Topics:
 
     # Creating and deleting.
 
-    def create(
-        self,
-        name: str,
-        partitions: int,
-        configs: Mapping[str, str] | None = None,
-        *,
-        topic_id: UUID | None = None,
-        replicas: Replicas | None = None,
-    ) -> Topic:
+    def create(self, name: str, partitions: int, *, replicas: Replicas | None = None) -> Topic:
         """Create a topic with its metadata and logs. Does not validate."""
-        steps = self.creating(name, partitions, configs, topic_id=topic_id, replicas=replicas)
-        return finish(steps)
+        return finish(self.creating(name, partitions, replicas=replicas))
 
     def creating(
         self,
@@ -79,7 +70,7 @@ class Topics:
         if replicas is None:
             replicas = self.place(partitions, self._config.default_replication_factor)
         topic = self._cluster.create_topic(
-            name, partitions, configs or {}, topic_id=topic_id, replicas=replicas
+            name, partitions, configs, topic_id=topic_id, replicas=replicas
         )
         try:
             yield from self._opening_logs(topic, range(partitions))
@@ -143,24 +134,29 @@ class Topics:
         topic = self._cluster.topics.get(name)
         if topic is not None:
             return topic
+        count, factor, configs = self._internal(name)
+        steps = self.creating(name, count, configs, replicas=self.place(count, factor))
+        return finish(steps)
+
+    def _internal(self, name: str) -> tuple[int, int, dict[str, str]]:
+        """Return the number of partitions, the replication factor and the settings of an internal topic."""
         config = self._config
         configs = {"cleanup.policy": "compact"}
-        factor = config.transaction_state_log_replication_factor
         if name == OFFSETS_TOPIC:
-            factor = config.offsets_topic_replication_factor
             configs["compression.type"] = "producer"
             configs["segment.bytes"] = str(config.offsets_topic_segment_bytes)
-        else:
-            configs["compression.type"] = "uncompressed"
-            configs["segment.bytes"] = str(config.transaction_state_log_segment_bytes)
-            configs["unclean.leader.election.enable"] = "false"
-        count = self._internal_partitions(name)
-        return self.create(name, count, configs, replicas=self.place(count, factor))
+            factor = config.offsets_topic_replication_factor
+            return config.offsets_topic_num_partitions, factor, configs
+        configs["compression.type"] = "uncompressed"
+        configs["segment.bytes"] = str(config.transaction_state_log_segment_bytes)
+        configs["unclean.leader.election.enable"] = "false"
+        factor = config.transaction_state_log_replication_factor
+        return config.transaction_state_log_num_partitions, factor, configs
 
     def coordinating_partition(self, name: str, key: str) -> int:
         """Return the partition of an internal topic that stores a group or a transactional id."""
         topic = self._cluster.topics.get(name)
-        count = self._internal_partitions(name) if topic is None else len(topic.partitions)
+        count = self._internal(name)[0] if topic is None else len(topic.partitions)
         return partition_of(key, count)
 
     def check_coordinator(self, coordinated: Logs, transactional_id: str) -> None:
@@ -175,11 +171,6 @@ class Topics:
         except ApiError:
             return False
         return True
-
-    def _internal_partitions(self, name: str) -> int:
-        if name == OFFSETS_TOPIC:
-            return self._config.offsets_topic_num_partitions
-        return self._config.transaction_state_log_num_partitions
 
     # Settings.
 
