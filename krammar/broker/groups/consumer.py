@@ -177,7 +177,7 @@ class ConsumerProtocol:
                     f"because the instance id is owned by {known.member_id} member.",
                 )
             return self._replace(group, known, member_id)
-        member = self._known(group, member_id, instance_id)
+        member = group.check_member(member_id, instance_id)
         if epoch == member.epoch or (
             # The response with the new epoch may have been lost.
             epoch < member.epoch
@@ -193,21 +193,6 @@ class ConsumerProtocol:
             f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
             "and rejoin.",
         )
-
-    def _known(self, group: Group, member_id: str, instance_id: str | None) -> Member:
-        """Like ``group.check_member``, with Kafka's messages."""
-        try:
-            return group.check_member(member_id, instance_id)
-        except ApiError as error:
-            message = f"Member {member_id} is not a member of group {group.group_id}."
-            if error.code == ErrorCode.FENCED_INSTANCE_ID:
-                message = (
-                    f"Static member {member_id} with instance id {instance_id} was fenced by member "
-                    f"{group.statics[instance_id or '']}."
-                )
-            elif instance_id is not None:
-                message = f"Instance id {instance_id} is unknown."
-            raise ApiError(error.code, message) from None
 
     def _check_size(self, group: Group, member_id: str) -> None:
         limit = self._config.group_consumer_max_size
@@ -230,7 +215,7 @@ class ConsumerProtocol:
     def _leave(
         self, group: Group, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
-        member = self._known(group, request.member_id, request.instance_id)
+        member = group.check_member(request.member_id, request.instance_id)
         if request.member_epoch == AWAY:
             member.move_to(member.state, AWAY, member.assigned, {})
             group.touched.add(member.member_id)
@@ -437,16 +422,13 @@ class ConsumerProtocol:
             if instance_id is None and client.version >= 4:
                 return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         known = group.members.get(group.statics.get(instance_id or "", member_id))
+        member = known or group.add(Member(member_id, instance_id))
         downgrade = False
-        if known is None:
-            member = group.add(Member(member_id, instance_id))
-        elif known.member_id != member_id and request.member_id:
-            raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
-        elif known.member_id != member_id:
-            downgrade = not known.protocols and self._may_downgrade(group, [known.member_id])
-            member = self._replace(group, known, member_id)
-        else:
-            member = known
+        if member.member_id != member_id:
+            if request.member_id:
+                raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
+            downgrade = not member.protocols and self._may_downgrade(group, [member.member_id])
+            self._replace(group, member, member_id)
         member.update(request)
         member.client_id, member.client_host = client.client_id, client.host
         member.rack_id = subscription.rack_id or member.rack_id

@@ -27,7 +27,7 @@ from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.consumer import ConsumerProtocol
-from krammar.broker.groups.group import Group, Key, Kind, State
+from krammar.broker.groups.group import CONSUMER, Group, Key, Kind, State
 from krammar.broker.groups.member import JoinReply, join_error
 from krammar.broker.groups.protocol import ClassicProtocol, Client
 from krammar.broker.groups.records import GROUP, Committed, TopicPartition, fits
@@ -44,16 +44,10 @@ R = TypeVar("R")
 # The first version of OffsetCommit for consumer groups, which also reports GROUP_ID_NOT_FOUND.
 WITH_EPOCHS = 9
 
-# The error codes that clients of a group get for failed writes.
+# The error codes that clients of a group get for failed writes. The log raises no others of Kafka's list.
 _WRITE_ERRORS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
 
@@ -105,14 +99,14 @@ class GroupCoordinator:
 
     def _load_all(self, numbers: Iterator[int]) -> None:
         """Load one shard at a time, so that requests are answered in between."""
-        for number in numbers:
-            with suppress(ApiError):  # requests that need the shard report the error
-                partition_log = self._logs.get(OFFSETS_TOPIC, number)
-                if number in self._shards or partition_log is None or not partition_log.end_offset:
-                    continue
-                self._load(number)
-            self._timers.call_later(0, self._load_all, numbers)
+        number = next(numbers, None)
+        if number is None:
             return
+        with suppress(ApiError):  # requests that need the shard report the error
+            partition_log = self._logs.get(OFFSETS_TOPIC, number)
+            if partition_log is not None and partition_log.end_offset:
+                self._load(number)
+        self._timers.call_later(0, self._load_all, numbers)
 
     def _sweep_later(self) -> None:
         interval = self._config.offsets_retention_check_interval_ms
@@ -265,7 +259,9 @@ class GroupCoordinator:
     def leave(
         self, group_id: str, members: Sequence[LeaveGroupRequestMember]
     ) -> list[LeaveGroupResponseMember]:
-        group = self._group_of_member(group_id)
+        if not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        group = self.find(group_id) or Group(group_id, None)
         protocol = self._classic if group.kind is Kind.CLASSIC else self._consumer
         return protocol.leave(group, members)
 
@@ -314,14 +310,16 @@ class GroupCoordinator:
         version: int,
     ) -> None:
         """Store offsets; those of a transaction are pending until it ends."""
-        transaction = request if isinstance(request, TxnOffsetCommitRequest) else None
+        producer = None
+        if isinstance(request, TxnOffsetCommitRequest):
+            producer = (request.producer_id, request.producer_epoch)
         group_id, member_id = request.group_id, request.member_id
         generation = request.generation_id_or_member_epoch
-        if transaction is not None and not group_id:
+        if producer is not None and not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
-        with_epochs = transaction is None and version >= WITH_EPOCHS
+        with_epochs = producer is None and version >= WITH_EPOCHS
         if group is None:
             if generation >= 0:
                 raise ApiError(
@@ -329,26 +327,21 @@ class GroupCoordinator:
                 )
             group = Group(group_id, None)
         member = group.members.get(member_id)
-        if transaction is None and not with_epochs and member is not None and not member.protocols:
+        if producer is None and not with_epochs and member is not None and not member.protocols:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         group.check_commit(
             member_id,
             request.group_instance_id,
             generation,
-            transactional=transaction is not None,
+            transactional=producer is not None,
             places=[(offset.topic_id, where[1]) for where, offset in offsets],
         )
         in_generation = group.state in (State.STABLE, State.PREPARING_REBALANCE)
-        if transaction is None and group.kind is Kind.CLASSIC and in_generation:
+        if producer is None and group.kind is Kind.CLASSIC and in_generation:
             self._classic.extend_session(group, group.members[member_id])
-        if not offsets:
-            return
-        with _errors_for_clients():
-            if transaction is None:
-                shard.commit(group_id, offsets)
-            else:
-                producer = (transaction.producer_id, transaction.producer_epoch)
-                shard.commit(group_id, offsets, *producer)
+        if offsets:
+            with _errors_for_clients():
+                shard.commit(group_id, offsets, *(producer or ()))
 
     def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
         """Handle a transaction marker that was written to a partition of `__consumer_offsets`."""
@@ -380,7 +373,9 @@ class GroupCoordinator:
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         shard, group = self._shard_and_group(group_id)
-        group.check_delete_offsets()
+        # Consumers declare their subscriptions, so the offsets of other topics can be deleted.
+        if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         results = {
             where: (
                 ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.reads(where[0]) else ErrorCode.NONE
@@ -409,7 +404,8 @@ class GroupCoordinator:
     def delete(self, group_id: str) -> None:
         """Delete a group without members, and its offsets."""
         shard, group = self._shard_and_group(group_id)
-        group.check_delete()
+        if group.state is not State.EMPTY:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
         self._forget(shard, offsets, [group])
 
@@ -446,7 +442,10 @@ class GroupCoordinator:
 
     def expire(self) -> None:
         """Delete expired offsets and groups in all shards."""
-        self._for_each_shard(self._expire)
+        retention = self._config.offsets_retention_minutes * 60000
+        self._for_each_shard(
+            lambda shard: self._forget(shard, *shard.expired(self.now_ms(), retention))
+        )
 
     def _for_each_shard(self, clean: Callable[[Shard], None]) -> None:
         """Clean all shards; a failure is logged."""
@@ -457,10 +456,6 @@ class GroupCoordinator:
                 log.warning(
                     "%s-%d: expired offsets could not be deleted: %s", OFFSETS_TOPIC, number, error
                 )
-
-    def _expire(self, shard: Shard) -> None:
-        retention = self._config.offsets_retention_minutes * 60000
-        self._forget(shard, *shard.expired(self.now_ms(), retention))
 
 
 @contextmanager

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from kafka_wire import (
     ConsumerGroupRegularExpressionValue,
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 Key = tuple[int, str]
 
 CONSUMER = "consumer"
-# The part of a client's name, in characters, that goes into its member id: ids have at most 32767 bytes.
-LONGEST_NAME = 8000
 INT32_MAX = 2**31 - 1
 
 
@@ -112,10 +109,6 @@ class Group:
 
     # -- members
 
-    def new_member_id(self, client_id: str, instance_id: str | None) -> str:
-        name = client_id if instance_id is None else instance_id
-        return f"{name[:LONGEST_NAME]}-{uuid4()}"
-
     def add(self, member: Member, protocol_type: str = CONSUMER) -> Member:
         """Add a member. The first one sets the protocol type and becomes the leader."""
         if not self.members:
@@ -191,12 +184,21 @@ class Group:
         if instance_id is not None:
             current = self.statics.get(instance_id)
             if current is None:
-                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+                raise ApiError(
+                    ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown."
+                )
             if current != member_id:
-                raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
+                raise ApiError(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"Static member {member_id} with instance id {instance_id} was fenced by member "
+                    f"{current}.",
+                )
         member = self.members.get(member_id)
         if member is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+            raise ApiError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
         return member
 
     def check_classic(self, request: HeartbeatRequest | SyncGroupRequest) -> Member:
@@ -215,14 +217,12 @@ class Group:
         During a rebalance only members that have joined count, so the last members of a group that is too large
         are refused.
         """
-        member = self.members.get(member_id)
-        if self.state is State.PREPARING_REBALANCE:
-            if member is not None and member.joining is not None:
-                return True
-            return sum(m.joining is not None for m in self.members.values()) < max_size
-        if self.state in (State.COMPLETING_REBALANCE, State.STABLE):
-            return member is not None or len(self.members) < max_size
-        return True
+        counted = [
+            m.member_id
+            for m in self.members.values()
+            if m.joining is not None or self.state is not State.PREPARING_REBALANCE
+        ]
+        return member_id in counted or len(counted) < max_size or self.state is State.EMPTY
 
     def all_joined(self) -> bool:
         """Return whether all members, pending ones included, wait in JoinGroup."""
@@ -234,16 +234,10 @@ class Group:
 
     def elect_joined_leader(self) -> bool:
         """Make a member that has joined the leader. Returns False if there is none."""
-        leader = self.members.get(self.leader or "")
-        if leader is None:
-            return False
-        if leader.joining is not None:
-            return True
-        joined = next((m for m in self.members.values() if m.joining is not None), None)
-        if joined is None:
-            return False
-        self.leader = joined.member_id
-        return True
+        joined = [m.member_id for m in self.members.values() if m.joining is not None]
+        if joined and self.leader not in joined:
+            self.leader = joined[0]
+        return bool(joined)
 
     # -- protocols
 
@@ -260,16 +254,18 @@ class Group:
 
     def _common(self) -> set[str] | None:
         """Return the protocols that all members of the classic protocol support; None without any."""
-        common: set[str] | None = None
-        for member in filter(lambda member: member.protocols, self.members.values()):
-            names = {name for name, _ in member.protocols}
-            common = names if common is None else common & names
-        return common
+        supported = [
+            {name for name, _ in m.protocols} for m in self.members.values() if m.protocols
+        ]
+        return set.intersection(*supported) if supported else None
 
     def select_protocol(self) -> str:
-        """Return the protocol with the most votes among those that all members support."""
-        candidates = self._common() or set()
-        votes = Counter(member.vote(candidates) for member in self.members.values())
+        """Return the protocol that most members prefer among those that all members support."""
+        common = self._common() or set()
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in common)
+            for member in self.members.values()
+        )
         return max(votes, key=lambda name: votes[name])
 
     def read_subscriptions(self) -> frozenset[str] | None:
@@ -279,7 +275,7 @@ class Group:
         topics: set[str] = set()
         for member in self.members.values():
             try:
-                topics.update(read_subscription(member.metadata(self.protocol) or b"", 0).topics)
+                topics.update(read_subscription(member.metadata(self.protocol), 0).topics)
             except WireError:
                 return None
         return frozenset(topics)
@@ -350,7 +346,7 @@ class Group:
                 JoinGroupResponseMember(
                     member_id=each.member_id,
                     group_instance_id=each.instance_id,
-                    metadata=each.metadata(self.protocol) or b"",
+                    metadata=each.metadata(self.protocol),
                 )
                 for each in members
             ],
@@ -410,31 +406,16 @@ class Group:
         """
         if generation < 0 and self.state is State.EMPTY:
             return
-        if self.kind is Kind.CONSUMER:
-            if generation >= 0 or member_id or instance_id is not None or not transactional:
-                self.check_epoch(member_id, generation, places, transactional=transactional)
+        if transactional and generation < 0 and not member_id and instance_id is None:
             return
-        if generation >= 0 or member_id or instance_id is not None:
-            self.check_member(member_id, instance_id)
-            if generation != self.generation:
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION)
-        elif not transactional and self.state is not State.EMPTY:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if self.kind is Kind.CONSUMER:
+            self.check_epoch(member_id, generation, places, transactional=transactional)
+            return
+        self.check_member(member_id, instance_id)
+        if generation != self.generation:
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
         if not transactional and self.state is State.COMPLETING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
-
-    def check_delete(self) -> None:
-        """Raise ApiError if the group has members."""
-        if self.state is not State.EMPTY:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-
-    def check_delete_offsets(self) -> None:
-        """Raise ApiError if no offsets may be deleted.
-
-        Consumers declare their subscriptions, so the offsets of other topics can be deleted. Other members do not.
-        """
-        if self.protocol_type != CONSUMER:
-            self.check_delete()
 
     def expiry_base(self, commit_timestamp: int) -> int | None:
         """Return when the retention of an offset begins (KIP-211); None if the offset must not expire.
@@ -445,13 +426,8 @@ class Group:
             return commit_timestamp
         if self.state is State.EMPTY:
             return commit_timestamp if self.state_since is None else self.state_since
-        if (
-            self.state is State.STABLE
-            and self.protocol_type == CONSUMER
-            and self.subscriptions is not None
-        ):
-            return commit_timestamp
-        return None
+        is_stable = self.state is State.STABLE and self.protocol_type == CONSUMER
+        return commit_timestamp if is_stable else None
 
 
 def read_subscription(data: bytes, newest: int = 3) -> ConsumerProtocolSubscription:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -71,13 +71,9 @@ class Member:
         self.rebalance_timeout = request.rebalance_timeout_ms
         self.session_timeout = request.session_timeout_ms
 
-    def metadata(self, protocol: str | None) -> bytes | None:
-        """Return the member's metadata for a protocol; None if it does not support it."""
-        return next((data for name, data in self.protocols if name == protocol), None)
-
-    def vote(self, candidates: Collection[str]) -> str:
-        """Return the candidate that the member prefers. It must support at least one."""
-        return next(name for name, _ in self.protocols if name in candidates)
+    def metadata(self, protocol: str | None) -> bytes:
+        """Return the member's metadata for a protocol; empty if it does not support it."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
 
     def is_waiting(self) -> bool:
         """Return whether it waits in a request, so that it sends no heartbeats."""

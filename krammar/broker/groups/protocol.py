@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
+from uuid import uuid4
 
 from kafka_wire import (
     ErrorCode,
@@ -26,6 +27,9 @@ from krammar.broker.groups.member import JoinReply, Member, SyncReply, join_erro
 # The keys of a group's timers; the key of a member's timer is its id.
 JOIN = (0, "join")
 SYNC = (0, "sync")
+
+# The part of a client's name, in characters, that goes into its member id: ids have at most 32767 bytes.
+LONGEST_NAME = 8000
 
 # Heartbeats cannot reveal that a client is gone that waited in its first JoinGroup, so new members must join again
 # after five minutes.
@@ -117,7 +121,8 @@ class ClassicProtocol:
 
     def _join_unknown(self, group: Group, join: _Join) -> None:
         instance_id = join.request.group_instance_id
-        member_id = group.new_member_id(join.client.client_id, instance_id)
+        name = join.client.client_id if instance_id is None else instance_id
+        member_id = f"{name[:LONGEST_NAME]}-{uuid4()}"
         if instance_id in group.statics:
             self._replace_static(group, instance_id, member_id, join)
         elif instance_id is not None or join.client.version < 4:

@@ -201,7 +201,7 @@ def _classic(group: Group) -> GroupMetadataValue:
         current_state_timestamp=-1 if group.state_since is None else group.state_since,
         members=[
             GroupMetadataValueMemberMetadata(
-                subscription=member.metadata(group.protocol) or b"",
+                subscription=member.metadata(group.protocol),
                 **{field: getattr(member, name) for name, field in _CLASSIC_FIELDS.items()},
             )
             for member in group.members.values()

@@ -52,46 +52,13 @@ FETCH_BY_ID = 10
 INT64_MAX = 2**63 - 1
 
 TopicName = tuple[str, UUID]  # as in the request: one of the two is empty
+Result = tuple[TopicName, int, ErrorCode]  # for one partition
 
 # The classes for topics and partitions in responses about several groups, and about one.
-_FETCHED = (OffsetFetchResponseGroupTopic, OffsetFetchResponseGroupTopicPartition)
-_FETCHED_FROM_ONE_GROUP = (OffsetFetchResponseTopic, OffsetFetchResponseTopicPartition)
+_OF_GROUPS = (OffsetFetchResponseGroupTopic, OffsetFetchResponseGroupTopicPartition)
+_OF_ONE_GROUP = (OffsetFetchResponseTopic, OffsetFetchResponseTopicPartition)
 
 _NO_OFFSET = Committed(offset=-1, leader_epoch=-1, metadata="", timestamp=-1)
-
-
-class _Results:
-    """The result for each partition of a request, in Kafka's order: refused partitions first."""
-
-    def __init__(self) -> None:
-        self._refused: list[tuple[TopicName, int, ErrorCode]] = []
-        self._taken: list[tuple[TopicName, int, ErrorCode]] = []
-
-    def refuse(self, topic: TopicName, partition: int, code: ErrorCode) -> None:
-        self._refused.append((topic, partition, code))
-
-    def take(self, topic: TopicName, partition: int, code: ErrorCode = ErrorCode.NONE) -> None:
-        """Add a partition that the group handles. An error of the whole group takes precedence over ``code``."""
-        self._taken.append((topic, partition, code))
-
-    def __bool__(self) -> bool:
-        """Whether the group must handle any partition."""
-        return bool(self._taken)
-
-    def fail(self, code: ErrorCode) -> None:
-        """Report an error of the whole group."""
-        self._taken = [(topic, partition, code) for topic, partition, _ in self._taken]
-
-    def topics(self, topic: Callable[..., T], partition: Callable[..., Any]) -> list[T]:
-        """Build the topics of a response from the classes for topics and partitions."""
-        found: dict[TopicName, Any] = {}
-        for key, index, code in (*self._refused, *self._taken):
-            if key not in found:
-                found[key] = topic(name=key[0])
-                if key[1] != NULL_UUID:
-                    found[key].topic_id = key[1]
-            found[key].partitions.append(partition(partition_index=index, error_code=code))
-        return list(found.values())
 
 
 class GroupOffsetHandlers:
@@ -116,7 +83,7 @@ class GroupOffsetHandlers:
     ) -> OffsetCommitResponse:
         results = self._commit(request, version, by_id=version >= COMMIT_BY_ID)
         return OffsetCommitResponse(
-            topics=results.topics(OffsetCommitResponseTopic, OffsetCommitResponseTopicPartition)
+            topics=_topics(results, OffsetCommitResponseTopic, OffsetCommitResponseTopicPartition)
         )
 
     def txn_offset_commit(
@@ -132,28 +99,29 @@ class GroupOffsetHandlers:
                     version,
                 )
         except ApiError as error:
-            results = _Results()
-            for topic in request.topics:
-                for partition in topic.partitions:
-                    name = (topic.name, topic.topic_id)
-                    results.take(name, partition.partition_index, error.code)
+            results = [
+                ((topic.name, topic.topic_id), partition.partition_index, error.code)
+                for topic in request.topics
+                for partition in topic.partitions
+            ]
         else:
             results = self._commit(request, version, by_id=version >= TXN_COMMIT_BY_ID)
         return TxnOffsetCommitResponse(
-            topics=results.topics(
-                TxnOffsetCommitResponseTopic, TxnOffsetCommitResponseTopicPartition
+            topics=_topics(
+                results, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponseTopicPartition
             )
         )
 
     def _commit(
         self, request: OffsetCommitRequest | TxnOffsetCommitRequest, version: int, *, by_id: bool
-    ) -> _Results:
-        """Commit the offsets of a request."""
+    ) -> list[Result]:
+        """Commit the offsets of a request. Returns the results in Kafka's order: refused partitions first."""
         now = self._timers.now_ms()
         expires = None
         if isinstance(request, OffsetCommitRequest) and request.retention_time_ms != -1:
             expires = min(now + request.retention_time_ms, INT64_MAX)
-        results = _Results()
+        refused: list[Result] = []
+        taken: list[Result] = []
         offsets: list[tuple[TopicPartition, Committed]] = []
         cluster = self._cluster
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -168,13 +136,14 @@ class GroupOffsetHandlers:
                 index = partition.partition_index
                 metadata = partition.committed_metadata or ""
                 if topic is None:
-                    results.refuse(name, index, unknown)
+                    refused.append((name, index, unknown))
                 elif index not in topic.partitions:
-                    results.refuse(name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    refused.append((name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 elif self._is_too_long(metadata):
-                    results.take(name, index, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                    # An error of the whole group takes precedence over this one.
+                    taken.append((name, index, ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 else:
-                    results.take(name, index)
+                    taken.append((name, index, ErrorCode.NONE))
                     committed = Committed(
                         partition.committed_offset,
                         partition.committed_leader_epoch,
@@ -185,11 +154,11 @@ class GroupOffsetHandlers:
                     )
                     offsets.append(((topic.name, index), committed))
         try:
-            if results:
+            if taken:
                 self._groups.commit_offsets(request, offsets, version)
         except ApiError as error:
-            results.fail(error.code)
-        return results
+            taken = [(name, index, error.code) for name, index, _ in taken]
+        return refused + taken
 
     def _is_too_long(self, metadata: str) -> bool:
         """Return whether a text exceeds the limit in UTF-16 units, as Java counts them."""
@@ -227,7 +196,8 @@ class GroupOffsetHandlers:
         member_epoch: int = -1,
     ) -> tuple[ErrorCode, list[Any]]:
         """Return the error code of a group, and the topics of the response in the version's classes."""
-        make_topic, make_partition = _FETCHED if version >= 8 else _FETCHED_FROM_ONE_GROUP
+        classes: tuple[Callable[..., Any], ...] = _OF_GROUPS if version >= 8 else _OF_ONE_GROUP
+        make_topic, make_partition = classes
         by_id = version >= FETCH_BY_ID
         failure = ErrorCode.NONE
         offsets: dict[TopicPartition, Committed] = {}
@@ -293,7 +263,7 @@ class GroupOffsetHandlers:
     def offset_delete(
         self, session: Session, request: OffsetDeleteRequest, version: int
     ) -> OffsetDeleteResponse:
-        results = _Results()
+        results: list[Result] = []
         known = []
         for asked in request.topics:
             topic = self._cluster.topics.get(asked.name)
@@ -301,18 +271,31 @@ class GroupOffsetHandlers:
                 index = partition.partition_index
                 if topic is None or index not in topic.partitions:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    results.refuse((asked.name, NULL_UUID), index, code)
+                    results.append(((asked.name, NULL_UUID), index, code))
                 else:
                     known.append((asked.name, index))
         try:
             codes = self._groups.delete_offsets(request.group_id, known)
         except ApiError as error:
             return OffsetDeleteResponse(error_code=error.code)
-        for name, index in known:
-            results.take((name, NULL_UUID), index, codes[name, index])
+        results += [((where[0], NULL_UUID), where[1], codes[where]) for where in known]
         return OffsetDeleteResponse(
-            topics=results.topics(OffsetDeleteResponseTopic, OffsetDeleteResponseTopicPartition)
+            topics=_topics(results, OffsetDeleteResponseTopic, OffsetDeleteResponseTopicPartition)
         )
+
+
+def _topics(
+    results: Iterable[Result], make_topic: Callable[..., T], make_partition: Callable[..., Any]
+) -> list[T]:
+    """Build the topics of a response from the classes for topics and partitions."""
+    found: dict[TopicName, Any] = {}
+    for key, index, code in results:
+        if key not in found:
+            found[key] = make_topic(name=key[0])
+            if key[1] != NULL_UUID:
+                found[key].topic_id = key[1]
+        found[key].partitions.append(make_partition(partition_index=index, error_code=code))
+    return list(found.values())
 
 
 def _is_of_another(committed: Committed, topic_id: UUID) -> bool:

@@ -36,7 +36,6 @@ from kafka_wire import (
     LeaveGroupRequest,
     LeaveGroupRequestMember,
     LeaveGroupResponse,
-    LeaveGroupResponseMember,
     ListGroupsRequest,
     ListGroupsResponse,
     ListGroupsResponseGroup,
@@ -162,17 +161,7 @@ class GroupHandlers:
         try:
             results = self._groups.leave(request.group_id, members)
         except ApiError as error:
-            if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
-                return LeaveGroupResponse(error_code=error.code)
-            # The group does not exist.
-            results = [
-                LeaveGroupResponseMember(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    error_code=error.code,
-                )
-                for member in members
-            ]
+            return LeaveGroupResponse(error_code=error.code)
         if version < 3:
             return LeaveGroupResponse(error_code=results[0].error_code)
         return LeaveGroupResponse(members=results)
@@ -222,17 +211,17 @@ class GroupHandlers:
     def describe_groups(
         self, session: Session, request: DescribeGroupsRequest, version: int
     ) -> Steps[DescribeGroupsResponse]:
+        operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         groups = []
         # Duplicate names are described once.
         for group_id in dict.fromkeys(request.groups):
-            groups.append(self._describe(group_id, version, request.include_authorized_operations))
+            groups.append(self._describe(group_id, version, operations))
             yield None
         return DescribeGroupsResponse(groups=groups)
 
     def _describe(
-        self, group_id: str, version: int, with_operations: bool
+        self, group_id: str, version: int, operations: int
     ) -> DescribeGroupsResponseGroup:
-        operations = GROUP_OPERATIONS if with_operations else NOT_ASKED
         described = DescribeGroupsResponseGroup(group_id=group_id)
         try:
             group = self._groups.find(group_id)
@@ -250,7 +239,7 @@ class GroupHandlers:
                     group_instance_id=member.instance_id,
                     client_id=member.client_id,
                     client_host=member.client_host,
-                    member_metadata=(member.metadata(group.protocol) or b"") if is_stable else b"",
+                    member_metadata=member.metadata(group.protocol) if is_stable else b"",
                     member_assignment=member.assignment,
                 )
                 for member in group.members.values()
