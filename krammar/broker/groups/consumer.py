@@ -153,11 +153,8 @@ class ConsumerProtocol:
         )
         is_full = request.rebalance_timeout_ms != -1 and topics is not None and owned is not None
         if request.member_epoch == 0 or is_full or member.assigned.keys() != before:
-            response.assignment = ConsumerGroupHeartbeatResponseAssignment(
-                topic_partitions=topics_of(
-                    member.assigned, ConsumerGroupHeartbeatResponseTopicPartitions
-                )
-            )
+            places = topics_of(member.assigned, ConsumerGroupHeartbeatResponseTopicPartitions)
+            response.assignment = ConsumerGroupHeartbeatResponseAssignment(topic_partitions=places)
         return response
 
     def _member(
@@ -360,11 +357,8 @@ class ConsumerProtocol:
     def _expect(self, group: Group, member: Member) -> None:
         """Restart the session timeout of a member."""
         timeout = member.session_timeout if member.protocols else 0
-        self._schedule(
-            group,
-            member_key(member.member_id),
-            timeout or self._setting(group, "session.timeout.ms"),
-        )
+        delay = timeout or self._setting(group, "session.timeout.ms")
+        self._schedule(group, member_key(member.member_id), delay)
 
     def _time_out(self, group: Group, member: Member) -> None:
         """Start the rebalance timeout of a member."""
@@ -398,9 +392,7 @@ class ConsumerProtocol:
     ) -> list[LeaveGroupResponseMember]:
         """Remove members that are identified by member id, instance id or both. Raises ApiError."""
         gone: dict[str, Member] = {}
-        results = group.leave(
-            leaving, lambda member_id: gone.update({member_id: group.members[member_id]})
-        )
+        results = group.leave(leaving, lambda name: gone.update({name: group.members[name]}))
         if gone:
             self._fence(group, [*gone.values()])
         return results
@@ -469,16 +461,11 @@ class ConsumerProtocol:
         if self._refresh_topics(group, False):
             group.generation += 1
             self._store(group)
-        if (
-            member.epoch < group.generation
-            or member.state == UNREVOKED
-            or (
-                member.state == UNRELEASED
-                and (member.target - member.assigned.keys()).isdisjoint(
-                    group.owned_by_others(member)
-                )
-            )
-        ):
+        must_join = member.epoch < group.generation or member.state == UNREVOKED
+        if not must_join and member.state == UNRELEASED:
+            missing = member.target - member.assigned.keys()
+            must_join = missing.isdisjoint(group.owned_by_others(member))
+        if must_join:
             self._call_back(group, member)
 
     def _call_back(self, group: Group, member: Member) -> None:

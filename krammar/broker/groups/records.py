@@ -228,11 +228,8 @@ def _member(member: Member) -> ConsumerGroupMemberMetadataValue:
 
 
 def _target(member: Member) -> ConsumerGroupTargetAssignmentMemberValue:
-    return ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=topics_of(
-            member.target, ConsumerGroupTargetAssignmentMemberValueTopicPartition
-        )
-    )
+    places = topics_of(member.target, ConsumerGroupTargetAssignmentMemberValueTopicPartition)
+    return ConsumerGroupTargetAssignmentMemberValue(topic_partitions=places)
 
 
 def _current(member: Member) -> ConsumerGroupCurrentMemberAssignmentValue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -61,22 +62,15 @@ _OF_ONE_GROUP = (OffsetFetchResponseTopic, OffsetFetchResponseTopicPartition)
 _NO_OFFSET = Committed(offset=-1, leader_epoch=-1, metadata="", timestamp=-1)
 
 
+@dataclass(slots=True, eq=False)
 class GroupOffsetHandlers:
     """Handles OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        timers: Timers,
-        cluster: ClusterMetadata,
-        groups: GroupCoordinator,
-        transactions: TransactionCoordinator,
-    ) -> None:
-        self._config = config
-        self._timers = timers
-        self._cluster = cluster
-        self._groups = groups
-        self._transactions = transactions
+    _config: BrokerConfig
+    _timers: Timers
+    _cluster: ClusterMetadata
+    _groups: GroupCoordinator
+    _transactions: TransactionCoordinator
 
     def offset_commit(
         self, session: Session, request: OffsetCommitRequest, version: int

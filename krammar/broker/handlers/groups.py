@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -67,22 +68,15 @@ _COORDINATORS: dict[int, str] = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class GroupHandlers:
     """Handles FindCoordinator, the protocols of groups, and the administration of groups."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        nodes: Nodes,
-        cluster: ClusterMetadata,
-        topics: Topics,
-        groups: GroupCoordinator,
-    ) -> None:
-        self._config = config
-        self._nodes = nodes
-        self._cluster = cluster
-        self._topics = topics
-        self._groups = groups
+    _config: BrokerConfig
+    _nodes: Nodes
+    _cluster: ClusterMetadata
+    _topics: Topics
+    _groups: GroupCoordinator
 
     def find_coordinator(
         self, session: Session, request: FindCoordinatorRequest, version: int
