@@ -203,8 +203,7 @@ class ConsumerProtocol:
         """Give a static member a new id; it keeps its partitions."""
         self._cancel(group, member)
         group.touched.update((member.member_id, member_id))
-        assert member.instance_id is not None
-        group.replace_static(member.instance_id, member_id)
+        group.replace_static(member, member_id)
         member.epoch = member.previous_epoch = 0
         member.revoking = {}
         return member

@@ -159,10 +159,11 @@ class Group:
             )
         return results
 
-    def replace_static(self, instance_id: str, member_id: str) -> Member:
+    def replace_static(self, member: Member, member_id: str) -> None:
         """Give a static member a new id. Requests that wait under the old id are fenced."""
-        old_id = self.statics[instance_id]
-        member = self.members.pop(old_id)
+        assert member.instance_id is not None
+        old_id = member.member_id
+        del self.members[old_id]
         member.fail(ErrorCode.FENCED_INSTANCE_ID, old_id)
         if old_id in self.unsynced:
             self.unsynced.remove(old_id)
@@ -170,10 +171,9 @@ class Group:
         member.member_id = member_id
         member.is_new = False
         self.members[member_id] = member
-        self.statics[instance_id] = member_id
+        self.statics[member.instance_id] = member_id
         if self.leader == old_id:
             self.leader = member_id
-        return member
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
         """Return the member with an id.

@@ -124,7 +124,7 @@ class ClassicProtocol:
         name = join.client.client_id if instance_id is None else instance_id
         member_id = f"{name[:LONGEST_NAME]}-{uuid4()}"
         if instance_id in group.statics:
-            self._replace_static(group, instance_id, member_id, join)
+            self._replace_static(group, group.members[group.statics[instance_id]], member_id, join)
         elif instance_id is not None or join.client.version < 4:
             self._add(group, member_id, join)
         else:
@@ -169,10 +169,10 @@ class ClassicProtocol:
         member.answer_join(join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         member.joining = join.reply
 
-    def _replace_static(self, group: Group, instance_id: str, member_id: str, join: _Join) -> None:
+    def _replace_static(self, group: Group, member: Member, member_id: str, join: _Join) -> None:
         """Handle the return of a static member: in a stable group, it gets its old assignment."""
-        old_id = group.statics[instance_id]
-        member = group.replace_static(instance_id, member_id)
+        old_id = member.member_id
+        group.replace_static(member, member_id)
         self._host.cancel(group, member_key(old_id))
         before = (member.protocols, member.rebalance_timeout, member.session_timeout)
         self._update(member, join)
@@ -186,7 +186,7 @@ class ClassicProtocol:
         except ApiError as error:
             member.joining = None
             member.protocols, member.rebalance_timeout, member.session_timeout = before
-            group.replace_static(instance_id, old_id)
+            group.replace_static(member, old_id)
             self._host.cancel(group, member_key(member_id))
             self.extend_session(group, member)
             join.reply(join_error(error.code, ""))
