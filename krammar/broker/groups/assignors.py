@@ -10,11 +10,12 @@ from krammar.broker.groups.member import Place
 
 # The topics of each member, by member id.
 Subscriptions = Mapping[str, Collection[UUID]]
+# The number of partitions of each topic.
+Counts = Mapping[UUID, int]
+# The current assignment, by member id.
+Current = Mapping[str, Collection[Place]]
 Assignment = dict[str, set[Place]]
-# Called with the subscriptions, the number of partitions of each topic, and the current assignment.
-Assignor = Callable[
-    [Subscriptions, Mapping[UUID, int], Mapping[str, Collection[Place]]], Assignment
-]
+Assignor = Callable[[Subscriptions, Counts, Current], Assignment]
 
 # With members of different subscriptions, moving the partitions of one topic can unbalance another one.
 _MOST_ROUNDS = 16
@@ -29,11 +30,7 @@ def _subscribers(subscriptions: Subscriptions) -> dict[UUID, list[str]]:
     return dict(sorted(found.items()))
 
 
-def assign_ranges(
-    subscriptions: Subscriptions,
-    counts: Mapping[UUID, int],
-    current: Mapping[str, Collection[Place]],
-) -> Assignment:
+def assign_ranges(subscriptions: Subscriptions, counts: Counts, current: Current) -> Assignment:
     """Give each subscriber of a topic consecutive partitions, the same ones of all topics of one size."""
     assignment: Assignment = {member_id: set() for member_id in subscriptions}
     for topic_id, members in _subscribers(subscriptions).items():
@@ -46,11 +43,7 @@ def assign_ranges(
     return assignment
 
 
-def assign_uniformly(
-    subscriptions: Subscriptions,
-    counts: Mapping[UUID, int],
-    current: Mapping[str, Collection[Place]],
-) -> Assignment:
+def assign_uniformly(subscriptions: Subscriptions, counts: Counts, current: Current) -> Assignment:
     """Balance the number of partitions of the members, and move as few partitions as possible."""
     free = {topic_id: set(range(count)) for topic_id, count in counts.items()}
     owners: dict[UUID, dict[str, list[int]]] = {

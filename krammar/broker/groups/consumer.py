@@ -8,9 +8,9 @@ member has them. Members of the classic protocol take part with JoinGroup and Sy
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from kafka_wire import (
@@ -22,7 +22,6 @@ from kafka_wire import (
     ConsumerGroupRegularExpressionValue,
     ConsumerProtocolAssignment,
     ConsumerProtocolAssignmentAssignedPartition,
-    ConsumerProtocolSubscription,
     ErrorCode,
     GroupMemberState,
     HeartbeatRequest,
@@ -36,17 +35,24 @@ from kafka_wire import (
 
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.assignors import ASSIGNORS
-from krammar.broker.groups.group import CONSUMER, Group, Kind, State, join_error, sync_error
-from krammar.broker.groups.member import AWAY, Member, Place, by_topic
+from krammar.broker.groups.group import (
+    CONSUMER,
+    Group,
+    Key,
+    Kind,
+    State,
+    as_version,
+    read_subscription,
+)
+from krammar.broker.groups.member import AWAY, Member, Place, by_topic, join_error, places_of
 from krammar.broker.groups.protocol import (
     JOIN,
     SYNC,
     ClassicProtocol,
     Client,
     Host,
-    Key,
+    check_protocol,
     member_key,
-    protocols_of,
 )
 from krammar.broker.groups.records import fits, topics_of
 from krammar.broker.patterns import whole_match
@@ -120,11 +126,15 @@ class ConsumerProtocol:
         self, group: Group, request: ConsumerGroupHeartbeatRequest, client: Client
     ) -> ConsumerGroupHeartbeatResponse:
         """Add or update a member, and move it towards its target assignment. Raises ApiError."""
+        if group.kind is Kind.CLASSIC and request.member_epoch != 0:
+            raise _not_found(f"Group {group.group_id} is not a consumer group.")
         if request.member_epoch < 0:
             return self._leave(group, request)
         if group.kind is Kind.CLASSIC:
-            self._upgrade(group, joins=request.member_epoch == 0)
-        owned = _places(request)
+            self._upgrade(group)
+        # The partitions that the member reports; None if it reports no change.
+        reported = request.topic_partitions
+        owned = None if reported is None else places_of(reported)
         member = self._member(group, request, owned)
         before = member.assigned.keys()
         topics, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
@@ -134,13 +144,7 @@ class ConsumerProtocol:
             member.rebalance_timeout = request.rebalance_timeout_ms
         member.client_id, member.client_host = client.client_id, client.host
         member.protocols = []
-        self._advance(
-            group,
-            member,
-            owned,
-            member.topics if topics is None else topics,
-            member.pattern if pattern is None else pattern,
-        )
+        self._advance(group, member, owned, topics, pattern)
         self._expect(group, member)
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
@@ -149,11 +153,8 @@ class ConsumerProtocol:
         )
         is_full = request.rebalance_timeout_ms != -1 and topics is not None and owned is not None
         if request.member_epoch == 0 or is_full or member.assigned.keys() != before:
-            response.assignment = ConsumerGroupHeartbeatResponseAssignment(
-                topic_partitions=topics_of(
-                    member.assigned, ConsumerGroupHeartbeatResponseTopicPartitions
-                )
-            )
+            places = topics_of(member.assigned, ConsumerGroupHeartbeatResponseTopicPartitions)
+            response.assignment = ConsumerGroupHeartbeatResponseAssignment(topic_partitions=places)
         return response
 
     def _member(
@@ -165,7 +166,7 @@ class ConsumerProtocol:
         if epoch == 0:
             known = group.members.get(group.statics.get(instance_id or "", member_id))
             if instance_id is None or known is None:
-                return known or _add(group, Member(member_id, instance_id, "", "", 0, 0, []))
+                return known or group.add(Member(member_id, instance_id))
             if not known.protocols and known.epoch != AWAY:
                 raise ApiError(
                     ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -173,32 +174,22 @@ class ConsumerProtocol:
                     f"because the instance id is owned by {known.member_id} member.",
                 )
             return self._replace(group, known, member_id)
-        member = self._known(group, member_id, instance_id)
-        if epoch > member.epoch:
-            raise _fenced("greater", epoch, member.epoch)
-        if epoch < member.epoch and not (
+        member = group.check_member(member_id, instance_id)
+        if epoch == member.epoch or (
             # The response with the new epoch may have been lost.
-            epoch == member.previous_epoch
+            epoch < member.epoch
+            and epoch == member.previous_epoch
             and owned is not None
             and member.assigned.keys() >= set(owned)
         ):
-            raise _fenced("smaller", epoch, member.epoch)
-        return member
-
-    def _known(self, group: Group, member_id: str, instance_id: str | None) -> Member:
-        """Like ``group.check_member``, with Kafka's messages."""
-        try:
-            return group.check_member(member_id, instance_id)
-        except ApiError as error:
-            message = f"Member {member_id} is not a member of group {group.group_id}."
-            if error.code == ErrorCode.FENCED_INSTANCE_ID:
-                message = (
-                    f"Static member {member_id} with instance id {instance_id} was fenced by member "
-                    f"{group.statics[instance_id or '']}."
-                )
-            elif instance_id is not None:
-                message = f"Instance id {instance_id} is unknown."
-            raise ApiError(error.code, message) from None
+            return member
+        what = "greater" if epoch > member.epoch else "smaller"
+        raise ApiError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The consumer group member has a {what} member epoch ({epoch}) than the one known by "
+            f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
+            "and rejoin.",
+        )
 
     def _check_size(self, group: Group, member_id: str) -> None:
         limit = self._config.group_consumer_max_size
@@ -212,8 +203,7 @@ class ConsumerProtocol:
         """Give a static member a new id; it keeps its partitions."""
         self._cancel(group, member)
         group.touched.update((member.member_id, member_id))
-        assert member.instance_id is not None
-        group.replace_static(member.instance_id, member_id)
+        group.replace_static(member, member_id)
         member.epoch = member.previous_epoch = 0
         member.revoking = {}
         return member
@@ -221,9 +211,7 @@ class ConsumerProtocol:
     def _leave(
         self, group: Group, request: ConsumerGroupHeartbeatRequest
     ) -> ConsumerGroupHeartbeatResponse:
-        if group.kind is Kind.CLASSIC:
-            raise _not_found(f"Group {group.group_id} is not a consumer group.")
-        member = self._known(group, request.member_id, request.instance_id)
+        member = group.check_member(request.member_id, request.instance_id)
         if request.member_epoch == AWAY:
             member.move_to(member.state, AWAY, member.assigned, {})
             group.touched.add(member.member_id)
@@ -241,14 +229,18 @@ class ConsumerProtocol:
         group: Group,
         member: Member,
         owned: Collection[Place] | None,
-        topics: Sequence[str],
-        pattern: str,
+        topics: Sequence[str] | None,
+        pattern: str | None,
     ) -> None:
-        """Apply the subscription of a member, assign partitions if needed, reconcile and store."""
+        """Apply the subscription of a member, assign partitions if needed, reconcile and store.
+
+        Topics and a pattern that are None have not changed.
+        """
         group.touched.add(member.member_id)
-        ordered = tuple(sorted(set(topics)))
-        changed = (ordered, pattern) != (member.topics, member.pattern)
-        member.topics, member.pattern = ordered, pattern
+        before = (member.topics, member.pattern)
+        member.topics = tuple(sorted(set(member.topics if topics is None else topics)))
+        member.pattern = member.pattern if pattern is None else pattern
+        changed = (member.topics, member.pattern) != before
         changed |= self._refresh_topics(group, changed)
         assignor = group.preferred_assignor() or self._config.group_consumer_assignors[0]
         if changed or group.protocol not in (None, assignor):
@@ -364,11 +356,8 @@ class ConsumerProtocol:
     def _expect(self, group: Group, member: Member) -> None:
         """Restart the session timeout of a member."""
         timeout = member.session_timeout if member.protocols else 0
-        self._schedule(
-            group,
-            member_key(member.member_id),
-            timeout or self._setting(group, "session.timeout.ms"),
-        )
+        delay = timeout or self._setting(group, "session.timeout.ms")
+        self._schedule(group, member_key(member.member_id), delay)
 
     def _time_out(self, group: Group, member: Member) -> None:
         """Start the rebalance timeout of a member."""
@@ -402,9 +391,7 @@ class ConsumerProtocol:
     ) -> list[LeaveGroupResponseMember]:
         """Remove members that are identified by member id, instance id or both. Raises ApiError."""
         gone: dict[str, Member] = {}
-        results = group.leave(
-            leaving, lambda member_id: gone.update({member_id: group.members[member_id]})
-        )
+        results = group.leave(leaving, lambda name: gone.update({name: group.members[name]}))
         if gone:
             self._fence(group, [*gone.values()])
         return results
@@ -415,11 +402,10 @@ class ConsumerProtocol:
         if self._policy() == "DISABLED":
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._check_size(group, member_id)
-        protocols = protocols_of(request)
-        if not group.supports(request.protocol_type, protocols):
+        if not group.supports(request):
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         try:
-            subscription = _subscription(protocols[0][1])
+            subscription = read_subscription(request.protocols[0].metadata)
         except WireError:
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
         if not member_id:
@@ -427,33 +413,22 @@ class ConsumerProtocol:
             if instance_id is None and client.version >= 4:
                 return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         known = group.members.get(group.statics.get(instance_id or "", member_id))
+        member = known or group.add(Member(member_id, instance_id))
         downgrade = False
-        if known is None:
-            member = _add(group, Member(member_id, instance_id, "", "", 0, 0, protocols))
-        elif known.member_id != member_id and request.member_id:
-            raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
-        elif known.member_id != member_id:
-            downgrade = not known.protocols and self._may_downgrade(group, [known.member_id])
-            member = self._replace(group, known, member_id)
-        else:
-            member = known
-        member.protocols = protocols
-        member.session_timeout = request.session_timeout_ms
-        member.rebalance_timeout = request.rebalance_timeout_ms
+        if member.member_id != member_id:
+            if request.member_id:
+                raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
+            downgrade = not member.protocols and self._may_downgrade(group, [member.member_id])
+            self._replace(group, member, member_id)
+        member.update(request)
         member.client_id, member.client_host = client.client_id, client.host
         member.rack_id = subscription.rack_id or member.rack_id
-        topics = self._cluster.topics
-        owned = [
-            (topics[owned.topic].topic_id, number)
-            for owned in subscription.owned_partitions
-            if owned.topic in topics
-            for number in owned.partitions
-        ]
-        self._advance(group, member, owned, subscription.topics, member.pattern)
+        owned = self._with_ids(subscription.owned_partitions)
+        self._advance(group, member, owned, subscription.topics, None)
         response = JoinGroupResponse(
             generation_id=member.epoch,
             protocol_type=CONSUMER,
-            protocol_name=protocols[0][0],
+            protocol_name=request.protocols[0].name,
             member_id=member_id,
         )
         if downgrade:
@@ -466,14 +441,8 @@ class ConsumerProtocol:
 
     def sync(self, group: Group, request: SyncGroupRequest) -> SyncGroupResponse:
         """Return the partitions of a member. Raises ApiError."""
-        member = self._classic_member(group, request.member_id, request.group_instance_id)
-        if request.generation_id != member.epoch:
-            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
-        if request.protocol_type not in (None, CONSUMER) or request.protocol_name not in (
-            None,
-            member.protocols[0][0],
-        ):
-            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        member = group.check_classic(request)
+        check_protocol(request, CONSUMER, member.protocols[0][0])
         if group.generation > member.epoch and member.state != UNREVOKED:
             self._call_back(group, member)
         self._cancel(group, member)
@@ -486,23 +455,16 @@ class ConsumerProtocol:
 
     def classic_heartbeat(self, group: Group, request: HeartbeatRequest) -> None:
         """Extend a session. Raises ApiError; REBALANCE_IN_PROGRESS if the member must join again."""
-        member = self._classic_member(group, request.member_id, request.group_instance_id)
-        if request.generation_id != member.epoch:
-            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+        member = group.check_classic(request)
         self._expect(group, member)
         if self._refresh_topics(group, False):
             group.generation += 1
             self._store(group)
-        if (
-            member.epoch < group.generation
-            or member.state == UNREVOKED
-            or (
-                member.state == UNRELEASED
-                and (member.target - member.assigned.keys()).isdisjoint(
-                    group.owned_by_others(member)
-                )
-            )
-        ):
+        must_join = member.epoch < group.generation or member.state == UNREVOKED
+        if not must_join and member.state == UNRELEASED:
+            missing = member.target - member.assigned.keys()
+            must_join = missing.isdisjoint(group.owned_by_others(member))
+        if must_join:
             self._call_back(group, member)
 
     def _call_back(self, group: Group, member: Member) -> None:
@@ -512,22 +474,14 @@ class ConsumerProtocol:
             self._time_out(group, member)
         raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def _classic_member(self, group: Group, member_id: str, instance_id: str | None) -> Member:
-        member = group.check_member(member_id, instance_id)
-        if not member.protocols:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
-        return member
-
     # -- migration
 
     def _policy(self) -> str:
         return self._config.group_consumer_migration_policy.upper()
 
-    def _upgrade(self, group: Group, *, joins: bool) -> None:
+    def _upgrade(self, group: Group) -> None:
         """Turn a classic group into a consumer group with the same members and assignments. Raises ApiError."""
         about = f"Cannot upgrade classic group {group.group_id} to consumer group because"
-        if not joins:
-            raise _not_found(f"Group {group.group_id} is not a consumer group.")
         if self._policy() not in ("UPGRADE", "BIDIRECTIONAL"):
             raise _not_found(f"{about} online upgrade is disabled.")
         if group.protocol_type != CONSUMER:
@@ -537,7 +491,7 @@ class ConsumerProtocol:
         try:
             found = {
                 member.member_id: (
-                    _subscription(member.metadata(group.protocol) or member.protocols[0][1]),
+                    read_subscription(member.metadata(group.protocol) or member.protocols[0][1]),
                     self._decoded(member.assignment),
                 )
                 for member in group.members.values()
@@ -547,8 +501,7 @@ class ConsumerProtocol:
         for member_id in list(group.pending):
             group.remove(member_id)
         for member in group.members.values():
-            group.answer_join(member, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-            group.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+            member.fail(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
             subscription, places = found[member.member_id]
             member.topics = tuple(sorted(set(subscription.topics)))
             member.rack_id = subscription.rack_id
@@ -564,7 +517,7 @@ class ConsumerProtocol:
 
     def _may_downgrade(self, group: Group, leaving: Collection[str]) -> bool:
         return (
-            group.uses_only_classic(leaving)
+            all(m.protocols for m in group.members.values() if m.member_id not in leaving)
             and self._policy() in ("DOWNGRADE", "BIDIRECTIONAL")
             and len(group.members) - len(leaving) <= self._config.group_max_size
         )
@@ -600,11 +553,15 @@ class ConsumerProtocol:
         """Decode an assignment of the classic protocol. Raises WireError."""
         if not data:
             return set()
+        found, _ = ConsumerProtocolAssignment.decode_from(as_version(data), 0)
+        return self._with_ids(found.assigned_partitions)
+
+    def _with_ids(self, assigned: Iterable[Any]) -> set[Place]:
+        """Return the partitions of topics by name, except of topics that do not exist."""
         topics = self._cluster.topics
-        found, _ = ConsumerProtocolAssignment.decode_from(_known_version(data), 0)
         return {
             (topics[each.topic].topic_id, number)
-            for each in found.assigned_partitions
+            for each in assigned
             if each.topic in topics
             for number in each.partitions
         }
@@ -617,18 +574,6 @@ class ConsumerProtocol:
     def _store(self, group: Group) -> None:
         group.refresh_state()
         self._host.store(group)
-
-
-def _add(group: Group, member: Member) -> Member:
-    group.add(member, CONSUMER, None)
-    return member
-
-
-def _places(request: ConsumerGroupHeartbeatRequest) -> set[Place] | None:
-    """Return the partitions that a member reports; None if it reports no change."""
-    if request.topic_partitions is None:
-        return None
-    return {(t.topic_id, number) for t in request.topic_partitions for number in t.partitions}
 
 
 def _still_owns(owned: Collection[Place] | None, lost: Collection[Place]) -> bool:
@@ -649,27 +594,9 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
         ) from None
 
 
-def _subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Decode the metadata of a member of the classic protocol. Raises WireError."""
-    return ConsumerProtocolSubscription.decode_from(_known_version(data), 0)[0]
-
-
-def _known_version(data: bytes) -> bytes:
-    """Replace a version that is newer than the newest known one, whose layout begins like it."""
-    return data if data[:2] <= b"\0\3" else b"\0\3" + data[2:]
-
-
 def _invalid(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _not_found(message: str) -> ApiError:
     return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
-
-
-def _fenced(what: str, epoch: int, known: int) -> ApiError:
-    return ApiError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member has a {what} member epoch ({epoch}) than the one known by the "
-        f"group coordinator ({known}). The member must abandon all its partitions and rejoin.",
-    )

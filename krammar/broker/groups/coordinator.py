@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from kafka_wire import (
@@ -27,12 +27,11 @@ from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.consumer import ConsumerProtocol
-from krammar.broker.groups.expiry import expired
-from krammar.broker.groups.group import Group, Kind, State, join_error, sync_error
-from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Settings
+from krammar.broker.groups.group import CONSUMER, Group, Key, Kind, State
+from krammar.broker.groups.member import JoinReply, join_error
+from krammar.broker.groups.protocol import ClassicProtocol, Client
 from krammar.broker.groups.records import GROUP, Committed, TopicPartition, fits
 from krammar.broker.groups.shard import Shard
-from krammar.broker.groups.timers import GroupTimers
 from krammar.broker.nodes import Logs
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
@@ -45,16 +44,10 @@ R = TypeVar("R")
 # The first version of OffsetCommit for consumer groups, which also reports GROUP_ID_NOT_FOUND.
 WITH_EPOCHS = 9
 
-# The error codes that clients of a group get for failed writes.
+# The error codes that clients of a group get for failed writes. The log raises no others of Kafka's list.
 _WRITE_ERRORS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
 
@@ -79,16 +72,11 @@ class GroupCoordinator:
         self._logs = logs
         self._topics = topics
         topics.deleted.append(self._topic_deleted)
-        self._protocol = ClassicProtocol(
-            self,
-            Settings(
-                config.group_initial_rebalance_delay_ms,
-                config.group_max_size,
-            ),
+        self._classic = ClassicProtocol(
+            self, config.group_initial_rebalance_delay_ms, config.group_max_size
         )
-        self._consumer = ConsumerProtocol(self, config, cluster, self._protocol)
+        self._consumer = ConsumerProtocol(self, config, cluster, self._classic)
         self._shards: dict[int, Shard] = {}
-        self._group_timers = GroupTimers(timers)
         self._closed = False
 
     def start(self) -> None:
@@ -99,8 +87,7 @@ class GroupCoordinator:
     def take_over(self) -> None:
         """Drop the groups that another node coordinates from now on, and load those of this node."""
         own = self._own()
-        for number in self._shards.keys() - set(own):
-            self._unload(number)
+        self._unload(self._shards.keys() - set(own))
         self._timers.call_later(0, self._load_all, iter(own))
 
     def _own(self) -> list[int]:
@@ -112,14 +99,14 @@ class GroupCoordinator:
 
     def _load_all(self, numbers: Iterator[int]) -> None:
         """Load one shard at a time, so that requests are answered in between."""
-        for number in numbers:
-            with suppress(ApiError):  # requests that need the shard report the error
-                partition_log = self._logs.get(OFFSETS_TOPIC, number)
-                if number in self._shards or partition_log is None or not partition_log.end_offset:
-                    continue
-                self._load(number)
-            self._timers.call_later(0, self._load_all, numbers)
+        number = next(numbers, None)
+        if number is None:
             return
+        with suppress(ApiError):  # requests that need the shard report the error
+            partition_log = self._logs.get(OFFSETS_TOPIC, number)
+            if partition_log is not None and partition_log.end_offset:
+                self._load(number)
+        self._timers.call_later(0, self._load_all, numbers)
 
     def _sweep_later(self) -> None:
         interval = self._config.offsets_retention_check_interval_ms
@@ -128,8 +115,7 @@ class GroupCoordinator:
     def close(self) -> None:
         """Stop all timers. Waiting JoinGroup and SyncGroup requests get NOT_COORDINATOR."""
         self._closed = True
-        for number in list(self._shards):
-            self._unload(number)
+        self._unload(list(self._shards))
 
     # -- shards
 
@@ -162,22 +148,14 @@ class GroupCoordinator:
         return shard
 
     def _loaded(self, group: Group) -> None:
-        (self._protocol if group.kind is Kind.CLASSIC else self._consumer).loaded(group)
+        (self._classic if group.kind is Kind.CLASSIC else self._consumer).loaded(group)
 
-    def _all_shards(self) -> Iterator[Shard]:
-        return map(self._load, self._own())
-
-    def _unload(self, number: int) -> None:
-        shard = self._shards.pop(number)
-        for group in shard.groups.values():
-            self._bury(group, ErrorCode.NOT_COORDINATOR)
-
-    def _bury(self, group: Group, code: ErrorCode) -> None:
-        group.state = State.DEAD
-        self._group_timers.cancel_all(group)
-        for member in list(group.members.values()):
-            group.answer_join(member, join_error(code, member.member_id))
-            group.answer_sync(member, sync_error(code))
+    def _unload(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            for group in self._shards.pop(number).groups.values():
+                self._cancel_all(group)
+                for member in group.members.values():
+                    member.fail(ErrorCode.NOT_COORDINATOR, member.member_id)
 
     # -- the interface `protocol.Host`
 
@@ -185,21 +163,32 @@ class GroupCoordinator:
         return self._timers.now_ms()
 
     def schedule(self, group: Group, key: Key, delay: int, action: Callable[[], None]) -> None:
-        self._group_timers.schedule(group, key, delay, action)
+        def elapsed() -> None:
+            del group.timers[key]
+            action()
+
+        self.cancel(group, key)
+        group.timers[key] = self._timers.call_later(max(delay, 0) / 1000, elapsed)
 
     def cancel(self, group: Group, key: Key) -> None:
-        self._group_timers.cancel(group, key)
+        if (timer := group.timers.pop(key, None)) is not None:
+            timer.cancel()
+
+    def _cancel_all(self, group: Group) -> None:
+        for key in list(group.timers):
+            self.cancel(group, key)
 
     def store(self, group: Group) -> None:
         shard = self._shard(group.group_id)
-        try:
-            shard.store(group)
-        except ApiError as error:
-            log.warning("group %s could not be written: %s", group.group_id, error)
-            if group.kind is Kind.CONSUMER or (GROUP, "") in group.stored:
-                shard.restore(group)
-                self._loaded(group)
-            raise write_error(error) from error
+        with _errors_for_clients():
+            try:
+                shard.store(group)
+            except ApiError as error:
+                log.warning("group %s could not be written: %s", group.group_id, error)
+                if group.kind is Kind.CONSUMER or (GROUP, "") in group.stored:
+                    shard.restore(group)
+                    self._loaded(group)
+                raise
 
     # -- members
 
@@ -207,41 +196,43 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, client: Client
     ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
         """Let a member join its group, which is created if it does not exist."""
-        settings = self._config
-        timeout = request.session_timeout_ms
-        if not request.group_id:
-            return join_error(ErrorCode.INVALID_GROUP_ID, request.member_id)
-        names = (protocol.name for protocol in request.protocols)
-        if not all(map(fits, (request.group_instance_id, request.protocol_type, *names))):
-            return join_error(ErrorCode.INVALID_REQUEST, request.member_id)
-        if not (
-            settings.group_min_session_timeout_ms
-            <= timeout
-            <= settings.group_max_session_timeout_ms
-        ):
-            return join_error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
-        try:
-            group = self._group_to_join(request)
-        except ApiError as error:
-            return join_error(error.code, request.member_id)
-        if group.kind is Kind.CLASSIC:
-            return self._held(lambda reply: self._protocol.join(group, request, client, reply))
-        try:
-            return self._consumer.join(group, request, client)
-        except ApiError as error:
-            return join_error(error.code, request.member_id)
+
+        def run(reply: JoinReply) -> None:
+            def answer(response: JoinGroupResponse) -> None:
+                if response.protocol_name is None and client.version < 7:  # null is not allowed
+                    response.protocol_name = ""
+                reply(response)
+
+            try:
+                group = self._group_to_join(request)
+                if group.kind is Kind.CLASSIC:
+                    self._classic.join(group, request, client, answer)
+                else:
+                    answer(self._consumer.join(group, request, client))
+            except ApiError as error:
+                answer(join_error(error.code, request.member_id))
+
+        return self._held(run)
 
     def _group_to_join(self, request: JoinGroupRequest) -> Group:
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        names = (protocol.name for protocol in request.protocols)
+        if not all(map(fits, (request.group_instance_id, request.protocol_type, *names))):
+            raise ApiError(ErrorCode.INVALID_REQUEST)
+        shortest = self._config.group_min_session_timeout_ms
+        if not (
+            shortest <= request.session_timeout_ms <= self._config.group_max_session_timeout_ms
+        ):
+            raise ApiError(ErrorCode.INVALID_SESSION_TIMEOUT)
         shard = self._shard(request.group_id)
         group = shard.groups.get(request.group_id)
         if group is None or (group.kind is Kind.CONSUMER and group.state is State.EMPTY):
             if request.member_id:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
             group = self._new(request.group_id, Kind.CLASSIC, group)
-            try:
+            with _errors_for_clients():
                 shard.store(group)
-            except ApiError as error:
-                raise write_error(error) from error
         return group
 
     def _new(self, group_id: str, kind: Kind, old: Group | None) -> Group:
@@ -249,27 +240,29 @@ class GroupCoordinator:
         group = Group(group_id, self.now_ms(), kind)
         if old is not None:
             group.stored = old.stored
-            self._group_timers.cancel_all(old)
+            self._cancel_all(old)
         return group
 
     def sync(self, request: SyncGroupRequest) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
         group = self._group_of_member(request.group_id)
         if group.kind is Kind.CONSUMER:
             return self._consumer.sync(group, request)
-        return self._held(lambda reply: self._protocol.sync(group, request, reply))
+        return self._held(lambda reply: self._classic.sync(group, request, reply))
 
     def heartbeat(self, request: HeartbeatRequest) -> None:
         group = self._group_of_member(request.group_id)
         if group.kind is Kind.CONSUMER:
             self._consumer.classic_heartbeat(group, request)
         else:
-            self._protocol.heartbeat(group, request)
+            self._classic.heartbeat(group, request)
 
     def leave(
         self, group_id: str, members: Sequence[LeaveGroupRequestMember]
     ) -> list[LeaveGroupResponseMember]:
-        group = self._group_of_member(group_id)
-        protocol = self._protocol if group.kind is Kind.CLASSIC else self._consumer
+        if not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        group = self.find(group_id) or Group(group_id, None)
+        protocol = self._classic if group.kind is Kind.CLASSIC else self._consumer
         return protocol.leave(group, members)
 
     def consumer_heartbeat(
@@ -317,14 +310,16 @@ class GroupCoordinator:
         version: int,
     ) -> None:
         """Store offsets; those of a transaction are pending until it ends."""
-        transaction = request if isinstance(request, TxnOffsetCommitRequest) else None
+        producer = None
+        if isinstance(request, TxnOffsetCommitRequest):
+            producer = (request.producer_id, request.producer_epoch)
         group_id, member_id = request.group_id, request.member_id
         generation = request.generation_id_or_member_epoch
-        if transaction is not None and not group_id:
+        if producer is not None and not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
-        with_epochs = transaction is None and version >= WITH_EPOCHS
+        with_epochs = producer is None and version >= WITH_EPOCHS
         if group is None:
             if generation >= 0:
                 raise ApiError(
@@ -332,42 +327,27 @@ class GroupCoordinator:
                 )
             group = Group(group_id, None)
         member = group.members.get(member_id)
-        if transaction is None and not with_epochs and member is not None and not member.protocols:
+        if producer is None and not with_epochs and member is not None and not member.protocols:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-        try:
-            group.check_commit(
-                member_id,
-                request.group_instance_id,
-                generation,
-                transactional=transaction is not None,
-                places=[(offset.topic_id, where[1]) for where, offset in offsets],
-            )
-        except ApiError as error:
-            if transaction is not None and error.code == ErrorCode.STALE_MEMBER_EPOCH:
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION) from error
-            raise
-        if (
-            transaction is None
-            and group.kind is Kind.CLASSIC
-            and group.state in (State.STABLE, State.PREPARING_REBALANCE)
-        ):
-            self._protocol.extend_session(group, group.members[member_id])
-        try:
-            if offsets:
-                shard.commit(
-                    group_id,
-                    offsets,
-                    producer_id=-1 if transaction is None else transaction.producer_id,
-                    producer_epoch=-1 if transaction is None else transaction.producer_epoch,
-                )
-        except ApiError as error:
-            raise write_error(error) from error
+        group.check_commit(
+            member_id,
+            request.group_instance_id,
+            generation,
+            transactional=producer is not None,
+            places=[(offset.topic_id, where[1]) for where, offset in offsets],
+        )
+        in_generation = group.state in (State.STABLE, State.PREPARING_REBALANCE)
+        if producer is None and group.kind is Kind.CLASSIC and in_generation:
+            self._classic.extend_session(group, group.members[member_id])
+        if offsets:
+            with _errors_for_clients():
+                shard.commit(group_id, offsets, *(producer or ()))
 
     def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
         """Handle a transaction marker that was written to a partition of `__consumer_offsets`."""
         shard = self._shards.get(partition)
         if shard is not None:
-            shard.end_transaction(producer_id, committed)
+            shard.offsets.end_transaction(producer_id, committed)
 
     def offsets_of(
         self, group_id: str, member_id: str | None = None, epoch: int = -1
@@ -381,10 +361,10 @@ class GroupCoordinator:
             group.check_epoch(member_id or "", epoch)
         return shard.offsets.of_group(group_id)
 
-    def is_unstable(self, group_id: str, where: TopicPartition) -> bool:
-        """Return whether an open transaction may change an offset."""
+    def unstable_offsets(self, group_id: str) -> Collection[TopicPartition]:
+        """Return the partitions whose offsets an open transaction may change."""
         shard = self._existing_shard(group_id)
-        return shard is not None and shard.offsets.is_pending(group_id, where)
+        return () if shard is None else shard.offsets.pending(group_id)
 
     def delete_offsets(
         self, group_id: str, offsets: Iterable[TopicPartition]
@@ -393,7 +373,9 @@ class GroupCoordinator:
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         shard, group = self._shard_and_group(group_id)
-        group.check_delete_offsets()
+        # Consumers declare their subscriptions, so the offsets of other topics can be deleted.
+        if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         results = {
             where: (
                 ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.reads(where[0]) else ErrorCode.NONE
@@ -417,12 +399,13 @@ class GroupCoordinator:
         return None if shard is None else shard.groups.get(group_id)
 
     def all_groups(self) -> list[Group]:
-        return [group for shard in self._all_shards() for group in shard.groups.values()]
+        return [group for number in self._own() for group in self._load(number).groups.values()]
 
     def delete(self, group_id: str) -> None:
         """Delete a group without members, and its offsets."""
         shard, group = self._shard_and_group(group_id)
-        group.check_delete()
+        if group.state is not State.EMPTY:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
         self._forget(shard, offsets, [group])
 
@@ -439,20 +422,17 @@ class GroupCoordinator:
         offsets: Sequence[tuple[str, TopicPartition]],
         groups: Sequence[Group] = (),
     ) -> None:
-        try:
+        with _errors_for_clients():
             shard.forget(offsets, groups)
-        except ApiError as error:
-            raise write_error(error) from error
         for group in groups:
-            self._bury(group, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._cancel_all(group)
 
     # -- clean-up
 
     def _topic_deleted(self, topic: Topic) -> None:
         """Delete the committed offsets of a topic."""
         if topic.name == OFFSETS_TOPIC:
-            for number in list(self._shards):
-                self._unload(number)
+            self._unload(list(self._shards))
             return
         self._for_each_shard(lambda shard: shard.forget(shard.offsets.of_topic(topic.name)))
 
@@ -462,7 +442,10 @@ class GroupCoordinator:
 
     def expire(self) -> None:
         """Delete expired offsets and groups in all shards."""
-        self._for_each_shard(self._expire)
+        retention = self._config.offsets_retention_minutes * 60000
+        self._for_each_shard(
+            lambda shard: self._forget(shard, *shard.expired(self.now_ms(), retention))
+        )
 
     def _for_each_shard(self, clean: Callable[[Shard], None]) -> None:
         """Clean all shards; a failure is logged."""
@@ -474,12 +457,11 @@ class GroupCoordinator:
                     "%s-%d: expired offsets could not be deleted: %s", OFFSETS_TOPIC, number, error
                 )
 
-    def _expire(self, shard: Shard) -> None:
-        retention = self._config.offsets_retention_minutes * 60000
-        offsets, groups = expired(shard, self.now_ms(), retention)
-        self._forget(shard, offsets, groups)
 
-
-def write_error(error: ApiError) -> ApiError:
-    """Convert the error of a failed write to the error for clients of a group."""
-    return ApiError(_WRITE_ERRORS.get(error.code, error.code), error.message)
+@contextmanager
+def _errors_for_clients() -> Iterator[None]:
+    """Convert the errors of failed writes to the errors for clients of a group."""
+    try:
+        yield
+    except ApiError as error:
+        raise ApiError(_WRITE_ERRORS.get(error.code, error.code), error.message) from error

@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from kafka_wire import (
     ConsumerGroupRegularExpressionValue,
     ConsumerProtocolSubscription,
     ErrorCode,
+    HeartbeatRequest,
+    JoinGroupRequest,
     JoinGroupResponse,
     JoinGroupResponseMember,
     LeaveGroupRequestMember,
     LeaveGroupResponseMember,
+    SyncGroupRequest,
     SyncGroupResponse,
 )
 
@@ -23,11 +25,13 @@ from krammar.broker.errors import ApiError
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from krammar.broker.groups.member import JoinReply, Member, Place, Protocols
+    from krammar.broker.groups.member import Member, Place
+    from krammar.broker.timers import Timer
+
+# The key of a group's timer; the second part is the member id, or a name.
+Key = tuple[int, str]
 
 CONSUMER = "consumer"
-# The part of a client's name, in characters, that goes into its member id: ids have at most 32767 bytes.
-LONGEST_NAME = 8000
 INT32_MAX = 2**31 - 1
 
 
@@ -69,6 +73,7 @@ class Group:
                        metadata log
     ``stored``         the group's records in the log, by kind and member id (or pattern)
     ``touched``        the members whose records may differ from those in the log
+    ``timers``         the coordinator's timers, by key
     """
 
     def __init__(self, group_id: str, now: int | None, kind: Kind = Kind.CLASSIC) -> None:
@@ -94,6 +99,7 @@ class Group:
         self.topics_seen = -1
         self.stored: dict[tuple[str, str], Any] = {}
         self.touched: set[str] = set()
+        self.timers: dict[Key, Timer] = {}
 
     def __repr__(self) -> str:
         return (
@@ -103,11 +109,7 @@ class Group:
 
     # -- members
 
-    def new_member_id(self, client_id: str, instance_id: str | None) -> str:
-        name = client_id if instance_id is None else instance_id
-        return f"{name[:LONGEST_NAME]}-{uuid4()}"
-
-    def add(self, member: Member, protocol_type: str, joining: JoinReply | None) -> None:
+    def add(self, member: Member, protocol_type: str = CONSUMER) -> Member:
         """Add a member. The first one sets the protocol type and becomes the leader."""
         if not self.members:
             self.protocol_type = protocol_type
@@ -116,8 +118,8 @@ class Group:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
-        member.joining = joining
         self.pending.discard(member.member_id)
+        return member
 
     def remove(self, member_id: str) -> None:
         """Remove a member or a pending id. Its waiting requests are answered with an error."""
@@ -125,8 +127,7 @@ class Group:
         if member is not None:
             if member.instance_id is not None:
                 self.statics.pop(member.instance_id, None)
-            self.answer_join(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID, ""))
-            self.answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+            member.fail(ErrorCode.UNKNOWN_MEMBER_ID, "")
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         self.pending.discard(member_id)
@@ -158,22 +159,21 @@ class Group:
             )
         return results
 
-    def replace_static(self, instance_id: str, member_id: str) -> Member:
+    def replace_static(self, member: Member, member_id: str) -> None:
         """Give a static member a new id. Requests that wait under the old id are fenced."""
-        old_id = self.statics[instance_id]
-        member = self.members.pop(old_id)
-        self.answer_join(member, join_error(ErrorCode.FENCED_INSTANCE_ID, old_id))
-        self.answer_sync(member, sync_error(ErrorCode.FENCED_INSTANCE_ID))
+        assert member.instance_id is not None
+        old_id = member.member_id
+        del self.members[old_id]
+        member.fail(ErrorCode.FENCED_INSTANCE_ID, old_id)
         if old_id in self.unsynced:
             self.unsynced.remove(old_id)
             self.unsynced.add(member_id)
         member.member_id = member_id
         member.is_new = False
         self.members[member_id] = member
-        self.statics[instance_id] = member_id
+        self.statics[member.instance_id] = member_id
         if self.leader == old_id:
             self.leader = member_id
-        return member
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
         """Return the member with an id.
@@ -184,17 +184,32 @@ class Group:
         if instance_id is not None:
             current = self.statics.get(instance_id)
             if current is None:
-                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+                raise ApiError(
+                    ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown."
+                )
             if current != member_id:
-                raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
+                raise ApiError(
+                    ErrorCode.FENCED_INSTANCE_ID,
+                    f"Static member {member_id} with instance id {instance_id} was fenced by member "
+                    f"{current}.",
+                )
         member = self.members.get(member_id)
         if member is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+            raise ApiError(
+                ErrorCode.UNKNOWN_MEMBER_ID,
+                f"Member {member_id} is not a member of group {self.group_id}.",
+            )
         return member
 
-    def check_generation(self, generation: int) -> None:
-        if generation != self.generation:
+    def check_classic(self, request: HeartbeatRequest | SyncGroupRequest) -> Member:
+        """Return the member of the classic protocol that sent a request, in the current generation. Raises ApiError."""
+        member = self.check_member(request.member_id, request.group_instance_id)
+        if not member.protocols:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        generation = self.generation if self.kind is Kind.CLASSIC else member.epoch
+        if request.generation_id != generation:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+        return member
 
     def has_room(self, member_id: str, max_size: int) -> bool:
         """Return whether a member may join.
@@ -202,14 +217,12 @@ class Group:
         During a rebalance only members that have joined count, so the last members of a group that is too large
         are refused.
         """
-        member = self.members.get(member_id)
-        if self.state is State.PREPARING_REBALANCE:
-            if member is not None and member.joining is not None:
-                return True
-            return sum(m.joining is not None for m in self.members.values()) < max_size
-        if self.state in (State.COMPLETING_REBALANCE, State.STABLE):
-            return member is not None or len(self.members) < max_size
-        return True
+        counted = [
+            m.member_id
+            for m in self.members.values()
+            if m.joining is not None or self.state is not State.PREPARING_REBALANCE
+        ]
+        return member_id in counted or len(counted) < max_size or self.state is State.EMPTY
 
     def all_joined(self) -> bool:
         """Return whether all members, pending ones included, wait in JoinGroup."""
@@ -221,59 +234,48 @@ class Group:
 
     def elect_joined_leader(self) -> bool:
         """Make a member that has joined the leader. Returns False if there is none."""
-        leader = self.members.get(self.leader or "")
-        if leader is None:
-            return False
-        if leader.joining is not None:
-            return True
-        joined = next((m for m in self.members.values() if m.joining is not None), None)
-        if joined is None:
-            return False
-        self.leader = joined.member_id
-        return True
+        joined = [m.member_id for m in self.members.values() if m.joining is not None]
+        if joined and self.leader not in joined:
+            self.leader = joined[0]
+        return bool(joined)
 
     # -- protocols
 
-    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+    def supports(self, request: JoinGroupRequest) -> bool:
         """Return whether a member could join: all other members support one of its protocols."""
+        if not request.protocols:
+            return False
         if self.state is State.EMPTY:
-            return bool(protocol_type) and bool(protocols)
-        if protocol_type != self.protocol_type or not protocols:
+            return bool(request.protocol_type)
+        if request.protocol_type != self.protocol_type:
             return False
         common = self._common()
-        return common is None or any(name in common for name, _ in protocols)
+        return common is None or any(protocol.name in common for protocol in request.protocols)
 
     def _common(self) -> set[str] | None:
         """Return the protocols that all members of the classic protocol support; None without any."""
-        common: set[str] | None = None
-        for member in filter(lambda member: member.protocols, self.members.values()):
-            names = {name for name, _ in member.protocols}
-            common = names if common is None else common & names
-        return common
+        supported = [
+            {name for name, _ in m.protocols} for m in self.members.values() if m.protocols
+        ]
+        return set.intersection(*supported) if supported else None
 
     def select_protocol(self) -> str:
-        """Return the protocol with the most votes among those that all members support."""
-        candidates = self._common() or set()
-        votes: dict[str, int] = {}
-        for member in self.members.values():
-            choice = member.vote(candidates)
-            votes[choice] = votes.get(choice, 0) + 1
+        """Return the protocol that most members prefer among those that all members support."""
+        common = self._common() or set()
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in common)
+            for member in self.members.values()
+        )
         return max(votes, key=lambda name: votes[name])
 
     def read_subscriptions(self) -> frozenset[str] | None:
-        """Return the topics that consumers subscribe to; None if the members are not valid consumers.
-
-        All later versions of the subscription begin with version 0.
-        """
+        """Return the topics that consumers subscribe to; None if the members are not valid consumers."""
         if self.protocol_type != CONSUMER:
             return None
         topics: set[str] = set()
         for member in self.members.values():
-            data = member.metadata(self.protocol)
-            if data is None:
-                return None
             try:
-                topics.update(_subscription_v0(data))
+                topics.update(read_subscription(member.metadata(self.protocol), 0).topics)
             except WireError:
                 return None
         return frozenset(topics)
@@ -285,10 +287,6 @@ class Group:
         return self.protocol_type == CONSUMER
 
     # -- consumer groups
-
-    def uses_only_classic(self, besides: Collection[str] = ()) -> bool:
-        """Return whether all members, besides some, speak the classic protocol."""
-        return all(m.protocols for m in self.members.values() if m.member_id not in besides)
 
     def subscribed_topics(self) -> frozenset[str]:
         """Return the topics that members of a consumer group subscribe to by name or by a pattern."""
@@ -325,9 +323,6 @@ class Group:
         self.state = state
         self.state_since = now
 
-    def can_rebalance(self) -> bool:
-        return self.state in (State.EMPTY, State.STABLE, State.COMPLETING_REBALANCE)
-
     def next_generation(self, now: int) -> None:
         """Begin a new generation with the current members."""
         self.generation += 1
@@ -338,25 +333,23 @@ class Group:
 
     # -- answers
 
-    def joined(self, member: Member, *, with_members: bool) -> JoinGroupResponse:
-        """Build the response to JoinGroup for the current generation."""
-        members = []
-        if with_members:
-            members = [
-                JoinGroupResponseMember(
-                    member_id=m.member_id,
-                    group_instance_id=m.instance_id,
-                    metadata=m.metadata(self.protocol) or b"",
-                )
-                for m in self.members.values()
-            ]
+    def joined(self, member: Member) -> JoinGroupResponse:
+        """Build the response to JoinGroup for the current generation. The leader gets all members."""
+        members = self.members.values() if member.member_id == self.leader else ()
         return JoinGroupResponse(
             generation_id=self.generation,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol,
             leader=self.leader or "",
             member_id=member.member_id,
-            members=members,
+            members=[
+                JoinGroupResponseMember(
+                    member_id=each.member_id,
+                    group_instance_id=each.instance_id,
+                    metadata=each.metadata(self.protocol),
+                )
+                for each in members
+            ],
         )
 
     def synced(self, member: Member) -> SyncGroupResponse:
@@ -366,40 +359,23 @@ class Group:
             assignment=member.assignment,
         )
 
-    @staticmethod
-    def answer_join(member: Member, response: JoinGroupResponse) -> bool:
-        """Answer a member's waiting JoinGroup. Returns whether there was one."""
-        reply, member.joining = member.joining, None
-        if reply is None:
-            return False
-        reply(response)
-        return True
-
-    @staticmethod
-    def answer_sync(member: Member, response: SyncGroupResponse) -> bool:
-        """Answer a member's waiting SyncGroup. Returns whether there was one."""
-        reply, member.syncing = member.syncing, None
-        if reply is None:
-            return False
-        reply(response)
-        return True
-
     # -- checks of commits and administration
 
     def check_epoch(
-        self, member_id: str, epoch: int, places: Collection[Place] | None = None
+        self,
+        member_id: str,
+        epoch: int,
+        places: Collection[Place] | None = None,
+        *,
+        transactional: bool = False,
     ) -> None:
         """Check the epoch of a commit or a fetch of offsets.
 
         A commit with an older epoch is valid for partitions that the member has had since then (KIP-1251).
 
-        Args:
-            member_id: of the client
-            epoch: of the client, or its generation
-            places: the partitions of a commit
-
         Raises:
-            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION in the classic protocol.
+            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION in the classic protocol and in
+                transactions.
         """
         member = self.members.get(member_id)
         if member is None:
@@ -409,8 +385,9 @@ class Group:
             and 0 <= epoch < member.epoch
             and all(epoch >= (member.assigned | member.revoking).get(p, INT32_MAX) for p in places)
         ):
+            is_classic = transactional or member.protocols
             raise ApiError(
-                ErrorCode.ILLEGAL_GENERATION if member.protocols else ErrorCode.STALE_MEMBER_EPOCH
+                ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
             )
 
     def check_commit(
@@ -427,68 +404,38 @@ class Group:
         A client without a generation is an administrator, or a consumer that assigns partitions itself. It may
         commit while the group is empty, or in a transaction if it predates KIP-447.
         """
-        if self.state is State.DEAD:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation < 0 and self.state is State.EMPTY:
             return
-        if self.kind is Kind.CONSUMER:
-            if generation >= 0 or member_id or instance_id is not None or not transactional:
-                self.check_epoch(member_id, generation, places)
+        if transactional and generation < 0 and not member_id and instance_id is None:
             return
-        if generation >= 0 or member_id or instance_id is not None:
-            self.check_member(member_id, instance_id)
-            self.check_generation(generation)
-        elif not transactional and self.state is not State.EMPTY:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        if self.kind is Kind.CONSUMER:
+            self.check_epoch(member_id, generation, places, transactional=transactional)
+            return
+        self.check_member(member_id, instance_id)
+        if generation != self.generation:
+            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
         if not transactional and self.state is State.COMPLETING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def check_delete(self) -> None:
-        """Raise ApiError if the group does not exist or has members."""
-        if self.state is State.DEAD:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
-        if self.state is not State.EMPTY:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-
-    def check_delete_offsets(self) -> None:
-        """Raise ApiError if no offsets may be deleted.
-
-        Consumers declare their subscriptions, so the offsets of other topics can be deleted. Other members do not.
-        """
-        if self.state is State.DEAD or self.protocol_type != CONSUMER:
-            self.check_delete()
-
     def expiry_base(self, commit_timestamp: int) -> int | None:
-        """Return when the retention of an offset begins (KIP-211).
+        """Return when the retention of an offset begins (KIP-211); None if the offset must not expire.
 
-        Args:
-            commit_timestamp: milliseconds since 1970
-
-        Returns:
-            Milliseconds since 1970; None if the offset must not expire.
+        Times are in milliseconds since 1970.
         """
         if self.protocol_type is None or self.kind is Kind.CONSUMER:
             return commit_timestamp
         if self.state is State.EMPTY:
             return commit_timestamp if self.state_since is None else self.state_since
-        if (
-            self.state is State.STABLE
-            and self.protocol_type == CONSUMER
-            and self.subscriptions is not None
-        ):
-            return commit_timestamp
-        return None
+        is_stable = self.state is State.STABLE and self.protocol_type == CONSUMER
+        return commit_timestamp if is_stable else None
 
 
-def join_error(code: ErrorCode, member_id: str) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
+def read_subscription(data: bytes, newest: int = 3) -> ConsumerProtocolSubscription:
+    """Decode the metadata of a consumer that speaks the classic protocol. Raises WireError."""
+    return ConsumerProtocolSubscription.decode_from(as_version(data, newest), 0)[0]
 
 
-def sync_error(code: ErrorCode) -> SyncGroupResponse:
-    return SyncGroupResponse(error_code=code)
-
-
-def _subscription_v0(data: bytes) -> list[str]:
-    plain = b"\x00\x00" + data[2:]
-    subscription, _ = ConsumerProtocolSubscription.decode_from(plain, 0)
-    return subscription.topics
+def as_version(data: bytes, newest: int = 3) -> bytes:
+    """Replace the version of a consumer's data if it is newer than ``newest``, whose layout begins like it."""
+    version = newest.to_bytes(2, "big")
+    return data if data[:2] <= version else version + data[2:]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
 from uuid import UUID
 
-from kafka_wire import GroupMemberState
+from kafka_wire import (
+    ErrorCode,
+    GroupMemberState,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupResponse,
+)
 
-if TYPE_CHECKING:
-    from kafka_wire import JoinGroupResponse, SyncGroupResponse
-
-    JoinReply = Callable[[JoinGroupResponse], None]
-    SyncReply = Callable[[SyncGroupResponse], None]
-
-Protocols = Sequence[tuple[str, bytes]]
+JoinReply = Callable[[JoinGroupResponse], None]
+SyncReply = Callable[[SyncGroupResponse], None]
 # A topic's id and a partition of it.
 Place = tuple[UUID, int]
 
@@ -42,12 +43,12 @@ class Member:
     """
 
     member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout: int
-    session_timeout: int
-    protocols: Protocols
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout: int = 0
+    session_timeout: int = 0
+    protocols: Sequence[tuple[str, bytes]] = ()
     assignment: bytes = b""
     is_new: bool = False
     joining: JoinReply | None = field(default=None, repr=False)
@@ -64,17 +65,37 @@ class Member:
     target: frozenset[Place] = frozenset()
     is_due: bool = False
 
-    def metadata(self, protocol: str | None) -> bytes | None:
-        """Return the member's metadata for a protocol; None if it does not support it."""
-        return next((data for name, data in self.protocols if name == protocol), None)
+    def update(self, request: JoinGroupRequest) -> None:
+        """Apply the protocols and timeouts of a request."""
+        self.protocols = protocols_of(request)
+        self.rebalance_timeout = request.rebalance_timeout_ms
+        self.session_timeout = request.session_timeout_ms
 
-    def vote(self, candidates: Collection[str]) -> str:
-        """Return the candidate that the member prefers. It must support at least one."""
-        return next(name for name, _ in self.protocols if name in candidates)
+    def metadata(self, protocol: str | None) -> bytes:
+        """Return the member's metadata for a protocol; empty if it does not support it."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
 
     def is_waiting(self) -> bool:
         """Return whether it waits in a request, so that it sends no heartbeats."""
         return not self.is_new and (self.joining is not None or self.syncing is not None)
+
+    def answer_join(self, response: JoinGroupResponse) -> None:
+        """Answer the waiting JoinGroup, if any."""
+        reply, self.joining = self.joining, None
+        if reply is not None:
+            reply(response)
+
+    def answer_sync(self, response: SyncGroupResponse) -> bool:
+        """Answer the waiting SyncGroup. Returns whether there was one."""
+        reply, self.syncing = self.syncing, None
+        if reply is not None:
+            reply(response)
+        return reply is not None
+
+    def fail(self, code: ErrorCode, member_id: str) -> None:
+        """Answer the waiting requests with an error; ``member_id`` is for the response to JoinGroup."""
+        self.answer_join(join_error(code, member_id))
+        self.answer_sync(SyncGroupResponse(error_code=code))
 
     def is_reconciled(self, epoch: int) -> bool:
         """Return whether it has reached the target assignment of an epoch."""
@@ -85,6 +106,19 @@ class Member:
     ) -> None:
         self.previous_epoch, self.epoch = self.epoch, epoch
         self.state, self.assigned, self.revoking = state, assigned, revoking
+
+
+def join_error(code: ErrorCode, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, member_id=member_id, protocol_name=None)
+
+
+def protocols_of(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
+    return [(protocol.name, protocol.metadata) for protocol in request.protocols]
+
+
+def places_of(topics: Iterable[Any]) -> set[Place]:
+    """Return the partitions of objects with a topic's id and partitions."""
+    return {(topic.topic_id, number) for topic in topics for number in topic.partitions}
 
 
 def by_topic(places: Iterable[Place]) -> dict[UUID, list[int]]:

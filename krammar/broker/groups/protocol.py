@@ -6,8 +6,9 @@ The code does no I/O. Time and storage come from a `Host`, which tests can repla
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+from uuid import uuid4
 
 from kafka_wire import (
     ErrorCode,
@@ -16,19 +17,23 @@ from kafka_wire import (
     LeaveGroupRequestMember,
     LeaveGroupResponseMember,
     SyncGroupRequest,
+    SyncGroupResponse,
 )
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import Group, State, join_error, sync_error
-from krammar.broker.groups.member import Member
-
-if TYPE_CHECKING:
-    from krammar.broker.groups.member import JoinReply, SyncReply
+from krammar.broker.groups.group import Group, Key, State
+from krammar.broker.groups.member import JoinReply, Member, SyncReply, join_error, protocols_of
 
 # The keys of a group's timers; the key of a member's timer is its id.
 JOIN = (0, "join")
 SYNC = (0, "sync")
-Key = tuple[int, str]
+
+# The part of a client's name, in characters, that goes into its member id: ids have at most 32767 bytes.
+LONGEST_NAME = 8000
+
+# Heartbeats cannot reveal that a client is gone that waited in its first JoinGroup, so new members must join again
+# after five minutes.
+NEW_MEMBER_JOIN_TIMEOUT = 300000
 
 
 class Host(Protocol):
@@ -45,19 +50,7 @@ class Host(Protocol):
         """Write the group with all members and assignments. Raises ApiError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The broker's ``group.*`` configuration; times in milliseconds."""
-
-    initial_rebalance_delay: int = 3000
-    max_size: int = 2**31 - 1
-    # Heartbeats cannot reveal that a client is gone that waited in its first JoinGroup, so new members
-    # must join again after five minutes.
-    new_member_join_timeout: int = 300000
-
-
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(NamedTuple):
     """The client of a request, and the request's version."""
 
     client_id: str
@@ -65,16 +58,43 @@ class Client:
     version: int
 
 
+class _Join(NamedTuple):
+    """A JoinGroup, its client, and the function that sends the response."""
+
+    request: JoinGroupRequest
+    client: Client
+    reply: JoinReply
+
+
 def member_key(member_id: str) -> Key:
     return (1, member_id)
 
 
-class ClassicProtocol:
-    """Handles joins, syncs, heartbeats and leaves, and their time-outs."""
+def check_protocol(request: SyncGroupRequest, protocol_type: str | None, name: str | None) -> None:
+    """Raise ApiError if a member expects another protocol than that of the group."""
+    for requested, current in (
+        (request.protocol_type, protocol_type),
+        (request.protocol_name, name),
+    ):
+        if requested is not None and current is not None and requested != current:
+            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
-    def __init__(self, host: Host, settings: Settings) -> None:
+
+class ClassicProtocol:
+    """Handles joins, syncs, heartbeats and leaves, and their time-outs.
+
+    Args:
+        host: time and storage
+        initial_rebalance_delay: milliseconds
+        max_size: the maximum number of members of a group
+    """
+
+    def __init__(
+        self, host: Host, initial_rebalance_delay: int = 3000, max_size: int = 2**31 - 1
+    ) -> None:
         self._host = host
-        self._settings = settings
+        self._initial_delay = initial_rebalance_delay
+        self._max_size = max_size
 
     # -- JoinGroup
 
@@ -82,64 +102,49 @@ class ClassicProtocol:
         self, group: Group, request: JoinGroupRequest, client: Client, reply: JoinReply
     ) -> None:
         """Let a member join the next generation; ``reply`` is called with the response."""
-        member_id = request.member_id
-        if not group.has_room(member_id, self._settings.max_size):
+        member_id, instance_id = request.member_id, request.group_instance_id
+        join = _Join(request, client, reply)
+        if not group.has_room(member_id, self._max_size):
             self._remove(group, member_id)
             reply(join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
             self._maybe_complete(group)
-        elif group.state is State.DEAD:
-            reply(join_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id))
-        elif not group.supports(request.protocol_type, protocols_of(request)):
+        elif not group.supports(request):
             reply(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id:
-            self._join_unknown(group, request, client, reply)
-        elif member_id in group.pending:
-            if request.group_instance_id is not None:  # only dynamic members can be pending
-                reply(join_error(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
-            else:
-                self._add(group, member_id, request, client, reply)
+            self._join_unknown(group, join)
+        elif member_id not in group.pending:
+            self._rejoin(group, join)
+        elif instance_id is not None:  # only dynamic members can be pending
+            reply(join_error(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
         else:
-            self._rejoin(group, request, reply)
+            self._add(group, member_id, join)
 
-    def _join_unknown(
-        self, group: Group, request: JoinGroupRequest, client: Client, reply: JoinReply
-    ) -> None:
-        instance_id = request.group_instance_id
-        member_id = group.new_member_id(client.client_id, instance_id)
+    def _join_unknown(self, group: Group, join: _Join) -> None:
+        instance_id = join.request.group_instance_id
+        name = join.client.client_id if instance_id is None else instance_id
+        member_id = f"{name[:LONGEST_NAME]}-{uuid4()}"
         if instance_id in group.statics:
-            self._replace_static(group, member_id, request, client, reply)
-        elif instance_id is not None or client.version < 4:
-            self._add(group, member_id, request, client, reply)
+            self._replace_static(group, group.members[group.statics[instance_id]], member_id, join)
+        elif instance_id is not None or join.client.version < 4:
+            self._add(group, member_id, join)
         else:
             group.pending.add(member_id)
-            self._expect(group, member_id, request.session_timeout_ms)
-            reply(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            self._expect(group, member_id, join.request.session_timeout_ms)
+            join.reply(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
-    def _add(
-        self,
-        group: Group,
-        member_id: str,
-        request: JoinGroupRequest,
-        client: Client,
-        reply: JoinReply,
-    ) -> None:
-        member = Member(
-            member_id,
-            request.group_instance_id,
-            client.client_id,
-            client.host,
-            request.rebalance_timeout_ms,
-            request.session_timeout_ms,
-            protocols_of(request),
-            is_new=True,
-        )
-        if self._is_first_rebalance(group):
-            group.grew = True
-        group.add(member, request.protocol_type, reply)
-        self._expect(group, member_id, self._settings.new_member_join_timeout)
+    def _add(self, group: Group, member_id: str, join: _Join) -> None:
+        request, client = join.request, join.client
+        member = Member(member_id, request.group_instance_id, client.client_id, client.host)
+        member.update(request)
+        member.is_new = True
+        member.joining = join.reply
+        group.grew = True
+        group.add(member, request.protocol_type)
+        self._expect(group, member_id, NEW_MEMBER_JOIN_TIMEOUT)
         self._rebalance_or_complete(group)
 
-    def _rejoin(self, group: Group, request: JoinGroupRequest, reply: JoinReply) -> None:
+    def _rejoin(self, group: Group, join: _Join) -> None:
+        request, reply = join.request, join.reply
         try:
             member = group.check_member(request.member_id, request.group_instance_id)
         except ApiError as error:
@@ -147,83 +152,63 @@ class ClassicProtocol:
             return
         unchanged = list(member.protocols) == protocols_of(request)
         is_leader = group.leader == member.member_id
-        if group.state is State.COMPLETING_REBALANCE and unchanged:
+        if unchanged and (
             # Most likely, the response did not reach the member.
-            reply(group.joined(member, with_members=is_leader))
-        elif group.state is State.STABLE and unchanged and not is_leader:
-            reply(group.joined(member, with_members=False))
-        elif group.state is State.EMPTY:
-            reply(join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-        else:
-            # A leader joins again to start a rebalance, for example because topics have changed.
-            self._update(group, member, request, reply)
-            self._rebalance_or_complete(group)
+            group.state is State.COMPLETING_REBALANCE
+            or (group.state is State.STABLE and not is_leader)
+        ):
+            reply(group.joined(member))
+            return
+        # A leader joins again to start a rebalance, for example because topics have changed.
+        self._update(member, join)
+        self._rebalance_or_complete(group)
 
-    def _update(
-        self, group: Group, member: Member, request: JoinGroupRequest, reply: JoinReply | None
-    ) -> None:
-        member.protocols = protocols_of(request)
-        member.rebalance_timeout = request.rebalance_timeout_ms
-        member.session_timeout = request.session_timeout_ms
+    def _update(self, member: Member, join: _Join) -> None:
+        member.update(join.request)
         # A second JoinGroup of a member, on another connection, replaces the first.
-        group.answer_join(member, join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
-        member.joining = reply
+        member.answer_join(join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+        member.joining = join.reply
 
-    def _replace_static(
-        self,
-        group: Group,
-        member_id: str,
-        request: JoinGroupRequest,
-        client: Client,
-        reply: JoinReply,
-    ) -> None:
+    def _replace_static(self, group: Group, member: Member, member_id: str, join: _Join) -> None:
         """Handle the return of a static member: in a stable group, it gets its old assignment."""
-        assert request.group_instance_id is not None
-        old_id, old_leader = group.statics[request.group_instance_id], group.leader
-        member = group.replace_static(request.group_instance_id, member_id)
+        old_id = member.member_id
+        group.replace_static(member, member_id)
         self._host.cancel(group, member_key(old_id))
         before = (member.protocols, member.rebalance_timeout, member.session_timeout)
-        self._update(group, member, request, reply)
-        self._expect(group, member_id, member.session_timeout)
-        if group.state is State.COMPLETING_REBALANCE:
-            # The leader may be assigning partitions to the old id.
-            self.rebalance(group)
-        elif group.state is not State.STABLE:
-            self._maybe_complete(group)
-        elif group.select_protocol() != group.protocol:
-            self.rebalance(group)
-        else:
-            try:
-                self._host.store(group)
-            except ApiError as error:
-                member.joining = None
-                member.protocols, member.rebalance_timeout, member.session_timeout = before
-                group.replace_static(request.group_instance_id, old_id)
-                self._host.cancel(group, member_key(member_id))
-                self._expect(group, old_id, member.session_timeout)
-                reply(join_error(error.code, ""))
-                return
-            skips = client.version >= 9
-            is_leader = group.leader == member_id
-            response = group.joined(member, with_members=skips and is_leader)
-            response.skip_assignment = skips and is_leader
-            if not skips:
+        self._update(member, join)
+        self.extend_session(group, member)
+        if group.state is not State.STABLE or group.select_protocol() != group.protocol:
+            # During a rebalance, the leader may be assigning partitions to the old id.
+            self._rebalance_or_complete(group)
+            return
+        try:
+            self._host.store(group)
+        except ApiError as error:
+            member.joining = None
+            member.protocols, member.rebalance_timeout, member.session_timeout = before
+            group.replace_static(member, old_id)
+            self._host.cancel(group, member_key(member_id))
+            self.extend_session(group, member)
+            join.reply(join_error(error.code, ""))
+            return
+        response = group.joined(member)
+        if group.leader == member_id:
+            response.skip_assignment = join.client.version >= 9
+            if not response.skip_assignment:
                 # An older client that sees itself as the leader would assign partitions again.
-                response.leader = old_leader or ""
-            group.answer_join(member, response)
+                response.leader, response.members = old_id, []
+        member.answer_join(response)
 
     # -- rebalances
 
-    def _is_first_rebalance(self, group: Group) -> bool:
-        return group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY
-
     def _rebalance_or_complete(self, group: Group) -> None:
-        if group.can_rebalance():
-            self.rebalance(group)
-        else:
+        if group.state is State.PREPARING_REBALANCE:
             self._maybe_complete(group)
+        else:
+            self.rebalance(group)
 
     def _maybe_complete(self, group: Group) -> None:
+        """Complete a rebalance that all members have joined; the first one waits for more members."""
         if (
             group.state is State.PREPARING_REBALANCE
             and group.previous_state is not State.EMPTY
@@ -241,7 +226,7 @@ class ClassicProtocol:
         group.move_to(State.PREPARING_REBALANCE, self._host.now_ms())
         if first:
             group.grew = False
-            delay = self._settings.initial_rebalance_delay
+            delay = self._initial_delay
             self._wait_for_more(group, delay, max(group.rebalance_timeout() - delay, 0))
         elif group.all_joined():
             self._complete_join(group)
@@ -257,7 +242,7 @@ class ClassicProtocol:
         def elapsed() -> None:
             if group.grew and remaining:
                 group.grew = False
-                again = min(self._settings.initial_rebalance_delay, remaining)
+                again = min(self._initial_delay, remaining)
                 self._wait_for_more(group, again, max(remaining - delay, 0))
             else:
                 self._complete_join(group)
@@ -267,8 +252,6 @@ class ClassicProtocol:
     def _complete_join(self, group: Group) -> None:
         """Begin the next generation with the members that have joined and all static members."""
         self._host.cancel(group, JOIN)
-        if group.state is State.DEAD:
-            return
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
                 self._remove(group, member.member_id)
@@ -278,21 +261,17 @@ class ClassicProtocol:
             return
         group.next_generation(self._host.now_ms())
         if group.state is State.EMPTY:
-            try:
+            with suppress(ApiError):
+                # After a failure, a restart would load the previous generation, whose members then time out.
                 self._host.store(group)
-            except ApiError:
-                # A restart would load the previous generation, whose members then time out.
-                return
             return
-        for member in list(group.members.values()):
-            is_leader = member.member_id == group.leader
-            group.answer_join(member, group.joined(member, with_members=is_leader))
-            self._expect(group, member.member_id, member.session_timeout)
+        for member in group.members.values():
+            member.answer_join(group.joined(member))
+            self.extend_session(group, member)
             member.is_new = False
-            group.unsynced.add(member.member_id)
-        generation = group.generation
+        group.unsynced.update(group.members)
         self._host.schedule(
-            group, SYNC, group.rebalance_timeout(), lambda: self._expire_sync(group, generation)
+            group, SYNC, group.rebalance_timeout(), lambda: self._expire_sync(group)
         )
 
     # -- SyncGroup
@@ -302,16 +281,8 @@ class ClassicProtocol:
 
         ``reply`` is called with the response as soon as the assignment is known. Raises ApiError.
         """
-        if group.state is State.DEAD:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        member = group.check_member(request.member_id, request.group_instance_id)
-        group.check_generation(request.generation_id)
-        if _differs(request.protocol_type, group.protocol_type) or _differs(
-            request.protocol_name, group.protocol
-        ):
-            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if group.state is State.EMPTY:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+        member = group.check_classic(request)
+        check_protocol(request, group.protocol_type, group.protocol)
         if group.state is State.PREPARING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced.discard(member.member_id)
@@ -320,7 +291,7 @@ class ClassicProtocol:
         if group.state is State.STABLE:
             reply(group.synced(member))
             return
-        group.answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        member.answer_sync(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         member.syncing = reply
         if group.leader == member.member_id:
             self._assign(group, request)
@@ -336,26 +307,19 @@ class ClassicProtocol:
             self.rebalance(group)
             return
         group.move_to(State.STABLE, self._host.now_ms())
-        for member in list(group.members.values()):
-            if group.answer_sync(member, group.synced(member)):
-                self._expect(group, member.member_id, member.session_timeout)
+        for member in group.members.values():
+            if member.answer_sync(group.synced(member)):
+                self.extend_session(group, member)
 
     def _fail_sync(self, group: Group, code: ErrorCode) -> None:
-        for member in list(group.members.values()):
+        for member in group.members.values():
             member.assignment = b""
-            if group.answer_sync(member, sync_error(code)):
-                self._expect(group, member.member_id, member.session_timeout)
+            if member.answer_sync(SyncGroupResponse(error_code=code)):
+                self.extend_session(group, member)
 
-    def _expire_sync(self, group: Group, generation: int) -> None:
+    def _expire_sync(self, group: Group) -> None:
         """Remove the members that have not sent SyncGroup within the rebalance timeout."""
-        late = set(group.unsynced)
-        if (
-            generation != group.generation
-            or group.state not in (State.COMPLETING_REBALANCE, State.STABLE)
-            or not late
-        ):
-            return
-        for member_id in late:
+        for member_id in list(group.unsynced):
             self._remove(group, member_id)
         self.rebalance(group)
 
@@ -367,13 +331,7 @@ class ClassicProtocol:
         Raises:
             ApiError: REBALANCE_IN_PROGRESS tells the member to join again.
         """
-        if group.state is State.DEAD:
-            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        member = group.check_member(request.member_id, request.group_instance_id)
-        group.check_generation(request.generation_id)
-        if group.state is State.EMPTY:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
-        self.extend_session(group, member)
+        self.extend_session(group, group.check_classic(request))
         if group.state is State.PREPARING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -385,31 +343,21 @@ class ClassicProtocol:
         """Start the sessions of a group that was loaded from the log."""
         for member in group.members.values():
             self.extend_session(group, member)
-        if len(group.members) > self._settings.max_size:
+        if len(group.members) > self._max_size:
             self.rebalance(group)
 
     def _expect(self, group: Group, member_id: str, timeout: int) -> None:
-        self._host.schedule(
-            group,
-            member_key(member_id),
-            timeout,
-            lambda: self._expire_session(group, member_id),
-        )
-
-    def _expire_session(self, group: Group, member_id: str) -> None:
-        if group.state is State.DEAD:
-            return
-        member = group.members.get(member_id)
-        if member_id in group.pending:
+        def elapsed() -> None:
+            member = group.members.get(member_id)
+            if member_id not in group.pending and (member is None or member.is_waiting()):
+                return
             self._remove(group, member_id)
             if group.state is State.PREPARING_REBALANCE and group.all_joined():
                 self._complete_join(group)
-        elif member is not None and not member.is_waiting():
-            self._remove(group, member_id)
-            if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            elif member is not None and group.state in (State.STABLE, State.COMPLETING_REBALANCE):
                 self.rebalance(group)
-            elif group.state is State.PREPARING_REBALANCE and group.all_joined():
-                self._complete_join(group)
+
+        self._host.schedule(group, member_key(member_id), timeout, elapsed)
 
     def _remove(self, group: Group, member_id: str) -> None:
         group.remove(member_id)
@@ -428,11 +376,3 @@ class ClassicProtocol:
             else:
                 self._maybe_complete(group)
         return results
-
-
-def protocols_of(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
-    return [(protocol.name, protocol.metadata) for protocol in request.protocols]
-
-
-def _differs(requested: str | None, current: str | None) -> bool:
-    return requested is not None and current is not None and requested != current

@@ -26,7 +26,7 @@ from kafka_wire import (
 )
 
 from krammar.broker.groups.group import Group, Kind, State
-from krammar.broker.groups.member import Member, Place, by_topic
+from krammar.broker.groups.member import Member, Place, by_topic, places_of
 from krammar.wire.batches import Record
 from krammar.wire.primitives import NULL_UUID
 
@@ -49,6 +49,25 @@ MEMBER = "ConsumerGroupMemberMetadata"
 CLASSIC = "GroupMetadata"
 _ORDER = (CURRENT, TARGET, TARGETS, MEMBER, PATTERN, TOPICS, GROUP, CLASSIC)
 _NAMES = dict.fromkeys((CURRENT, TARGET, MEMBER), "member_id") | {PATTERN: "regular_expression"}
+
+# The fields of records for the attributes of a member. The others need a conversion.
+_CLASSIC_FIELDS = {
+    "member_id": "member_id",
+    "instance_id": "group_instance_id",
+    "client_id": "client_id",
+    "client_host": "client_host",
+    "rebalance_timeout": "rebalance_timeout",
+    "session_timeout": "session_timeout",
+    "assignment": "assignment",
+}
+_FIELDS = {
+    "instance_id": "instance_id",
+    "rack_id": "rack_id",
+    "client_id": "client_id",
+    "client_host": "client_host",
+    "rebalance_timeout": "rebalance_timeout_ms",
+    "assignor": "server_assignor",
+}
 
 # The kind of a record, and the member id or pattern in its key.
 RecordKey = tuple[str, str]
@@ -101,18 +120,14 @@ def offset_record(group_id: str, where: TopicPartition, committed: Committed | N
 
 def read_offset(value: OffsetCommitValue | LegacyOffsetCommitValue, position: int) -> Committed:
     """Convert the value of a record at offset ``position``."""
+    committed = Committed(
+        value.offset, -1, value.metadata, value.commit_timestamp, position=position
+    )
     if isinstance(value, LegacyOffsetCommitValue):
-        return Committed(
-            value.offset, -1, value.metadata, value.commit_timestamp, position=position
-        )
-    return Committed(
-        value.offset,
-        value.leader_epoch,
-        value.metadata,
-        value.commit_timestamp,
-        None if value.expire_timestamp == -1 else value.expire_timestamp,
-        value.topic_id,
-        position,
+        return committed
+    expires = None if value.expire_timestamp == -1 else value.expire_timestamp
+    return committed._replace(
+        leader_epoch=value.leader_epoch, expires=expires, topic_id=value.topic_id
     )
 
 
@@ -186,14 +201,8 @@ def _classic(group: Group) -> GroupMetadataValue:
         current_state_timestamp=-1 if group.state_since is None else group.state_since,
         members=[
             GroupMetadataValueMemberMetadata(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                rebalance_timeout=member.rebalance_timeout,
-                session_timeout=member.session_timeout,
-                subscription=member.metadata(group.protocol) or b"",
-                assignment=member.assignment,
+                subscription=member.metadata(group.protocol),
+                **{field: getattr(member, name) for name, field in _CLASSIC_FIELDS.items()},
             )
             for member in group.members.values()
         ],
@@ -211,24 +220,16 @@ def _member(member: Member) -> ConsumerGroupMemberMetadataValue:
         ],
     )
     return ConsumerGroupMemberMetadataValue(
-        instance_id=member.instance_id,
-        rack_id=member.rack_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
         subscribed_topic_names=[*member.topics],
         subscribed_topic_regex=member.pattern,
-        rebalance_timeout_ms=member.rebalance_timeout,
-        server_assignor=member.assignor,
         classic_member_metadata=classic if member.protocols else None,
+        **{field: getattr(member, name) for name, field in _FIELDS.items()},
     )
 
 
 def _target(member: Member) -> ConsumerGroupTargetAssignmentMemberValue:
-    return ConsumerGroupTargetAssignmentMemberValue(
-        topic_partitions=topics_of(
-            member.target, ConsumerGroupTargetAssignmentMemberValueTopicPartition
-        )
-    )
+    places = topics_of(member.target, ConsumerGroupTargetAssignmentMemberValueTopicPartition)
+    return ConsumerGroupTargetAssignmentMemberValue(topic_partitions=places)
 
 
 def _current(member: Member) -> ConsumerGroupCurrentMemberAssignmentValue:
@@ -282,7 +283,7 @@ def read_group(group_id: str, stored: Mapping[RecordKey, Any]) -> Group:
         elif kind == PATTERN:
             group.matches[name] = value
         elif kind == MEMBER:
-            group.add(_read_member(name, value, stored), "consumer", None)
+            group.add(_read_member(name, value, stored))
     group.subscriptions = group.subscribed_topics()
     group.refresh_state()
     return group
@@ -291,25 +292,19 @@ def read_group(group_id: str, stored: Mapping[RecordKey, Any]) -> Group:
 def _read_member(
     member_id: str, value: ConsumerGroupMemberMetadataValue, stored: Mapping[RecordKey, Any]
 ) -> Member:
-    classic = value.classic_member_metadata
     member = Member(
         member_id,
-        value.instance_id,
-        value.client_id,
-        value.client_host,
-        value.rebalance_timeout_ms,
-        0 if classic is None else classic.session_timeout_ms,
-        [] if classic is None else [(p.name, p.metadata) for p in classic.supported_protocols],
-        rack_id=value.rack_id,
         topics=tuple(value.subscribed_topic_names),
         pattern=value.subscribed_topic_regex or "",
-        assignor=value.server_assignor,
+        **{name: getattr(value, field) for name, field in _FIELDS.items()},
     )
+    classic = value.classic_member_metadata
+    if classic is not None:
+        member.session_timeout = classic.session_timeout_ms
+        member.protocols = [(p.name, p.metadata) for p in classic.supported_protocols]
     target = stored.get((TARGET, member_id))
     if target is not None:
-        member.target = frozenset(
-            (t.topic_id, number) for t in target.topic_partitions for number in t.partitions
-        )
+        member.target = frozenset(places_of(target.topic_partitions))
     current = stored.get((CURRENT, member_id))
     if current is not None:
         epoch = current.member_epoch
@@ -346,18 +341,13 @@ def _read_classic(group_id: str, value: GroupMetadataValue) -> Group:
     group.protocol = value.protocol
     group.leader = value.leader
     for stored in value.members:
-        timeout = stored.rebalance_timeout
         member = Member(
-            stored.member_id,
-            stored.group_instance_id,
-            stored.client_id,
-            stored.client_host,
-            stored.session_timeout if timeout == -1 else timeout,
-            stored.session_timeout,
-            [(value.protocol or "", stored.subscription)],
-            stored.assignment,
+            protocols=[(value.protocol or "", stored.subscription)],
+            **{name: getattr(stored, field) for name, field in _CLASSIC_FIELDS.items()},
         )
-        group.add(member, value.protocol_type, None)
+        if member.rebalance_timeout == -1:
+            member.rebalance_timeout = member.session_timeout
+        group.add(member, value.protocol_type)
     group.protocol_type = value.protocol_type or None
     group.state = State.STABLE if group.members else State.EMPTY
     group.subscriptions = group.read_subscriptions()

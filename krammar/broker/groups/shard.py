@@ -10,7 +10,7 @@ from krammar.broker.groups import records
 from krammar.broker.groups.group import Group, State
 from krammar.broker.groups.offsets import Offsets
 from krammar.logfiles.internal_topics import decode_record
-from krammar.wire.batches import ControlRecordType, Record, RecordBatch
+from krammar.wire.batches import ControlRecordType, Record
 from krammar.wire.batches.header import HEADER_SIZE
 from krammar.wire.errors import WireError
 
@@ -37,31 +37,23 @@ class Shard:
         self.log = log
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
-        self._warn = warn
         stored: dict[str, dict[records.RecordKey, Any]] = {}
         for batch in log.batches():
-            self._replay_batch(batch, stored)
+            if batch.is_control:
+                for control in batch.control_records():
+                    if control.type in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
+                        committed = control.type == ControlRecordType.COMMIT
+                        self.offsets.end_transaction(batch.producer_id, committed)
+                continue
+            producer_id = batch.producer_id if batch.is_transactional else -1
+            for record in batch:
+                try:
+                    self._replay(record, producer_id, stored)
+                except WireError as error:
+                    warn(f"{log.path.name}: offset {record.offset}: {error}")
         for group_id, values in stored.items():
             if values:
                 self.groups[group_id] = records.read_group(group_id, values)
-
-    # -- reading
-
-    def _replay_batch(
-        self, batch: RecordBatch, stored: dict[str, dict[records.RecordKey, Any]]
-    ) -> None:
-        if batch.is_control:
-            for control in batch.control_records():
-                if control.type in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
-                    committed = control.type == ControlRecordType.COMMIT
-                    self.end_transaction(batch.producer_id, committed)
-            return
-        producer_id = batch.producer_id if batch.is_transactional else -1
-        for record in batch:
-            try:
-                self._replay(record, producer_id, stored)
-            except WireError as error:
-                self._warn(f"{self.log.path.name}: offset {record.offset}: {error}")
 
     def _replay(
         self,
@@ -99,16 +91,12 @@ class Shard:
             self.groups[group_id] = Group(group_id, None)
         self.offsets.put(group_id, where, committed, producer_id)
 
-    def end_transaction(self, producer_id: int, committed: bool) -> None:
-        self.offsets.end_transaction(producer_id, committed)
-
     # -- writing; all of these raise ApiError if the log cannot be written
 
     def commit(
         self,
         group_id: str,
         offsets: Sequence[tuple[TopicPartition, Committed]],
-        *,
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> None:
@@ -136,12 +124,14 @@ class Shard:
     def restore(self, group: Group) -> None:
         """Return a group, in place, to its state in the log."""
         if group.stored:
-            vars(group).update(vars(records.read_group(group.group_id, group.stored)))
+            logged = records.read_group(group.group_id, group.stored)
+            logged.timers = group.timers
+            vars(group).update(vars(logged))
 
     def forget(
         self, offsets: Sequence[tuple[str, TopicPartition]], groups: Sequence[Group] = ()
     ) -> None:
-        """Delete offsets and groups; the groups become DEAD.
+        """Delete offsets and groups.
 
         Many tombstones are written as several batches. If one fails, the deletions of the batches before it remain.
         """
@@ -153,7 +143,6 @@ class Shard:
         for group in groups:
             for part in self._parts(records.tombstones(group)):
                 self.log.append_records(part)
-            group.state = State.DEAD
             self.groups.pop(group.group_id, None)
 
     def _parts(self, batch: list[Record]) -> Iterator[list[Record]]:
@@ -168,3 +157,35 @@ class Shard:
             size += needed
         if begin < len(batch):
             yield batch[begin:]
+
+    # -- expiry (KIP-211)
+
+    def expired(
+        self, now: int, retention: int
+    ) -> tuple[list[tuple[str, TopicPartition]], list[Group]]:
+        """Find expired offsets, and groups that then have neither members nor offsets.
+
+        Offsets that an open transaction may change do not expire.
+
+        Args:
+            now: milliseconds since 1970
+            retention: milliseconds
+        """
+        offsets = []
+        groups = []
+        for group in self.groups.values():
+            committed = self.offsets.of_group(group.group_id)
+            pending = self.offsets.pending(group.group_id)
+            over = [
+                where
+                for where, offset in committed.items()
+                if not group.reads(where[0])
+                and where not in pending
+                and (base := group.expiry_base(offset.timestamp)) is not None
+                and now >= (base + retention if offset.expires is None else offset.expires)
+            ]
+            offsets += [(group.group_id, where) for where in over]
+            is_unused = group.state is State.EMPTY and not group.pending and not pending
+            if is_unused and len(over) == len(committed):
+                groups.append(group)
+        return offsets, groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -36,7 +37,6 @@ from kafka_wire import (
     LeaveGroupRequest,
     LeaveGroupRequestMember,
     LeaveGroupResponse,
-    LeaveGroupResponseMember,
     ListGroupsRequest,
     ListGroupsResponse,
     ListGroupsResponseGroup,
@@ -46,7 +46,7 @@ from kafka_wire import (
 
 from krammar.broker.cluster import GROUP_VERSION, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import Group, Kind, State, sync_error
+from krammar.broker.groups.group import Group, Kind, State
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic
 from krammar.broker.groups.protocol import Client
 from krammar.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
@@ -68,22 +68,15 @@ _COORDINATORS: dict[int, str] = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class GroupHandlers:
     """Handles FindCoordinator, the protocols of groups, and the administration of groups."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        nodes: Nodes,
-        cluster: ClusterMetadata,
-        topics: Topics,
-        groups: GroupCoordinator,
-    ) -> None:
-        self._config = config
-        self._nodes = nodes
-        self._cluster = cluster
-        self._topics = topics
-        self._groups = groups
+    _config: BrokerConfig
+    _nodes: Nodes
+    _cluster: ClusterMetadata
+    _topics: Topics
+    _groups: GroupCoordinator
 
     def find_coordinator(
         self, session: Session, request: FindCoordinatorRequest, version: int
@@ -106,54 +99,43 @@ class GroupHandlers:
         self, session: Session, key_type: int, key: str, version: int
     ) -> FindCoordinatorResponseCoordinator:
         """Find the node that leads a key's partition of the internal topic, which is created if missing."""
-        # Before version 4, the message is set even without an error; from there on, Kafka leaves it empty.
-        named = version < 4
+        found = FindCoordinatorResponseCoordinator(key=key, node_id=-1, host="", port=-1)
+        message = f"Coordinators of type {key_type} are not supported."
+        code = ErrorCode.INVALID_REQUEST
         name = _COORDINATORS.get(key_type)
-        if name is None:
-            code = ErrorCode.INVALID_REQUEST
-            message = f"Coordinators of type {key_type} are not supported." if named else ""
-        else:
+        if name is not None:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             node_id = -1
             with suppress(ApiError):
                 topic = self._topics.ensure_internal(name)
                 index = self._topics.coordinating_partition(name, key)
                 node_id = topic.partitions[index].leader
             if node_id in self._nodes.running:
-                found = self._nodes.endpoint(node_id, session.listener)
-                return FindCoordinatorResponseCoordinator(
-                    key=key,
-                    node_id=node_id,
-                    host=found.host,
-                    port=found.port,
-                    error_message=ErrorCode.NONE.name if named else "",
-                )
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            message = code.name if named else ""
-        return FindCoordinatorResponseCoordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
-        )
+                code = ErrorCode.NONE
+                endpoint = self._nodes.endpoint(node_id, session.listener)
+                found.node_id, found.host, found.port, _ = endpoint
+            message = code.name
+        found.error_code = code
+        # Before version 4, the message is set even without an error; from there on, Kafka leaves it empty.
+        found.error_message = message if version < 4 else ""
+        return found
 
     def join_group(
         self, session: Session, request: JoinGroupRequest, version: int
     ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
         if version == 0:
             request.rebalance_timeout_ms = request.session_timeout_ms
-        response = self._groups.join(request, _client(session, version))
-        if version >= 7:
-            return response
-        if isinstance(response, JoinGroupResponse):
-            return _without_null(response)
-        return _later_without_null(response)
+        return self._groups.join(request, _client(session, version))
 
     def sync_group(
         self, session: Session, request: SyncGroupRequest, version: int
     ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
         if version >= 5 and None in (request.protocol_type, request.protocol_name):
-            return sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         try:
             return self._groups.sync(request)
         except ApiError as error:
-            return sync_error(error.code)
+            return SyncGroupResponse(error_code=error.code)
 
     def heartbeat(
         self, session: Session, request: HeartbeatRequest, version: int
@@ -173,17 +155,7 @@ class GroupHandlers:
         try:
             results = self._groups.leave(request.group_id, members)
         except ApiError as error:
-            if error.code != ErrorCode.UNKNOWN_MEMBER_ID:
-                return LeaveGroupResponse(error_code=error.code)
-            # The group does not exist.
-            results = [
-                LeaveGroupResponseMember(
-                    member_id=member.member_id,
-                    group_instance_id=member.group_instance_id,
-                    error_code=error.code,
-                )
-                for member in members
-            ]
+            return LeaveGroupResponse(error_code=error.code)
         if version < 3:
             return LeaveGroupResponse(error_code=results[0].error_code)
         return LeaveGroupResponse(members=results)
@@ -233,37 +205,48 @@ class GroupHandlers:
     def describe_groups(
         self, session: Session, request: DescribeGroupsRequest, version: int
     ) -> Steps[DescribeGroupsResponse]:
+        operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         groups = []
         # Duplicate names are described once.
         for group_id in dict.fromkeys(request.groups):
-            groups.append(self._describe(group_id, version, request.include_authorized_operations))
+            groups.append(self._describe(group_id, version, operations))
             yield None
         return DescribeGroupsResponse(groups=groups)
 
     def _describe(
-        self, group_id: str, version: int, with_operations: bool
+        self, group_id: str, version: int, operations: int
     ) -> DescribeGroupsResponseGroup:
-        operations = GROUP_OPERATIONS if with_operations else NOT_ASKED
+        described = DescribeGroupsResponseGroup(group_id=group_id)
         try:
             group = self._groups.find(group_id)
         except ApiError as error:
-            return DescribeGroupsResponseGroup(group_id=group_id, error_code=error.code)
+            described.error_code = error.code
+            return described
         if group is not None and group.kind is Kind.CLASSIC:
-            return DescribeGroupsResponseGroup(
-                group_id=group_id,
-                group_state=group.state.value,
-                protocol_type=group.protocol_type or "",
-                protocol_data=(group.protocol or "") if group.state is State.STABLE else "",
-                members=_describe_members(group),
-                authorized_operations=operations,
-            )
-        absent = DescribeGroupsResponseGroup(group_id=group_id, group_state=State.DEAD.value)
+            is_stable = group.state is State.STABLE
+            described.group_state = group.state.value
+            described.protocol_type = group.protocol_type or ""
+            described.protocol_data = (group.protocol or "") if is_stable else ""
+            described.members = [
+                DescribeGroupsResponseGroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    member_metadata=member.metadata(group.protocol) if is_stable else b"",
+                    member_assignment=member.assignment,
+                )
+                for member in group.members.values()
+            ]
+            described.authorized_operations = operations
+            return described
+        described.group_state = State.DEAD.value
         if version >= 6:
-            absent.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            absent.error_message = _not_found(group_id, group)
+            described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            described.error_message = _not_found(group_id, group)
         else:
-            absent.authorized_operations = operations
-        return absent
+            described.authorized_operations = operations
+        return described
 
     def consumer_group_describe(
         self, session: Session, request: ConsumerGroupDescribeRequest, version: int
@@ -278,17 +261,16 @@ class GroupHandlers:
                 group = self._groups.find(group_id)
                 if group is None or group.kind is not Kind.CONSUMER:
                     raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, group))
+                described.group_state = group.state.value
+                described.group_epoch = group.generation
+                described.assignment_epoch = group.assignment_epoch
+                described.assignor_name = (
+                    group.preferred_assignor() or self._config.group_consumer_assignors[0]
+                )
+                described.members = [self._described(member) for member in group.members.values()]
+                described.authorized_operations = operations
             except ApiError as error:
                 described.error_code, described.error_message = error.code, error.message
-                continue
-            described.group_state = group.state.value
-            described.group_epoch = group.generation
-            described.assignment_epoch = group.assignment_epoch
-            described.assignor_name = (
-                group.preferred_assignor() or self._config.group_consumer_assignors[0]
-            )
-            described.members = [self._described(member) for member in group.members.values()]
-            described.authorized_operations = operations
             yield None
         return ConsumerGroupDescribeResponse(groups=groups)
 
@@ -345,29 +327,3 @@ def _not_found(group_id: str, group: Group | None) -> str:
         return f"Group {group_id} not found."
     other = "classic" if group.kind is Kind.CONSUMER else "consumer"
     return f"Group {group_id} is not a {other} group."
-
-
-async def _later_without_null(response: Awaitable[JoinGroupResponse]) -> JoinGroupResponse:
-    return _without_null(await response)
-
-
-def _without_null(response: JoinGroupResponse) -> JoinGroupResponse:
-    """Replace a null protocol name, which is not allowed before version 7."""
-    if response.protocol_name is None:
-        response.protocol_name = ""
-    return response
-
-
-def _describe_members(group: Group) -> list[DescribeGroupsResponseGroupMember]:
-    is_stable = group.state is State.STABLE
-    return [
-        DescribeGroupsResponseGroupMember(
-            member_id=member.member_id,
-            group_instance_id=member.instance_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            member_metadata=(member.metadata(group.protocol) or b"") if is_stable else b"",
-            member_assignment=member.assignment,
-        )
-        for member in group.members.values()
-    ]

@@ -28,9 +28,9 @@ from kafka_wire import (
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.consumer import ConsumerProtocol
-from krammar.broker.groups.group import Group, Kind, State
+from krammar.broker.groups.group import Group, Key, Kind, State
 from krammar.broker.groups.member import Place
-from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Settings
+from krammar.broker.groups.protocol import ClassicProtocol, Client
 from krammar.broker.groups.records import group_records, read_group
 
 CLIENT = Client("client", "/127.0.0.1", 9)
@@ -77,7 +77,7 @@ class World:
         config = BrokerConfig.defaults(
             **{"group.consumer.assignment.interval.ms": "0", **properties}
         )
-        classic = ClassicProtocol(self, Settings(initial_rebalance_delay=0))
+        classic = ClassicProtocol(self, initial_rebalance_delay=0)
         self.classic = classic
         self.protocol = ConsumerProtocol(self, config, self.cluster, classic)  # type: ignore[arg-type]
         self.group = Group("g", self.now, Kind.CONSUMER)

@@ -21,8 +21,8 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import Group, State
-from krammar.broker.groups.protocol import ClassicProtocol, Client, Key, Settings
+from krammar.broker.groups.group import Group, Key, State
+from krammar.broker.groups.protocol import ClassicProtocol, Client
 from krammar.broker.groups.records import CLASSIC, group_records, read_group
 
 SESSION = 10_000
@@ -37,9 +37,7 @@ class World:
         self.timers: dict[tuple[Group, Key], tuple[int, Callable[[], None]]] = {}
         self.stored: list[Group] = []
         self.failure: ErrorCode | None = None
-        self.protocol = ClassicProtocol(
-            self, Settings(**{"initial_rebalance_delay": 0, **settings})
-        )
+        self.protocol = ClassicProtocol(self, **{"initial_rebalance_delay": 0, **settings})
         self.group = Group("g", self.now)
 
     def now_ms(self) -> int:
