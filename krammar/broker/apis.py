@@ -19,7 +19,7 @@ class Api(NamedTuple):
 
 
 # Answered with an error.
-REFUSED = "unserved"
+REFUSED = "unserved.refuse"
 
 APIS: dict[int, Api] = {
     # v0 to v2 carry formats that are refused; librdkafka compresses only if the range begins at v0.

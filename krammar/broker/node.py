@@ -76,17 +76,17 @@ class Node:
             own, coordinated = (OwnLogs(cluster, logs, config.node_id, each) for each in refusals)
         self.groups = GroupCoordinator(config, timers, cluster, coordinated, topics)
         self.handlers = Handlers(
-            config,
-            timers,
-            nodes,
-            cluster,
-            own,
-            coordinated,
-            topics,
-            self.groups,
-            transactions,
-            self.connections,
-            elections,
+            config=config,
+            timers=timers,
+            nodes=nodes,
+            cluster=cluster,
+            logs=own,
+            coordinated=coordinated,
+            topics=topics,
+            groups=self.groups,
+            transactions=transactions,
+            connections=self.connections,
+            elections=elections,
         )
         self._server = Server(config, timers, credentials, self.handlers, self.connections)
 

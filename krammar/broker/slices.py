@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, NamedTuple, TypeVar
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 # Work that can pause at each yield. Other requests run there, so objects that were looked up before may be
@@ -71,6 +72,15 @@ class Slices:
                     return result
         finally:
             steps.close()
+
+
+def one_by_one(function: Callable[[A], T], items: Iterable[A]) -> Steps[list[T]]:
+    """Return the result of a function for each item, in steps."""
+    results = []
+    for item in items:
+        results.append(function(item))
+        yield None
+    return results
 
 
 def finish(steps: Steps[T]) -> T:

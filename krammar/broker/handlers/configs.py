@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kafka_wire import (
@@ -74,13 +75,13 @@ MAX_SETTINGS = 50_000
 Changes = dict[str, str | None]
 
 
+@dataclass(eq=False)
 class ConfigHandlers:
     """Handles DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources."""
 
-    def __init__(self, config: BrokerConfig, cluster: ClusterMetadata, topics: Topics) -> None:
-        self._config = config
-        self._cluster = cluster
-        self._topics = topics
+    config: BrokerConfig
+    cluster: ClusterMetadata
+    topics: Topics
 
     def describe_configs(
         self, session: Session, request: DescribeConfigsRequest, version: int
@@ -150,10 +151,10 @@ class ConfigHandlers:
         if any(kind not in LISTABLE for kind in wanted):
             return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         names: dict[int, Iterable[str]] = {
-            TOPIC: sorted(self._cluster.topics),
-            BROKER: [str(self._config.node_id)],
-            BROKER_LOGGER: [str(self._config.node_id)],
-            GROUP: sorted(name for kind, name in self._cluster.configs if kind == GROUP),
+            TOPIC: sorted(self.cluster.topics),
+            BROKER: [str(self.config.node_id)],
+            BROKER_LOGGER: [str(self.config.node_id)],
+            GROUP: sorted(name for kind, name in self.cluster.configs if kind == GROUP),
         }
         return ListConfigResourcesResponse(
             config_resources=[
@@ -199,15 +200,15 @@ class ConfigHandlers:
         names = resource.configuration_keys or None
         if kind == TOPIC:
             check_topic_name(name)
-            if name not in self._cluster.topics:
+            if name not in self.cluster.topics:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            overrides = self._cluster.configs.get((TOPIC, name), {})
-            return describe_topic(self._config, overrides, names)
+            overrides = self.cluster.configs.get((TOPIC, name), {})
+            return describe_topic(self.config, overrides, names)
         if kind == BROKER:
             if not name:
-                return describe_all_brokers(self._config, names)
+                return describe_all_brokers(self.config, names)
             self._check_node(name, "Broker", " or empty string,")
-            return describe_broker(self._config, names)
+            return describe_broker(self.config, names)
         if kind == BROKER_LOGGER:
             if not name:
                 raise _invalid("Broker id must not be empty")
@@ -218,7 +219,7 @@ class ConfigHandlers:
         if kind == GROUP:
             if not name:
                 raise _invalid("Group name must not be empty")
-            return describe_group(self._config, self._cluster.configs.get((GROUP, name), {}), names)
+            return describe_group(self.config, self.cluster.configs.get((GROUP, name), {}), names)
         _check_served(kind)
         raise _invalid(f"Unexpected resource type {kind} for resource {name}")
 
@@ -232,7 +233,7 @@ class ConfigHandlers:
         elif kind not in (TOPIC, BROKER, GROUP):
             _check_served(kind)
             raise _invalid(f"Unknown resource type {kind}")
-        return self._cluster.configs.get((kind, name), {})
+        return self.cluster.configs.get((kind, name), {})
 
     def _change(
         self,
@@ -249,31 +250,31 @@ class ConfigHandlers:
         if resource.resource_type == TOPIC:
             self._check_topic(resource.resource_name, values)
             if changes and not validate_only:
-                self._topics.set_configs(self._cluster.topics[resource.resource_name], changes)
+                self.topics.set_configs(self.cluster.topics[resource.resource_name], changes)
             return
         if resource.resource_type == GROUP:
             self._check_group(resource.resource_name, values)
             if changes and not validate_only:
-                self._cluster.set_configs(GROUP, resource.resource_name, changes)
+                self.cluster.set_configs(GROUP, resource.resource_name, changes)
             return
         new = {name: value for name, value in changes.items() if value is not None}
         try:
-            self._config.check_dynamic(new, own=bool(resource.resource_name))
+            self.config.check_dynamic(new, own=bool(resource.resource_name))
         except ConfigError as error:
             # Kafka reports invalid broker settings as invalid requests (KAFKA-13609).
             raise _invalid(error.api) from None
         if changes and not validate_only:
-            self._topics.set_broker_configs(resource.resource_name, changes)
+            self.topics.set_broker_configs(resource.resource_name, changes)
 
     def _check_topic(self, name: str, values: Mapping[str, str]) -> None:
         if not name:
             raise _invalid("Default topic resources are not allowed.")
         check_topic_name(name)
         try:
-            self._config.check_topic_config(values)
+            self.config.check_topic_config(values)
         except ConfigError as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, error.api) from None
-        if name not in self._cluster.topics:
+        if name not in self.cluster.topics:
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
             )
@@ -282,14 +283,14 @@ class ConfigHandlers:
         if not name:
             raise _invalid("Default group resources are not allowed.")
         try:
-            self._config.check_group_config(values)
+            self.config.check_group_config(values)
         except ConfigError as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, error.api) from None
 
     def _check_node(self, name: str, kind: str, otherwise: str = ",") -> None:
         if not _INTEGER.fullmatch(name):
             raise _invalid(f"{kind} id must be an integer, but it is: {name}")
-        expected = str(self._config.node_id)
+        expected = str(self.config.node_id)
         if name != expected:
             raise _invalid(
                 f"Unexpected broker id, expected {expected}{otherwise} but received {name}"

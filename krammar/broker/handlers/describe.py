@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,16 +32,14 @@ if TYPE_CHECKING:
     from krammar.broker.session import Session
 
 
+@dataclass(eq=False)
 class DescribeHandlers:
     """Handles DescribeCluster, DescribeLogDirs and DescribeClientQuotas."""
 
-    def __init__(
-        self, config: BrokerConfig, nodes: Nodes, cluster: ClusterMetadata, logs: Logs
-    ) -> None:
-        self._config = config
-        self._nodes = nodes
-        self._cluster = cluster
-        self._logs = logs
+    config: BrokerConfig
+    nodes: Nodes
+    cluster: ClusterMetadata
+    logs: Logs
 
     def describe_cluster(
         self, session: Session, request: DescribeClusterRequest, version: int
@@ -56,13 +55,13 @@ class DescribeHandlers:
                 ),
                 error_message=f"This is a broker, not an endpoint of type {request.endpoint_type}.",
             )
-        nodes = self._nodes
+        nodes = self.nodes
         shown = nodes if request.include_fenced_brokers else nodes.running
         operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             operations = CLUSTER_OPERATIONS
         return DescribeClusterResponse(
-            cluster_id=self._cluster.cluster_id,
+            cluster_id=self.cluster.cluster_id,
             controller_id=nodes.controller,
             brokers=[
                 DescribeClusterResponseBroker(
@@ -88,8 +87,8 @@ class DescribeHandlers:
             wanted = {}
             for topic in request.topics:
                 wanted.setdefault(topic.topic, set()).update(topic.partitions)
-        found: dict[Path, dict[str, dict[int, int]]] = {path: {} for path in self._config.log_dirs}
-        for log in self._logs:
+        found: dict[Path, dict[str, dict[int, int]]] = {path: {} for path in self.config.log_dirs}
+        for log in self.logs:
             if wanted is None or log.partition in wanted.get(log.topic, ()):
                 topics = found.setdefault(log.path.parent, {})
                 topics.setdefault(log.topic, {})[log.partition] = log.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
@@ -21,7 +22,7 @@ from kafka_wire import (
     ListPartitionReassignmentsResponseTopicPartition,
 )
 
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.slices import Steps
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     from krammar.broker.session import Session
 
 
+@dataclass(eq=False)
 class ElectionHandlers:
     """Handles ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
 
-    def __init__(self, elections: Elections) -> None:
-        self._elections = elections
+    elections: Elections
 
     def elect_leaders(
         self, session: Session, request: ElectLeadersRequest, version: int
@@ -42,7 +43,7 @@ class ElectionHandlers:
         listed = request.topic_partitions
         wanted = [(topic.topic, topic.partitions) for topic in listed or ()]
         if listed is None:
-            wanted = [(topic.name, list(topic.partitions)) for topic in self._elections.topics]
+            wanted = [(topic.name, list(topic.partitions)) for topic in self.elections.topics]
         response = ElectLeadersResponse()
         kind = request.election_type if version >= 1 else ElectionType.PREFERRED
         if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
@@ -53,13 +54,11 @@ class ElectionHandlers:
                 answer = ElectLeadersResponseReplicaElectionResultPartitionResult(
                     partition_id=index, error_message=None
                 )
-                try:
+                with errors_in(answer):
                     if response.error_code:
                         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
-                    place = self._elections.find(name, index)
-                    self._elections.elect(*place, unclean=kind == ElectionType.UNCLEAN)
-                except ApiError as error:
-                    answer.error_code, answer.error_message = error.code, error.message
+                    place = self.elections.find(name, index)
+                    self.elections.elect(*place, unclean=kind == ElectionType.UNCLEAN)
                 if listed is not None or answer.error_code != ErrorCode.ELECTION_NOT_NEEDED:
                     result.partition_result.append(answer)
                 yield None
@@ -76,14 +75,12 @@ class ElectionHandlers:
                 answer = AlterPartitionReassignmentsResponseResponsePartition(
                     partition_index=wanted.partition_index, error_message=None
                 )
-                try:
-                    self._elections.reassign(
-                        *self._elections.find(topic.name, wanted.partition_index),
+                with errors_in(answer):
+                    self.elections.reassign(
+                        *self.elections.find(topic.name, wanted.partition_index),
                         wanted.replicas,
                         allow_factor_change=request.allow_replication_factor_change,
                     )
-                except ApiError as error:
-                    answer.error_code, answer.error_message = error.code, error.message
                 answers.append(answer)
                 yield None
             responses.append(
@@ -105,7 +102,7 @@ class ElectionHandlers:
                 (each.name, index) for each in request.topics for index in each.partition_indexes
             }
         topics: dict[str, ListPartitionReassignmentsResponseTopic] = {}
-        for topic, partition in self._elections.all():
+        for topic, partition in self.elections.all():
             if partition.moving and (wanted is None or (topic.name, partition.index) in wanted):
                 found = ListPartitionReassignmentsResponseTopic(name=topic.name)
                 topics.setdefault(topic.name, found).partitions.append(

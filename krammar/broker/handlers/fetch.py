@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
@@ -49,25 +50,20 @@ LARGE_READ = 2 << 20
 Answers = list[tuple[Key, FetchResponseResponsePartition]]
 
 
+@dataclass(eq=False)
 class FetchHandlers:
     """Handles Fetch."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        timers: Timers,
-        nodes: Nodes,
-        cluster: ClusterMetadata,
-        logs: Logs,
-        connections: Connections,
-    ) -> None:
-        self._config = config
-        self._timers = timers
-        self._nodes = nodes
-        self._cluster = cluster
-        self._logs = logs
-        self._connections = connections
-        self._sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
+    config: BrokerConfig
+    timers: Timers
+    nodes: Nodes
+    cluster: ClusterMetadata
+    logs: Logs
+    connections: Connections
+
+    def __post_init__(self) -> None:
+        slots = self.config.max_incremental_fetch_session_cache_slots
+        self._sessions = FetchSessions(slots)
 
     def fetch(
         self, session: Session, request: FetchRequest, version: int
@@ -81,7 +77,7 @@ class FetchHandlers:
         answers, size, waiting = yield from self._read(session, request, context)
         if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
             return self._response(session, context, answers, by_id, version)
-        self._connections.release(session)  # the records are read again later
+        self.connections.release(session)  # the records are read again later
         return self._wait(session, request, context, waiting, by_id, version)
 
     async def _wait(
@@ -95,7 +91,7 @@ class FetchHandlers:
     ) -> FetchResponse:
         """Wait for ``min_bytes``, for a deletion in one of the logs, or for ``max_wait_ms``; then read again."""
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-        done: asyncio.Future[None] = self._timers.loop.create_future()
+        done: asyncio.Future[None] = self.timers.loop.create_future()
 
         def changed() -> None:
             if done.done():
@@ -121,7 +117,7 @@ class FetchHandlers:
             log.watchers.add(changed)
         changed()  # the logs may have changed since they were read
         session.hurry = end_wait
-        timer = self._timers.call_later(request.max_wait_ms / 1000, end_wait)
+        timer = self.timers.call_later(request.max_wait_ms / 1000, end_wait)
         try:
             await done
         finally:
@@ -129,7 +125,7 @@ class FetchHandlers:
             session.hurry = None
             for log, _ in waiting:
                 log.watchers.discard(changed)
-        answers, _, _ = await self._connections.slices.run_from_start(
+        answers, _, _ = await self.connections.slices.run_from_start(
             self._read(session, request, context)
         )
         return self._response(session, context, answers, by_id, version)
@@ -141,11 +137,11 @@ class FetchHandlers:
         response = _response(context, answers, by_id)
         if version < _LEADERS:
             return response
-        leaders = Leaders(self._nodes, self._config.node_id)
+        leaders = Leaders(self.nodes, self.config.node_id)
         for key, answer in answers:
             if answer.error_code not in Leaders.CODES:
                 continue
-            topic = self._cluster.topics.get(self._topic_name(key))
+            topic = self.cluster.topics.get(self._topic_name(key))
             leader = topic and leaders.name(answer.error_code, topic, key[1])
             if leader:
                 answer.current_leader = FetchResponseResponsePartitionCurrentLeader(**leader)
@@ -170,7 +166,7 @@ class FetchHandlers:
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         # If many clients do not read their responses, each gets only one batch.
         left = min(
-            request.max_bytes, self._config.fetch_max_bytes, MAX_FETCH, self._connections.room()
+            request.max_bytes, self.config.fetch_max_bytes, MAX_FETCH, self.connections.room()
         )
         for key, partition in list(context.partitions.items()):
             wanted = cast(FetchRequestTopicPartition, partition.wanted)
@@ -184,8 +180,8 @@ class FetchHandlers:
             answers.append((key, answer))
             try:
                 log = partition_of(
-                    self._cluster,
-                    self._logs,
+                    self.cluster,
+                    self.logs,
                     self._topic_name(key),
                     wanted.partition,
                     wanted.current_leader_epoch,
@@ -207,7 +203,7 @@ class FetchHandlers:
                     if records:
                         answer.records = records
                         size += len(records)
-                        self._connections.hold(session, len(records))
+                        self.connections.hold(session, len(records))
                         left = max(0, left - len(records))
             except ApiError as error:
                 answer.error_code = error.code
@@ -224,7 +220,7 @@ class FetchHandlers:
         if min(wanted.partition_max_bytes, left) < LARGE_READ:
             return False
         try:
-            log = self._logs.get(self._topic_name(key), wanted.partition)
+            log = self.logs.get(self._topic_name(key), wanted.partition)
             if log is None:
                 return False
             return log.bytes_from(wanted.fetch_offset, log.end_offset, LARGE_READ) >= LARGE_READ
@@ -235,7 +231,7 @@ class FetchHandlers:
         name = key[0]
         if isinstance(name, str):
             return name
-        topic = self._cluster.topics_by_id.get(name)
+        topic = self.cluster.topics_by_id.get(name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         return topic.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
@@ -35,16 +36,14 @@ if TYPE_CHECKING:
 _NAMES_ONLY = 12  # before this version, requests list topics only by name
 
 
+@dataclass(eq=False)
 class MetadataHandlers:
     """Handles Metadata and DescribeTopicPartitions."""
 
-    def __init__(
-        self, config: BrokerConfig, nodes: Nodes, cluster: ClusterMetadata, topics: Topics
-    ) -> None:
-        self._config = config
-        self._nodes = nodes
-        self._cluster = cluster
-        self._topics = topics
+    config: BrokerConfig
+    nodes: Nodes
+    cluster: ClusterMetadata
+    topics: Topics
 
     def metadata(
         self, session: Session, request: MetadataRequest, version: int
@@ -52,7 +51,7 @@ class MetadataHandlers:
         refused = _refused(request, version)
         if refused is not None:
             return refused
-        cluster = self._cluster
+        cluster = self.cluster
         asked = NOT_ASKED
         if version >= 8 and request.include_topic_authorized_operations:
             asked = TOPIC_OPERATIONS
@@ -66,7 +65,7 @@ class MetadataHandlers:
         cluster_operations = NOT_ASKED
         if 8 <= version <= 10 and request.include_cluster_authorized_operations:
             cluster_operations = CLUSTER_OPERATIONS
-        nodes = self._nodes
+        nodes = self.nodes
         return MetadataResponse(
             brokers=[
                 MetadataResponseBroker(**each._asdict())
@@ -89,7 +88,7 @@ class MetadataHandlers:
             topic.topic_id: None for topic in request.topics or () if topic.topic_id != NULL_UUID
         }
         for topic_id in ids:
-            topic = self._cluster.topics_by_id.get(topic_id)
+            topic = self.cluster.topics_by_id.get(topic_id)
             if topic is None:
                 found.append(
                     MetadataResponseTopic(
@@ -97,23 +96,23 @@ class MetadataHandlers:
                     )
                 )
             else:
-                found.append(_topic(topic, operations, self._cluster.running))
+                found.append(_topic(topic, operations, self.cluster.running))
             yield None
         if ids:
             return
-        create = request.allow_auto_topic_creation and self._config.auto_create_topics_enable
+        create = request.allow_auto_topic_creation and self.config.auto_create_topics_enable
         for name in {topic.name or "": None for topic in request.topics or ()}:
-            topic = self._cluster.topics.get(name)
+            topic = self.cluster.topics.get(name)
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if topic is None:
                 try:
                     check_topic_name(name)
                     if create:
-                        topic = yield from self._topics.creating_on_use(name)
+                        topic = yield from self.topics.creating_on_use(name)
                 except ApiError as cause:
                     error = cause.code
             if topic is not None:
-                found.append(_topic(topic, operations, self._cluster.running))
+                found.append(_topic(topic, operations, self.cluster.running))
             else:
                 found.append(
                     MetadataResponseTopic(
@@ -131,7 +130,7 @@ class MetadataHandlers:
         """Describe topics sorted by name, up to a number of partitions, then a cursor (KIP-966)."""
         cursor = request.cursor
         everything = not request.topics
-        names = {topic.name for topic in request.topics} or set(self._cluster.topics)
+        names = {topic.name for topic in request.topics} or set(self.cluster.topics)
         if cursor is not None:
             if cursor.partition_index < 0 or not (everything or cursor.topic_name in names):
                 return DescribeTopicPartitionsResponse(
@@ -144,14 +143,14 @@ class MetadataHandlers:
                 )
             names = {name for name in names if name >= cursor.topic_name}
         left = max(
-            1, min(self._config.max_request_partition_size_limit, request.response_partition_limit)
+            1, min(self.config.max_request_partition_size_limit, request.response_partition_limit)
         )
         response = DescribeTopicPartitionsResponse()
         for name in sorted(names):
             if left == 0:
                 response.next_cursor = DescribeTopicPartitionsResponseNextCursor(topic_name=name)
                 break
-            topic = self._cluster.topics.get(name)
+            topic = self.cluster.topics.get(name)
             if topic is None:
                 if not everything:
                     response.topics.append(_unknown(name))
@@ -166,7 +165,7 @@ class MetadataHandlers:
                     topic_id=topic.topic_id,
                     is_internal=topic.internal,
                     partitions=[
-                        _described(topic.partitions[index], self._cluster.running)
+                        _described(topic.partitions[index], self.cluster.running)
                         for index in indexes[:left]
                     ],
                     topic_authorized_operations=TOPIC_OPERATIONS,

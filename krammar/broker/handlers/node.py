@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from os import path
 from typing import TYPE_CHECKING
 
@@ -42,28 +43,21 @@ if TYPE_CHECKING:
 _QUORUM = ("__cluster_metadata", [0])
 
 
+@dataclass(eq=False)
 class NodeHandlers:
     """Handles the requests about this node itself."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        timers: Timers,
-        nodes: Nodes,
-        cluster: ClusterMetadata,
-        logs: Logs,
-    ) -> None:
-        self._config = config
-        self._timers = timers
-        self._nodes = nodes
-        self._cluster = cluster
-        self._logs = logs
+    config: BrokerConfig
+    timers: Timers
+    nodes: Nodes
+    cluster: ClusterMetadata
+    logs: Logs
 
     def alter_replica_log_dirs(
         self, session: Session, request: AlterReplicaLogDirsRequest, version: int
     ) -> Steps[AlterReplicaLogDirsResponse]:
         """Accept partitions where they are already (KIP-113). Partitions do not move between folders."""
-        folders = {path.abspath(each) for each in self._config.log_dirs}
+        folders = {path.abspath(each) for each in self.config.log_dirs}
         results = []
         for folder in request.dirs:
             for topic in folder.topics:
@@ -84,7 +78,7 @@ class NodeHandlers:
     def _check_move(self, folders: set[str], folder: str, topic: str, partition: int) -> ErrorCode:
         if folder not in folders:
             return ErrorCode.LOG_DIR_NOT_FOUND
-        log = self._logs.get(topic, partition)
+        log = self.logs.get(topic, partition)
         if log is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if path.abspath(log.path.parent) != folder:
@@ -108,7 +102,7 @@ class NodeHandlers:
                     yield None
                 topics.append(DescribeQuorumResponseTopic(topic_name=name, partitions=partitions))
             return DescribeQuorumResponse(topics=topics)
-        cluster, node_id, now = self._cluster, self._cluster.node_id, self._timers.now_ms()
+        cluster, node_id, now = self.cluster, self.cluster.node_id, self.timers.now_ms()
         end_offset = cluster.last_offset + 1
         voter = DescribeQuorumResponseReplicaState(
             replica_id=node_id,
@@ -136,7 +130,7 @@ class NodeHandlers:
         self, session: Session, request: UnregisterBrokerRequest, version: int
     ) -> UnregisterBrokerResponse:
         """Refuse to remove a broker (KIP-500). Kafka would remove even its only one, and serve nothing."""
-        if request.broker_id in self._nodes:
+        if request.broker_id in self.nodes:
             return UnregisterBrokerResponse(
                 error_code=ErrorCode.INVALID_REQUEST,
                 error_message=f"Broker ID {request.broker_id} belongs to a node of this process",
@@ -163,11 +157,11 @@ class NodeHandlers:
         changed = [
             FeatureLevelRecord(name=name, feature_level=level)
             for name, level in levels.items()
-            if level != self._cluster.features.get(name, 0)
+            if level != self.cluster.features.get(name, 0)
         ]
         if not request.validate_only:
             try:
-                self._cluster.append(changed)
+                self.cluster.append(changed)
             except ApiError as error:
                 return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
         results = [
@@ -179,8 +173,8 @@ class NodeHandlers:
     def _check_feature(self, update: UpdateFeaturesRequestFeatureUpdate) -> str | None:
         """Return the problem of an update, in Kafka's words."""
         name, level, kind = update.feature, update.max_version_level, update.upgrade_type
-        current = self._cluster.features.get(name, 0)
-        node = f"Local controller {self._cluster.node_id}"
+        current = self.cluster.features.get(name, 0)
+        node = f"Local controller {self.cluster.node_id}"
         low, high = SUPPORTED_FEATURES.get(name, (0, 0))
         reason = None
         if not FeatureUpdateType.UPGRADE <= kind <= FeatureUpdateType.UNSAFE_DOWNGRADE:

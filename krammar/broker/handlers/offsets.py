@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
@@ -68,12 +69,12 @@ def partition_of(
     return log
 
 
+@dataclass(eq=False)
 class OffsetHandlers:
     """Handles ListOffsets and OffsetForLeaderEpoch."""
 
-    def __init__(self, cluster: ClusterMetadata, logs: Logs) -> None:
-        self._cluster = cluster
-        self._logs = logs
+    cluster: ClusterMetadata
+    logs: Logs
 
     def list_offsets(
         self, session: Session, request: ListOffsetsRequest, version: int
@@ -109,7 +110,7 @@ class OffsetHandlers:
     ) -> None:
         timestamp = part.timestamp
         log = partition_of(
-            self._cluster, self._logs, topic, part.partition_index, part.current_leader_epoch
+            self.cluster, self.logs, topic, part.partition_index, part.current_leader_epoch
         )
         if timestamp < 0 and version < _SINCE.get(timestamp, 99):
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
@@ -143,15 +144,13 @@ class OffsetHandlers:
                 response = OffsetForLeaderEpochResponseTopicPartition(partition=part.partition)
                 try:
                     log = partition_of(
-                        self._cluster,
-                        self._logs,
+                        self.cluster,
+                        self.logs,
                         topic.topic,
                         part.partition,
                         part.current_leader_epoch,
                     )
-                    epoch = (
-                        self._cluster.topics[topic.topic].partitions[part.partition].leader_epoch
-                    )
+                    epoch = self.cluster.topics[topic.topic].partitions[part.partition].leader_epoch
                     if part.leader_epoch == epoch:
                         # Even if nothing was written in this epoch yet.
                         found = epoch, log.end_offset

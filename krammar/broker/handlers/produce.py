@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -41,26 +42,21 @@ _TOPIC_IDS = 13
 _ADMIN = "__admin_client"
 
 
+@dataclass(eq=False)
 class ProduceHandlers:
     """Handles Produce.
 
     ``appended``  functions that are called with the client id, the log and the offsets of each appended batch
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        nodes: Nodes,
-        cluster: ClusterMetadata,
-        logs: Logs,
-        transactions: TransactionCoordinator,
-    ) -> None:
-        self.appended: list[Callable[[str | None, PartitionLog, Appended], None]] = []
-        self._config = config
-        self._nodes = nodes
-        self._cluster = cluster
-        self._logs = logs
-        self._transactions = transactions
+    config: BrokerConfig
+    nodes: Nodes
+    cluster: ClusterMetadata
+    logs: Logs
+    transactions: TransactionCoordinator
+    appended: list[Callable[[str | None, PartitionLog, Appended], None]] = field(
+        init=False, default_factory=list
+    )
 
     def produce(
         self, session: Session, request: ProduceRequest, version: int
@@ -69,12 +65,12 @@ class ProduceHandlers:
         responses = []
         failed: ApiError | None = None
         listed = 0
-        leaders = Leaders(self._nodes, self._config.node_id)
+        leaders = Leaders(self.nodes, self.config.node_id)
         bad_acks = request.acks not in (-1, 0, 1)
-        topics = self._cluster.topics
+        topics = self.cluster.topics
         for data in request.topic_data:
             if version >= _TOPIC_IDS:
-                find = partial(self._cluster.topics_by_id.get, data.topic_id)
+                find = partial(self.cluster.topics_by_id.get, data.topic_id)
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID
             else:
                 find = partial(topics.get, data.name)
@@ -131,7 +127,7 @@ class ProduceHandlers:
         data: ProduceRequestTopicDataPartitionData,
         version: int,
     ) -> ProduceResponseResponsePartitionResponse:
-        log = self._logs.get(topic.name, data.index)
+        log = self.logs.get(topic.name, data.index)
         if log is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         records = data.records
@@ -158,7 +154,7 @@ class ProduceHandlers:
                 )
 
         def check_transaction(header: BatchHeader) -> None:
-            self._transactions.check(
+            self.transactions.check(
                 request.transactional_id,
                 header.producer_id,
                 header.producer_epoch,
@@ -186,8 +182,8 @@ class ProduceHandlers:
 
     def _check_in_sync(self, topic: Topic, partition: Partition) -> None:
         """Raise ApiError if fewer replicas are in sync than `min.insync.replicas` demands."""
-        configs = self._cluster.configs.get((ConfigResourceType.TOPIC, topic.name), {})
-        least = int(configs.get("min.insync.replicas", self._config.min_insync_replicas))
+        configs = self.cluster.configs.get((ConfigResourceType.TOPIC, topic.name), {})
+        least = int(configs.get("min.insync.replicas", self.config.min_insync_replicas))
         if len(partition.isr) < min(least, len(partition.replicas)):
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
     from krammar.broker.session import Session
 
 
+@dataclass(eq=False)
 class SecurityHandlers:
     """Handles logins, and the APIs for SCRAM credentials."""
 
-    def __init__(self, cluster: ClusterMetadata) -> None:
-        self._cluster = cluster
+    cluster: ClusterMetadata
 
     def sasl_handshake(
         self, session: Session, request: SaslHandshakeRequest, version: int
@@ -63,7 +64,7 @@ class SecurityHandlers:
         self, session: Session, request: DescribeUserScramCredentialsRequest, version: int
     ) -> DescribeUserScramCredentialsResponse:
         credentials: dict[str, list[DescribeUserScramCredentialsResponseResultCredentialInfo]] = {}
-        for (mechanism, user), record in sorted(self._cluster.scram.items()):
+        for (mechanism, user), record in sorted(self.cluster.scram.items()):
             credentials.setdefault(user, []).append(
                 DescribeUserScramCredentialsResponseResultCredentialInfo(
                     mechanism=mechanism, iterations=record.iterations
@@ -98,7 +99,7 @@ class SecurityHandlers:
     def alter_user_scram_credentials(
         self, session: Session, request: AlterUserScramCredentialsRequest, version: int
     ) -> AlterUserScramCredentialsResponse:
-        changes = _Changes(self._cluster)
+        changes = _Changes(self.cluster)
         for deletion in request.deletions:
             changes.delete(deletion)
         for upsertion in request.upsertions:
@@ -110,7 +111,7 @@ class _Changes:
     """The changes of a request. A request may list a user only once, whatever the mechanism."""
 
     def __init__(self, cluster: ClusterMetadata) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._records: dict[str, RemoveUserScramCredentialRecord | UserScramCredentialRecord] = {}
         self._errors: dict[str, ApiError] = {}
 
@@ -118,7 +119,7 @@ class _Changes:
         name = deletion.name
         try:
             self._check(name, deletion.mechanism)
-            if (deletion.mechanism, name) not in self._cluster.scram:
+            if (deletion.mechanism, name) not in self.cluster.scram:
                 raise ApiError(
                     ErrorCode.RESOURCE_NOT_FOUND,
                     "Attempt to delete a user credential that does not exist",
@@ -169,7 +170,7 @@ class _Changes:
         }
         if changed:
             try:
-                self._cluster.append(list(changed.values()))
+                self.cluster.append(list(changed.values()))
             except ApiError as error:
                 self._errors.update(dict.fromkeys(changed, error))
                 changed = {}

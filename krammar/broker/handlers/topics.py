@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -48,22 +49,15 @@ METADATA_TOPIC = "__cluster_metadata"
 _DUPLICATE_NAME = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
+@dataclass(eq=False)
 class TopicHandlers:
     """Handles CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        nodes: Nodes,
-        cluster: ClusterMetadata,
-        logs: Logs,
-        topics: Topics,
-    ) -> None:
-        self._config = config
-        self._nodes = nodes
-        self._cluster = cluster
-        self._logs = logs
-        self._topics = topics
+    config: BrokerConfig
+    nodes: Nodes
+    cluster: ClusterMetadata
+    logs: Logs
+    topics: Topics
 
     def create_topics(
         self, session: Session, request: CreateTopicsRequest, version: int
@@ -71,7 +65,7 @@ class TopicHandlers:
         """Create topics. A name that the request lists more than once is refused."""
         named = Counter(topic.name for topic in request.topics)
         # As in Kafka, names of the same request may collide with each other.
-        before = list(self._cluster.topics)
+        before = list(self.cluster.topics)
         results: dict[str, CreateTopicsResponseTopic] = {}
         for topic in request.topics:
             if topic.name in results:
@@ -93,7 +87,7 @@ class TopicHandlers:
         self, topic: CreateTopicsRequestTopic, before: list[str], *, validate_only: bool
     ) -> Steps[CreateTopicsResponseTopic]:
         name = topic.name
-        cluster, config = self._cluster, self._config
+        cluster, config = self.cluster, self.config
         if name == METADATA_TOPIC:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} cannot be created.")
         check_topic_name(name)
@@ -108,15 +102,15 @@ class TopicHandlers:
         configs = self._configs(topic)
         replicas = new_replicas(
             topic,
-            nodes=self._nodes,
-            running=self._nodes.running,
+            nodes=self.nodes,
+            running=self.nodes.running,
             first=len(cluster.topics),
             num_partitions=config.num_partitions,
             replication_factor=config.default_replication_factor,
         )
         topic_id = random_uuid()
         if not validate_only:
-            yield from self._topics.creating(
+            yield from self.topics.creating(
                 name, len(replicas), configs, topic_id=topic_id, replicas=replicas
             )
         return CreateTopicsResponseTopic(
@@ -148,7 +142,7 @@ class TopicHandlers:
                 )
             configs[entry.name] = entry.value
         try:
-            self._config.check_topic_config(configs)
+            self.config.check_topic_config(configs)
         except ConfigError as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, error.api) from None
         return configs
@@ -160,7 +154,7 @@ class TopicHandlers:
             wanted = request.topics
         else:
             wanted = [DeleteTopicsRequestTopic(name=name) for name in request.topic_names]
-        if not self._config.delete_topic_enable:
+        if not self.config.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
             error = ApiError(code, "delete.topic.enable is false.")
             return DeleteTopicsResponse(
@@ -180,7 +174,7 @@ class TopicHandlers:
         # A topic that is listed by name and by id is answered once, with both.
         twice: dict[str, Topic] = {
             found.name: found
-            for found in map(self._cluster.topics.get, names)
+            for found in map(self.cluster.topics.get, names)
             if found is not None and found.topic_id in ids
         }
         for name, found in twice.items():
@@ -192,14 +186,14 @@ class TopicHandlers:
         for name, times in names.items():
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             responses.append(
-                self._delete(self._cluster.topics.get(name), times, unknown, name, NULL_UUID)
+                self._delete(self.cluster.topics.get(name), times, unknown, name, NULL_UUID)
             )
             yield None
         for topic_id, times in ids.items():
             unknown = ErrorCode.UNKNOWN_TOPIC_ID
             responses.append(
                 self._delete(
-                    self._cluster.topics_by_id.get(topic_id), times, unknown, None, topic_id
+                    self.cluster.topics_by_id.get(topic_id), times, unknown, None, topic_id
                 )
             )
             yield None
@@ -220,7 +214,7 @@ class TopicHandlers:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
             if topic is None:
                 raise ApiError(unknown, "The topic does not exist.")
-            self._topics.delete(topic)
+            self.topics.delete(topic)
         except ApiError as error:
             return _not_deleted(name, topic_id, error)
         return DeleteTopicsResponseResponse(name=topic.name, topic_id=topic.topic_id)
@@ -239,7 +233,7 @@ class TopicHandlers:
                     raise _DUPLICATE_NAME
                 found = self._growing(topic)
                 if not request.validate_only:
-                    yield from self._topics.adding(
+                    yield from self.topics.adding(
                         found, topic.count, [each.broker_ids for each in topic.assignments or ()]
                     )
             except ApiError as error:
@@ -249,7 +243,7 @@ class TopicHandlers:
 
     def _growing(self, topic: CreatePartitionsRequestTopic) -> Topic:
         """Return the topic that gets more partitions. Raises ApiError if that is impossible."""
-        found = self._cluster.topics.get(topic.name)
+        found = self.cluster.topics.get(topic.name)
         if found is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic does not exist.")
         now = len(found.partitions)
@@ -269,7 +263,7 @@ class TopicHandlers:
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"{more} partition(s) are added, but {len(topic.assignments)} are assigned.",
                 )
-            check_replicas((each.broker_ids for each in topic.assignments), self._nodes)
+            check_replicas((each.broker_ids for each in topic.assignments), self.nodes)
         return found
 
     def delete_records(
@@ -295,7 +289,7 @@ class TopicHandlers:
 
     def _delete_before(self, topic: str, partition: int, offset: int) -> int:
         """Delete the records before an offset; -1 deletes all. Returns the new start of the log."""
-        log = self._logs.get(topic, partition)
+        log = self.logs.get(topic, partition)
         if log is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic in INTERNAL_TOPICS:

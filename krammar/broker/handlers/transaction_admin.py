@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
@@ -43,24 +44,16 @@ log = logging.getLogger("krammar.broker")
 _STATES = {state.name: state for state in TransactionState}
 
 
+@dataclass(eq=False)
 class TransactionAdminHandlers:
     """Handles DescribeTransactions, ListTransactions and DescribeProducers."""
 
-    def __init__(
-        self,
-        timers: Timers,
-        cluster: ClusterMetadata,
-        logs: Logs,
-        coordinated: Logs,
-        topics: Topics,
-        transactions: TransactionCoordinator,
-    ) -> None:
-        self._timers = timers
-        self._cluster = cluster
-        self._logs = logs
-        self._coordinated = coordinated
-        self._topics = topics
-        self._transactions = transactions
+    timers: Timers
+    cluster: ClusterMetadata
+    logs: Logs
+    coordinated: Logs
+    topics: Topics
+    transactions: TransactionCoordinator
 
     def describe_transactions(
         self, session: Session, request: DescribeTransactionsRequest, version: int
@@ -74,13 +67,13 @@ class TransactionAdminHandlers:
 
     def _describe(self, transactional_id: str) -> DescribeTransactionsResponseTransactionState:
         try:
-            self._topics.check_coordinator(self._coordinated, transactional_id)
-            transaction = self._transactions.describe(transactional_id)
+            self.topics.check_coordinator(self.coordinated, transactional_id)
+            transaction = self.transactions.describe(transactional_id)
         except ApiError as error:
             return DescribeTransactionsResponseTransactionState(
                 error_code=error.code, transactional_id=transactional_id
             )
-        waiting = self._transactions.waiting(transactional_id, transaction)
+        waiting = self.transactions.waiting(transactional_id, transaction)
         return DescribeTransactionsResponseTransactionState(
             transactional_id=transactional_id,
             transaction_state=transaction.state.name,
@@ -102,14 +95,14 @@ class TransactionAdminHandlers:
         states = {_STATES[name] for name in request.state_filters if name in _STATES}
         producer_ids = set(request.producer_id_filters)
         # As in Kafka's coordinator, a transaction that never began has the start time -1, long ago.
-        begun_before = self._timers.now_ms() - request.duration_filter
+        begun_before = self.timers.now_ms() - request.duration_filter
         found = []
-        for transactional_id, transaction in list(self._transactions.items()):
+        for transactional_id, transaction in list(self.transactions.items()):
             if (
                 (not producer_ids or transaction.producer_id in producer_ids)
                 and (not request.state_filters or transaction.state in states)
                 and (request.duration_filter < 0 or transaction.start_ms < begun_before)
-                and self._topics.coordinates(self._coordinated, transactional_id)
+                and self.topics.coordinates(self.coordinated, transactional_id)
             ):
                 found.append(
                     ListTransactionsResponseTransactionState(
@@ -144,14 +137,14 @@ class TransactionAdminHandlers:
         return DescribeProducersResponse(topics=topics)
 
     def _producers(self, topic: str, partition: int) -> DescribeProducersResponseTopicPartition:
-        log = self._logs.get(topic, partition)
+        log = self.logs.get(topic, partition)
         if log is None:
             return DescribeProducersResponseTopicPartition(
                 partition_index=partition,
                 error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 error_message=(
                     None
-                    if topic in self._cluster.topics
+                    if topic in self.cluster.topics
                     else "This server does not host this topic-partition."
                 ),
             )

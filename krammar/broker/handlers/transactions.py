@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
@@ -40,20 +41,14 @@ def _code(error: ApiError, fenced: bool) -> ErrorCode:
     return error.code
 
 
+@dataclass(eq=False)
 class TransactionHandlers:
     """Handles InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn."""
 
-    def __init__(
-        self,
-        cluster: ClusterMetadata,
-        coordinated: Logs,
-        topics: Topics,
-        transactions: TransactionCoordinator,
-    ) -> None:
-        self._cluster = cluster
-        self._coordinated = coordinated
-        self._topics = topics
-        self._transactions = transactions
+    cluster: ClusterMetadata
+    coordinated: Logs
+    topics: Topics
+    transactions: TransactionCoordinator
 
     def init_producer_id(
         self, session: Session, request: InitProducerIdRequest, version: int
@@ -62,11 +57,11 @@ class TransactionHandlers:
             if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
                 raise ApiError(ErrorCode.INVALID_REQUEST)
             if request.transactional_id is None:
-                producer_id, epoch = self._transactions.next_producer_id(), 0
+                producer_id, epoch = self.transactions.next_producer_id(), 0
             else:
-                self._topics.check_coordinator(self._coordinated, request.transactional_id)
+                self.topics.check_coordinator(self.coordinated, request.transactional_id)
                 known = (request.producer_id, request.producer_epoch)
-                producer_id, epoch = self._transactions.init_producer_id(
+                producer_id, epoch = self.transactions.init_producer_id(
                     request.transactional_id,
                     request.transaction_timeout_ms,
                     None if request.producer_id == NO_ID else known,
@@ -120,20 +115,20 @@ class TransactionHandlers:
         )
         codes = dict.fromkeys(partitions, ErrorCode.NONE)
         try:
-            self._topics.check_coordinator(self._coordinated, transaction.transactional_id)
+            self.topics.check_coordinator(self.coordinated, transaction.transactional_id)
             if transaction.verify_only:
-                missing = self._transactions.missing(*identity, partitions)
+                missing = self.transactions.missing(*identity, partitions)
                 codes.update(dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
             else:
                 # From v4 on, brokers send this request for producers that no longer send it.
                 client_version = EPOCH_BUMP if version >= 4 else 0
-                self._transactions.add_partitions(*identity, partitions, client_version)
+                self.transactions.add_partitions(*identity, partitions, client_version)
         except ApiError as error:
             codes = dict.fromkeys(partitions, _code(error, version >= 2))
         return _results(transaction.topics, codes)
 
     def _exists(self, where: TopicPartition) -> bool:
-        topic = self._cluster.topics.get(where[0])
+        topic = self.cluster.topics.get(where[0])
         return topic is not None and where[1] in topic.partitions
 
     def add_offsets_to_txn(
@@ -141,11 +136,11 @@ class TransactionHandlers:
     ) -> AddOffsetsToTxnResponse:
         partition = (
             OFFSETS_TOPIC,
-            self._topics.coordinating_partition(OFFSETS_TOPIC, request.group_id),
+            self.topics.coordinating_partition(OFFSETS_TOPIC, request.group_id),
         )
         try:
-            self._topics.check_coordinator(self._coordinated, request.transactional_id)
-            self._transactions.add_partitions(
+            self.topics.check_coordinator(self.coordinated, request.transactional_id)
+            self.transactions.add_partitions(
                 request.transactional_id,
                 request.producer_id,
                 request.producer_epoch,
@@ -158,8 +153,8 @@ class TransactionHandlers:
 
     def end_txn(self, session: Session, request: EndTxnRequest, version: int) -> EndTxnResponse:
         try:
-            self._topics.check_coordinator(self._coordinated, request.transactional_id)
-            producer_id, epoch = self._transactions.end(
+            self.topics.check_coordinator(self.coordinated, request.transactional_id)
+            producer_id, epoch = self.transactions.end(
                 request.transactional_id,
                 request.producer_id,
                 request.producer_epoch,

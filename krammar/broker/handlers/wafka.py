@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import kafka_wire
@@ -29,22 +30,15 @@ if TYPE_CHECKING:
     from krammar.broker.topics import Topics
 
 
+@dataclass(eq=False)
 class WafkaHandlers:
     """Handles Produce of Wafka clients."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        timers: Timers,
-        cluster: ClusterMetadata,
-        logs: Logs,
-        topics: Topics,
-    ) -> None:
-        self._config = config
-        self._timers = timers
-        self._cluster = cluster
-        self._logs = logs
-        self._topics = topics
+    config: BrokerConfig
+    timers: Timers
+    cluster: ClusterMetadata
+    logs: Logs
+    topics: Topics
 
     def produce(self, request: ProduceRequest) -> ProduceResponse:
         """Store the records of a request. The response has an error for each failed partition."""
@@ -66,7 +60,7 @@ class WafkaHandlers:
         self, name: str, partitions: list[ProduceRequestTopicDataPartitionData]
     ) -> ProduceResponseTopic:
         answers = [self._append(name, each) for each in partitions]
-        topic = self._cluster.topics.get(name)  # appending may have created it
+        topic = self.cluster.topics.get(name)  # appending may have created it
         count = -1 if topic is None else len(topic.partitions)
         return ProduceResponseTopic(name=name, partition_count=count, partitions=answers)
 
@@ -75,7 +69,7 @@ class WafkaHandlers:
     ) -> ProduceResponseTopicPartition:
         try:
             topic = self._topic(name)
-            log = self._logs.get(name, data.index)
+            log = self.logs.get(name, data.index)
             if log is None:
                 raise ApiError(
                     kafka_wire.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -83,7 +77,7 @@ class WafkaHandlers:
                 )
             if not data.records:
                 return ProduceResponseTopicPartition(index=data.index)
-            now = self._timers.now_ms()
+            now = self.timers.now_ms()
             records = [Record(timestamp=now, value=text.encode()) for text in data.records]
             appended = log.append(
                 encode_batch(records), leader_epoch=topic.partitions[data.index].leader_epoch
@@ -103,11 +97,11 @@ class WafkaHandlers:
             raise ApiError(
                 kafka_wire.ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is an internal topic"
             )
-        topic = self._cluster.topics.get(name)
+        topic = self.cluster.topics.get(name)
         if topic is None:
             check_topic_name(name)
-            if self._config.auto_create_topics_enable:
-                topic = finish(self._topics.creating_on_use(name))
+            if self.config.auto_create_topics_enable:
+                topic = finish(self.topics.creating_on_use(name))
         if topic is None:
             raise ApiError(
                 kafka_wire.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist"
