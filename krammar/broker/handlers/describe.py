@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from krammar.broker.nodes import Logs, Nodes
     from krammar.broker.session import Session
 
+Topics = dict[str, list[DescribeLogDirsResponseResultTopicPartition]]
+
 
 @dataclass(eq=False)
 class DescribeHandlers:
@@ -46,13 +47,11 @@ class DescribeHandlers:
     ) -> DescribeClusterResponse:
         """Describe the cluster (KIP-700). A request for controllers gets an error (KIP-919)."""
         if request.endpoint_type != EndpointType.BROKER:
-            known = request.endpoint_type == EndpointType.CONTROLLER
+            code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            if request.endpoint_type == EndpointType.CONTROLLER:
+                code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
             return DescribeClusterResponse(
-                error_code=(
-                    ErrorCode.MISMATCHED_ENDPOINT_TYPE
-                    if known
-                    else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-                ),
+                error_code=code,
                 error_message=f"This is a broker, not an endpoint of type {request.endpoint_type}.",
             )
         nodes = self.nodes
@@ -87,11 +86,14 @@ class DescribeHandlers:
             wanted = {}
             for topic in request.topics:
                 wanted.setdefault(topic.topic, set()).update(topic.partitions)
-        found: dict[Path, dict[str, dict[int, int]]] = {path: {} for path in self.config.log_dirs}
+        found: dict[Path, Topics] = {path: {} for path in self.config.log_dirs}
         for log in self.logs:
             if wanted is None or log.partition in wanted.get(log.topic, ()):
+                partition = DescribeLogDirsResponseResultTopicPartition(
+                    partition_index=log.partition, partition_size=log.size
+                )
                 topics = found.setdefault(log.path.parent, {})
-                topics.setdefault(log.topic, {})[log.partition] = log.size
+                topics.setdefault(log.topic, []).append(partition)
         return DescribeLogDirsResponse(
             results=[_log_dir(path, topics) for path, topics in found.items()]
         )
@@ -103,27 +105,15 @@ class DescribeHandlers:
         return DescribeClientQuotasResponse(error_message=None, entries=[])
 
 
-def _log_dir(path: Path, topics: Mapping[str, Mapping[int, int]]) -> DescribeLogDirsResponseResult:
+def _log_dir(path: Path, topics: Topics) -> DescribeLogDirsResponseResult:
+    result = DescribeLogDirsResponseResult(log_dir=str(path.absolute()))
     try:
-        volume = shutil.disk_usage(path)
+        result.total_bytes, _, result.usable_bytes = shutil.disk_usage(path)
     except OSError:
-        return DescribeLogDirsResponseResult(
-            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path.absolute())
-        )
-    return DescribeLogDirsResponseResult(
-        log_dir=str(path.absolute()),
-        topics=[
-            DescribeLogDirsResponseResultTopic(
-                name=name,
-                partitions=[
-                    DescribeLogDirsResponseResultTopicPartition(
-                        partition_index=index, partition_size=size
-                    )
-                    for index, size in partitions.items()
-                ],
-            )
-            for name, partitions in topics.items()
-        ],
-        total_bytes=volume.total,
-        usable_bytes=volume.free,
-    )
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
+    result.topics = [
+        DescribeLogDirsResponseResultTopic(name=name, partitions=partitions)
+        for name, partitions in topics.items()
+    ]
+    return result

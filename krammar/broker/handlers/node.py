@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from os import path
 from typing import TYPE_CHECKING
 
@@ -30,8 +31,8 @@ from kafka_wire import (
 )
 
 from krammar.broker.cluster import SUPPORTED_FEATURES
-from krammar.broker.errors import ApiError
-from krammar.broker.slices import Steps
+from krammar.broker.errors import errors_in
+from krammar.broker.slices import Steps, one_by_one
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
@@ -61,29 +62,25 @@ class NodeHandlers:
         results = []
         for folder in request.dirs:
             for topic in folder.topics:
-                partitions = []
-                for index in topic.partitions:
-                    code = self._check_move(folders, folder.path, topic.name, index)
-                    partitions.append(
-                        AlterReplicaLogDirsResponseResultPartition(
-                            partition_index=index, error_code=code
-                        )
-                    )
-                    yield None
+                move = partial(self._move, folders, folder.path, topic.name)
+                partitions = yield from one_by_one(move, topic.partitions)
                 results.append(
                     AlterReplicaLogDirsResponseResult(topic_name=topic.name, partitions=partitions)
                 )
         return AlterReplicaLogDirsResponse(results=results)
 
-    def _check_move(self, folders: set[str], folder: str, topic: str, partition: int) -> ErrorCode:
+    def _move(
+        self, folders: set[str], folder: str, topic: str, index: int
+    ) -> AlterReplicaLogDirsResponseResultPartition:
+        result = AlterReplicaLogDirsResponseResultPartition(partition_index=index)
+        log = self.logs.get(topic, index) if folder in folders else None
         if folder not in folders:
-            return ErrorCode.LOG_DIR_NOT_FOUND
-        log = self.logs.get(topic, partition)
-        if log is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if path.abspath(log.path.parent) != folder:
-            return ErrorCode.UNSUPPORTED_VERSION
-        return ErrorCode.NONE
+            result.error_code = ErrorCode.LOG_DIR_NOT_FOUND
+        elif log is None:
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif path.abspath(log.path.parent) != folder:
+            result.error_code = ErrorCode.UNSUPPORTED_VERSION
+        return result
 
     def describe_quorum(
         self, session: Session, request: DescribeQuorumRequest, version: int
@@ -96,10 +93,7 @@ class NodeHandlers:
         if wanted != [_QUORUM]:
             topics = []
             for name, indexes in wanted:
-                partitions = []
-                for index in indexes:
-                    partitions.append(_unknown(index))
-                    yield None
+                partitions = yield from one_by_one(_unknown, indexes)
                 topics.append(DescribeQuorumResponseTopic(topic_name=name, partitions=partitions))
             return DescribeQuorumResponse(topics=topics)
         cluster, node_id, now = self.cluster, self.cluster.node_id, self.timers.now_ms()
@@ -130,14 +124,11 @@ class NodeHandlers:
         self, session: Session, request: UnregisterBrokerRequest, version: int
     ) -> UnregisterBrokerResponse:
         """Refuse to remove a broker (KIP-500). Kafka would remove even its only one, and serve nothing."""
+        code, problem = ErrorCode.BROKER_ID_NOT_REGISTERED, "is not currently registered"
         if request.broker_id in self.nodes:
-            return UnregisterBrokerResponse(
-                error_code=ErrorCode.INVALID_REQUEST,
-                error_message=f"Broker ID {request.broker_id} belongs to a node of this process",
-            )
+            code, problem = ErrorCode.INVALID_REQUEST, "belongs to a node of this process"
         return UnregisterBrokerResponse(
-            error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
-            error_message=f"Broker ID {request.broker_id} is not currently registered",
+            error_code=code, error_message=f"Broker ID {request.broker_id} {problem}"
         )
 
     def update_features(
@@ -159,16 +150,15 @@ class NodeHandlers:
             for name, level in levels.items()
             if level != self.cluster.features.get(name, 0)
         ]
-        if not request.validate_only:
-            try:
+        response = UpdateFeaturesResponse(error_message=None)
+        with errors_in(response):
+            if not request.validate_only:
                 self.cluster.append(changed)
-            except ApiError as error:
-                return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
-        results = [
-            UpdateFeaturesResponseResult(feature=each.feature, error_message="NONE")
-            for each in request.feature_updates
-        ]
-        return UpdateFeaturesResponse(error_message=None, results=results if version < 2 else [])
+            response.results = [
+                UpdateFeaturesResponseResult(feature=each.feature, error_message="NONE")
+                for each in (request.feature_updates if version < 2 else ())
+            ]
+        return response
 
     def _check_feature(self, update: UpdateFeaturesRequestFeatureUpdate) -> str | None:
         """Return the problem of an update, in Kafka's words."""
@@ -195,13 +185,13 @@ class NodeHandlers:
         elif level < current and name == "kraft.version":
             reason = "Can't downgrade the version of this feature."
         elif level < current and name == "metadata.version":
-            safe = kind == FeatureUpdateType.SAFE_DOWNGRADE
-            return f"Unsupported metadata.version downgrade from {current} to {level}. " + (
-                "Refusing to perform the requested downgrade because it might delete metadata "
-                "information."
-                if safe
-                else "Unsafe metadata downgrade is not supported in this version."
-            )
+            why = "Unsafe metadata downgrade is not supported in this version."
+            if kind == FeatureUpdateType.SAFE_DOWNGRADE:
+                why = (
+                    "Refusing to perform the requested downgrade because it might delete metadata "
+                    "information."
+                )
+            return f"Unsupported metadata.version downgrade from {current} to {level}. {why}"
         return reason and f"Invalid update version {level} for feature {name}. {reason}"
 
 

@@ -20,7 +20,7 @@ from kafka_wire import (
     OffsetForLeaderEpochResponseTopicPartition,
 )
 
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.slices import Steps
 
 if TYPE_CHECKING:
@@ -89,12 +89,10 @@ class OffsetHandlers:
             partitions = []
             for part in topic.partitions:
                 response = ListOffsetsResponseTopicPartition(partition_index=part.partition_index)
-                try:
+                with errors_in(response):
                     if asked[topic.name, part.partition_index] > 1:
                         raise ApiError(ErrorCode.INVALID_REQUEST)
                     self._look_up(topic.name, part, request.isolation_level, version, response)
-                except ApiError as error:
-                    response.error_code = error.code
                 partitions.append(response)
                 yield None
             topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
@@ -108,24 +106,20 @@ class OffsetHandlers:
         version: int,
         response: ListOffsetsResponseTopicPartition,
     ) -> None:
-        timestamp = part.timestamp
-        log = partition_of(
-            self.cluster, self.logs, topic, part.partition_index, part.current_leader_epoch
-        )
+        timestamp, epoch = part.timestamp, part.current_leader_epoch
+        log = partition_of(self.cluster, self.logs, topic, part.partition_index, epoch)
         if timestamp < 0 and version < _SINCE.get(timestamp, 99):
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         committed = isolation_level == IsolationLevel.READ_COMMITTED
         end = log.last_stable_offset if committed else log.end_offset
-        found: tuple[int, int] | None
+        found: tuple[int, int] | None = None
         if timestamp == LATEST:
             found = (-1, end)
         elif timestamp in (EARLIEST, EARLIEST_LOCAL):
             found = (-1, log.log_start_offset)
-        elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-            found = None  # this broker has no tiered storage
         elif timestamp == MAX_TIMESTAMP:
             found = log.offset_of_max_timestamp()
-        else:
+        elif timestamp >= 0:  # all others are about tiered storage, which this broker does not have
             found = log.offset_for_timestamp(timestamp)
         # A client may only learn about records that it can read.
         looked_up = timestamp >= 0 or timestamp == MAX_TIMESTAMP
@@ -141,24 +135,15 @@ class OffsetHandlers:
         for topic in request.topics:
             partitions = []
             for part in topic.partitions:
-                response = OffsetForLeaderEpochResponseTopicPartition(partition=part.partition)
-                try:
-                    log = partition_of(
-                        self.cluster,
-                        self.logs,
-                        topic.topic,
-                        part.partition,
-                        part.current_leader_epoch,
-                    )
-                    epoch = self.cluster.topics[topic.topic].partitions[part.partition].leader_epoch
-                    if part.leader_epoch == epoch:
-                        # Even if nothing was written in this epoch yet.
-                        found = epoch, log.end_offset
-                    else:
+                index, current = part.partition, part.current_leader_epoch
+                response = OffsetForLeaderEpochResponseTopicPartition(partition=index)
+                with errors_in(response):
+                    log = partition_of(self.cluster, self.logs, topic.topic, index, current)
+                    epoch = self.cluster.topics[topic.topic].partitions[index].leader_epoch
+                    found = epoch, log.end_offset  # even if nothing was written in this epoch yet
+                    if part.leader_epoch != epoch:
                         found = log.epoch_end_offset(part.leader_epoch)
                     response.leader_epoch, response.end_offset = found
-                except ApiError as error:
-                    response.error_code = error.code
                 partitions.append(response)
             topics.append(
                 OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=partitions)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka_wire import (
@@ -25,9 +26,9 @@ from kafka_wire import (
     TransactionState,
 )
 
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import errors_in
 from krammar.broker.patterns import whole_match
-from krammar.broker.slices import Steps
+from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.transactions.records import grouped
 from krammar.util.extras import MissingExtra
 
@@ -58,36 +59,29 @@ class TransactionAdminHandlers:
     def describe_transactions(
         self, session: Session, request: DescribeTransactionsRequest, version: int
     ) -> Steps[DescribeTransactionsResponse]:
-        states = []
         # Duplicate ids are described once.
-        for transactional_id in dict.fromkeys(request.transactional_ids):
-            states.append(self._describe(transactional_id))
-            yield None
+        ids = dict.fromkeys(request.transactional_ids)
+        states = yield from one_by_one(self._describe, ids)
         return DescribeTransactionsResponse(transaction_states=states)
 
     def _describe(self, transactional_id: str) -> DescribeTransactionsResponseTransactionState:
-        try:
+        state = DescribeTransactionsResponseTransactionState(transactional_id=transactional_id)
+        with errors_in(state):
             self.topics.check_coordinator(self.coordinated, transactional_id)
             transaction = self.transactions.describe(transactional_id)
-        except ApiError as error:
-            return DescribeTransactionsResponseTransactionState(
-                error_code=error.code, transactional_id=transactional_id
-            )
-        waiting = self.transactions.waiting(transactional_id, transaction)
-        return DescribeTransactionsResponseTransactionState(
-            transactional_id=transactional_id,
-            transaction_state=transaction.state.name,
-            transaction_timeout_ms=transaction.timeout_ms,
-            transaction_start_time_ms=transaction.start_ms,
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.epoch,
-            topics=[
-                DescribeTransactionsResponseTransactionStateTopic(
-                    topic=topic, partitions=partitions
+            state.transaction_state = transaction.state.name
+            state.transaction_timeout_ms = transaction.timeout_ms
+            state.transaction_start_time_ms = transaction.start_ms
+            state.producer_id = transaction.producer_id
+            state.producer_epoch = transaction.epoch
+            waiting = self.transactions.waiting(transactional_id, transaction)
+            for topic, partitions in grouped(waiting).items():
+                state.topics.append(
+                    DescribeTransactionsResponseTransactionStateTopic(
+                        topic=topic, partitions=partitions
+                    )
                 )
-                for topic, partitions in grouped(waiting).items()
-            ],
-        )
+        return state
 
     def list_transactions(
         self, session: Session, request: ListTransactionsRequest, version: int
@@ -129,39 +123,30 @@ class TransactionAdminHandlers:
             wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
         topics = []
         for name, indexes in wanted.items():
-            partitions = []
-            for index in indexes:
-                partitions.append(self._producers(name, index))
-                yield None
+            partitions = yield from one_by_one(partial(self._producers, name), indexes)
             topics.append(DescribeProducersResponseTopic(name=name, partitions=partitions))
         return DescribeProducersResponse(topics=topics)
 
     def _producers(self, topic: str, partition: int) -> DescribeProducersResponseTopicPartition:
+        result = DescribeProducersResponseTopicPartition(partition_index=partition)
         log = self.logs.get(topic, partition)
         if log is None:
-            return DescribeProducersResponseTopicPartition(
-                partition_index=partition,
-                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                error_message=(
-                    None
-                    if topic in self.cluster.topics
-                    else "This server does not host this topic-partition."
-                ),
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if topic not in self.cluster.topics:
+                result.error_message = "This server does not host this topic-partition."
+            return result
+        result.active_producers = [
+            DescribeProducersResponseTopicPartitionActiveProducer(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.current_txn_first_offset,
             )
-        return DescribeProducersResponseTopicPartition(
-            partition_index=partition,
-            active_producers=[
-                DescribeProducersResponseTopicPartitionActiveProducer(
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.producer_epoch,
-                    last_sequence=producer.last_sequence,
-                    last_timestamp=producer.last_timestamp,
-                    coordinator_epoch=producer.coordinator_epoch,
-                    current_txn_start_offset=producer.current_txn_first_offset,
-                )
-                for producer in log.producers()
-            ],
-        )
+            for producer in log.producers()
+        ]
+        return result
 
 
 async def _matching(response: ListTransactionsResponse, pattern: str) -> ListTransactionsResponse:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -67,6 +66,7 @@ class WafkaHandlers:
     def _append(
         self, name: str, data: ProduceRequestTopicDataPartitionData
     ) -> ProduceResponseTopicPartition:
+        answer = ProduceResponseTopicPartition(index=data.index)
         try:
             topic = self._topic(name)
             log = self.logs.get(name, data.index)
@@ -75,21 +75,18 @@ class WafkaHandlers:
                     kafka_wire.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"{name} has partitions 0 to {len(topic.partitions) - 1}",
                 )
-            if not data.records:
-                return ProduceResponseTopicPartition(index=data.index)
-            now = self.timers.now_ms()
-            records = [Record(timestamp=now, value=text.encode()) for text in data.records]
-            appended = log.append(
-                encode_batch(records), leader_epoch=topic.partitions[data.index].leader_epoch
-            )
+            if data.records:
+                now = self.timers.now_ms()
+                records = [Record(timestamp=now, value=text.encode()) for text in data.records]
+                epoch = topic.partitions[data.index].leader_epoch
+                answer.base_offset = log.append(
+                    encode_batch(records), leader_epoch=epoch
+                ).base_offset
         except ApiError as error:
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-            with suppress(ValueError):  # Wafka has only some of Kafka's codes
-                code = ErrorCode(error.code)
-            return ProduceResponseTopicPartition(
-                index=data.index, error_code=code, error_message=error.message
-            )
-        return ProduceResponseTopicPartition(index=data.index, base_offset=appended.base_offset)
+            error.put_into(answer)
+            if error.code not in set(ErrorCode):  # Wafka has only some of Kafka's codes
+                answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+        return answer
 
     def _topic(self, name: str) -> Topic:
         """Return a topic; create it if ``auto.create.topics.enable`` allows it. Raises ApiError."""
