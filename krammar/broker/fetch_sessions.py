@@ -10,11 +10,11 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kafka_wire import ErrorCode, FetchRequest
+from kafka_wire import ErrorCode, FetchRequest, FetchResponseResponsePartition
 
 from krammar.broker.errors import ApiError
 
@@ -27,6 +27,7 @@ _MIN_EVICTION = 120.0
 
 # The topic's name, or its id from v13 on, and the index of the partition.
 Key = tuple[str | UUID, int]
+Answers = list[tuple[Key, FetchResponseResponsePartition]]
 
 
 @dataclass(slots=True)
@@ -47,9 +48,9 @@ class FetchSession:
 
     session_id: int
     by_id: bool
+    partitions: OrderedDict[Key, FetchPartition]
+    last_used: float
     epoch: int = 1
-    partitions: OrderedDict[Key, FetchPartition] = field(default_factory=OrderedDict)
-    last_used: float = 0.0
 
 
 @dataclass(slots=True)
@@ -67,6 +68,29 @@ class FetchContext:
     def session_id(self) -> int:
         return NO_SESSION if self.session is None else self.session.session_id
 
+    def changed(self, answers: Answers) -> Answers:
+        """Return the answers that the response lists: in a session, those with news for the client."""
+        if self.session is None:
+            return answers
+        changed = []
+        for key, answer in answers:
+            partition = self.partitions.get(key)
+            if partition is not None and (
+                self.full
+                or answer.records
+                or answer.error_code != 0
+                or answer.high_watermark != partition.high_watermark
+                or answer.log_start_offset != partition.log_start_offset
+                or answer.diverging_epoch.epoch >= 0
+            ):
+                changed.append((key, answer))
+                # An error is reported in every response, as long as it lasts.
+                partition.high_watermark = None if answer.error_code else answer.high_watermark
+                partition.log_start_offset = answer.log_start_offset
+                if answer.records:
+                    self.partitions.move_to_end(key)
+        return changed
+
 
 class FetchSessions:
     """At most ``slots`` fetch sessions. A client without a session fetches in full."""
@@ -75,9 +99,6 @@ class FetchSessions:
         self._slots = slots
         # The least recently used first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._sessions)
 
     def begin(self, request: FetchRequest, by_id: bool) -> FetchContext:
         """Return what a request fetches. Raises ApiError for an unknown session or a wrong epoch."""
@@ -127,7 +148,7 @@ class FetchSessions:
         session_id = NO_SESSION
         while session_id == NO_SESSION or session_id in self._sessions:
             session_id = random.randint(1, _LARGEST)
-        session = FetchSession(session_id, by_id, partitions=partitions, last_used=now)
+        session = FetchSession(session_id, by_id, partitions, now)
         self._sessions[session_id] = session
         return session
 

@@ -6,7 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafka_wire import (
     AlterConfigOp,
@@ -47,7 +48,7 @@ from krammar.broker.config.describe import (
     describe_group,
     describe_topic,
 )
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.slices import Steps
 from krammar.broker.topic_names import check_topic_name
 
@@ -74,6 +75,9 @@ MAX_SETTINGS = 50_000
 # New values by key; None removes a setting.
 Changes = dict[str, str | None]
 
+R = TypeVar("R", bound=Any)
+T = TypeVar("T", bound=Any)
+
 
 @dataclass(eq=False)
 class ConfigHandlers:
@@ -86,60 +90,45 @@ class ConfigHandlers:
     def describe_configs(
         self, session: Session, request: DescribeConfigsRequest, version: int
     ) -> Steps[DescribeConfigsResponse]:
-        repeated = _repeated(request.resources)
-        results = []
         left = MAX_SETTINGS
-        for resource in request.resources:
-            results.append(self._describe(request, resource, repeated, left))
-            left -= len(results[-1].configs)
-            yield None
+
+        def describe(
+            resource: DescribeConfigsRequestResource, result: DescribeConfigsResponseResult
+        ) -> None:
+            nonlocal left
+            found = self._descriptions(resource)
+            if len(found) > left:
+                raise ApiError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"The response would have more than {MAX_SETTINGS} settings: request fewer "
+                    "resources at once, or name the settings that you need.",
+                )
+            left -= len(found)
+            result.configs = [
+                _entry(each, request.include_synonyms, request.include_documentation)
+                for each in found
+            ]
+
+        results = yield from _each(request.resources, DescribeConfigsResponseResult, describe)
         return DescribeConfigsResponse(results=results)
 
     def alter_configs(
         self, session: Session, request: AlterConfigsRequest, version: int
     ) -> Steps[AlterConfigsResponse]:
         """Replace all settings of each resource; settings that the request omits return to their defaults."""
-        results = yield from self._alter(request, _replaced)
-        return AlterConfigsResponse(
-            responses=[AlterConfigsResponseResponse(**each) for each in results]
-        )
+        alter = partial(self._alter, request.validate_only, _replaced)
+        responses = yield from _each(request.resources, AlterConfigsResponseResponse, alter)
+        return AlterConfigsResponse(responses=responses)
 
     def incremental_alter_configs(
         self, session: Session, request: IncrementalAlterConfigsRequest, version: int
     ) -> Steps[IncrementalAlterConfigsResponse]:
         """Change only the settings that the request names (KIP-339)."""
-        results = yield from self._alter(request, _incremental)
-        return IncrementalAlterConfigsResponse(
-            responses=[IncrementalAlterConfigsResponseResponse(**each) for each in results]
+        alter = partial(self._alter, request.validate_only, _incremental)
+        responses = yield from _each(
+            request.resources, IncrementalAlterConfigsResponseResponse, alter
         )
-
-    def _alter(
-        self,
-        request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
-        read_changes: Callable[[Any, Mapping[str, str]], Changes],
-    ) -> Steps[list[dict[str, Any]]]:
-        """Change each resource, in steps. Returns the fields of the responses."""
-        repeated = _repeated(request.resources)
-        results = []
-        for resource in request.resources:
-            result: dict[str, Any] = {
-                "error_message": None,
-                "resource_type": resource.resource_type,
-                "resource_name": resource.resource_name,
-            }
-            try:
-                _check_once(resource, repeated)
-                _check_keys(resource.configs)
-                current = self._current(resource)
-                self._change(
-                    resource, current, read_changes(resource, current), request.validate_only
-                )
-            except ApiError as error:
-                result["error_code"] = error.code
-                result["error_message"] = _shortened(error.message)
-            results.append(result)
-            yield None
-        return results
+        return IncrementalAlterConfigsResponse(responses=responses)
 
     def list_config_resources(
         self, session: Session, request: ListConfigResourcesRequest, version: int
@@ -164,36 +153,6 @@ class ConfigHandlers:
                 for name in names.get(kind, ())
             ]
         )
-
-    def _describe(
-        self,
-        request: DescribeConfigsRequest,
-        resource: DescribeConfigsRequestResource,
-        repeated: set[tuple[int, str]],
-        left: int,
-    ) -> DescribeConfigsResponseResult:
-        """Describe one resource; the response may have ``left`` more settings."""
-        result = DescribeConfigsResponseResult(
-            error_message="",
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-        )
-        try:
-            _check_once(resource, repeated)
-            found = self._descriptions(resource)
-            if len(found) > left:
-                raise ApiError(
-                    ErrorCode.POLICY_VIOLATION,
-                    f"The response would have more than {MAX_SETTINGS} settings: request fewer "
-                    "resources at once, or name the settings that you need.",
-                )
-        except ApiError as error:
-            result.error_code, result.error_message = error.code, _shortened(error.message)
-            return result
-        result.configs = [
-            _entry(each, request.include_synonyms, request.include_documentation) for each in found
-        ]
-        return result
 
     def _descriptions(self, resource: DescribeConfigsRequestResource) -> list[Description]:
         kind, name = resource.resource_type, resource.resource_name
@@ -220,10 +179,11 @@ class ConfigHandlers:
             if not name:
                 raise _invalid("Group name must not be empty")
             return describe_group(self.config, self.cluster.configs.get((GROUP, name), {}), names)
-        _check_served(kind)
-        raise _invalid(f"Unexpected resource type {kind} for resource {name}")
+        raise _unserved(kind) or _invalid(f"Unexpected resource type {kind} for resource {name}")
 
-    def _current(self, resource: _Resource) -> Mapping[str, str]:
+    def _current(
+        self, resource: AlterConfigsRequestResource | IncrementalAlterConfigsRequestResource
+    ) -> Mapping[str, str]:
         """Return the current settings of a resource. Raises ApiError if they cannot be changed."""
         kind, name = resource.resource_type, resource.resource_name
         if kind == BROKER and name:
@@ -231,61 +191,60 @@ class ConfigHandlers:
         elif kind == BROKER_LOGGER:
             raise _invalid("This broker has no loggers that can be altered")
         elif kind not in (TOPIC, BROKER, GROUP):
-            _check_served(kind)
-            raise _invalid(f"Unknown resource type {kind}")
+            raise _unserved(kind) or _invalid(f"Unknown resource type {kind}")
         return self.cluster.configs.get((kind, name), {})
 
-    def _change(
+    def _alter(
         self,
-        resource: _Resource,
-        current: Mapping[str, str],
-        changes: Changes,
         validate_only: bool,
+        read_changes: Callable[[Any, Mapping[str, str]], Changes],
+        resource: AlterConfigsRequestResource | IncrementalAlterConfigsRequestResource,
+        result: AlterConfigsResponseResponse | IncrementalAlterConfigsResponseResponse,
     ) -> None:
-        """Check changes, and apply them unless ``validate_only``. Raises ApiError."""
-        result = {**current, **changes}
-        values = {name: value for name, value in result.items() if value is not None}
+        """Check the changes of a resource, and apply them unless ``validate_only``. Raises ApiError."""
+        result.error_message = None
+        _check_keys(resource.configs)
+        current = self._current(resource)
+        changes = read_changes(resource, current)
+        values = {name: text for name, text in {**current, **changes}.items() if text is not None}
         # Only differences are written to the metadata log.
         changes = {name: value for name, value in changes.items() if current.get(name) != value}
-        if resource.resource_type == TOPIC:
-            self._check_topic(resource.resource_name, values)
-            if changes and not validate_only:
-                self.topics.set_configs(self.cluster.topics[resource.resource_name], changes)
+        kind, name = resource.resource_type, resource.resource_name
+        self._check(kind, name, values, changes)
+        if not changes or validate_only:
             return
-        if resource.resource_type == GROUP:
-            self._check_group(resource.resource_name, values)
-            if changes and not validate_only:
-                self.cluster.set_configs(GROUP, resource.resource_name, changes)
-            return
-        new = {name: value for name, value in changes.items() if value is not None}
-        try:
-            self.config.check_dynamic(new, own=bool(resource.resource_name))
-        except ConfigError as error:
-            # Kafka reports invalid broker settings as invalid requests (KAFKA-13609).
-            raise _invalid(error.api) from None
-        if changes and not validate_only:
-            self.topics.set_broker_configs(resource.resource_name, changes)
+        if kind == TOPIC:
+            self.topics.set_configs(self.cluster.topics[name], changes)
+        elif kind == GROUP:
+            self.cluster.set_configs(GROUP, name, changes)
+        else:
+            self.topics.set_broker_configs(name, changes)
 
-    def _check_topic(self, name: str, values: Mapping[str, str]) -> None:
-        if not name:
-            raise _invalid("Default topic resources are not allowed.")
-        check_topic_name(name)
+    def _check(self, kind: int, name: str, values: Mapping[str, str], changes: Changes) -> None:
+        """Raise ApiError if a resource cannot have these values after the changes."""
+        if kind == TOPIC:
+            if not name:
+                raise _invalid("Default topic resources are not allowed.")
+            check_topic_name(name)
+        elif kind == GROUP and not name:
+            raise _invalid("Default group resources are not allowed.")
+        code = ErrorCode.INVALID_CONFIG
         try:
-            self.config.check_topic_config(values)
+            if kind == TOPIC:
+                self.config.check_topic_config(values)
+            elif kind == GROUP:
+                self.config.check_group_config(values)
+            else:
+                # Kafka reports invalid broker settings as invalid requests (KAFKA-13609).
+                code = ErrorCode.INVALID_REQUEST
+                new = {name: value for name, value in changes.items() if value is not None}
+                self.config.check_dynamic(new, own=bool(name))
         except ConfigError as error:
-            raise ApiError(ErrorCode.INVALID_CONFIG, error.api) from None
-        if name not in self.cluster.topics:
+            raise ApiError(code, error.api) from None
+        if kind == TOPIC and name not in self.cluster.topics:
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
             )
-
-    def _check_group(self, name: str, values: Mapping[str, str]) -> None:
-        if not name:
-            raise _invalid("Default group resources are not allowed.")
-        try:
-            self.config.check_group_config(values)
-        except ConfigError as error:
-            raise ApiError(ErrorCode.INVALID_CONFIG, error.api) from None
 
     def _check_node(self, name: str, kind: str, otherwise: str = ",") -> None:
         if not _INTEGER.fullmatch(name):
@@ -317,27 +276,27 @@ def _entry(
     )
 
 
-class _Resource(Protocol):
-    resource_type: int
-    resource_name: str
-
-
-class _Config(Protocol):
-    name: str
-    value: str | None
-
-
-def _repeated(resources: Iterable[_Resource]) -> set[tuple[int, str]]:
+def _each(
+    resources: Iterable[R], kind: Callable[..., T], answer: Callable[[R, T], None]
+) -> Steps[list[T]]:
+    """Build a result for each resource of a request, in steps; ``answer`` fills it or raises ApiError."""
     counts = Counter((each.resource_type, each.resource_name) for each in resources)
-    return {key for key, count in counts.items() if count > 1}
+    results = []
+    for resource in resources:
+        where = (resource.resource_type, resource.resource_name)
+        result = kind(resource_type=where[0], resource_name=where[1])
+        with errors_in(result):
+            if counts[where] > 1:
+                raise _invalid("Each resource must appear at most once.")
+            answer(resource, result)
+        if result.error_message is not None:
+            result.error_message = result.error_message[:LONGEST_MESSAGE]
+        results.append(result)
+        yield None
+    return results
 
 
-def _check_once(resource: _Resource, repeated: set[tuple[int, str]]) -> None:
-    if (resource.resource_type, resource.resource_name) in repeated:
-        raise _invalid("Each resource must appear at most once.")
-
-
-def _check_keys(configs: Sequence[_Config]) -> None:
+def _check_keys(configs: Sequence[Any]) -> None:
     if len({config.name for config in configs}) != len(configs):
         raise _invalid("Error due to duplicate config keys")
     nulls = [
@@ -401,15 +360,12 @@ def _listed(
     return ",".join(values)
 
 
-def _check_served(kind: int) -> None:
-    """Raise ApiError for resources whose settings would have no effect."""
-    if kind == CLIENT_METRICS:
-        raise _invalid("Client metrics (KIP-714) are not served by this broker")
+def _unserved(kind: int) -> ApiError | None:
+    """Return the error for resources whose settings would have no effect."""
+    if kind != CLIENT_METRICS:
+        return None
+    return _invalid("Client metrics (KIP-714) are not served by this broker")
 
 
 def _invalid(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
-
-
-def _shortened(message: str | None) -> str | None:
-    return None if message is None else message[:LONGEST_MESSAGE]

@@ -24,7 +24,7 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
-from krammar.broker.fetch_sessions import FetchContext, FetchSessions, Key
+from krammar.broker.fetch_sessions import Answers, FetchContext, FetchSessions, Key
 from krammar.broker.handlers.offsets import partition_of
 from krammar.broker.nodes import Leaders
 from krammar.broker.slices import Steps
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from krammar.broker.session import Session
     from krammar.broker.timers import Timers
 
+    Waiting = list[tuple[PartitionLog, int]]  # the logs and offsets that a request waits for
+
 # The first versions with topic ids (KIP-516), and with the leaders' addresses (KIP-951).
 _TOPIC_IDS = 13
 _LEADERS = 16
@@ -47,7 +49,6 @@ _LEADERS = 16
 MAX_FETCH = 8 << 20
 # A read of this size gets a slice of its own.
 LARGE_READ = 2 << 20
-Answers = list[tuple[Key, FetchResponseResponsePartition]]
 
 
 @dataclass(eq=False)
@@ -69,24 +70,22 @@ class FetchHandlers:
         self, session: Session, request: FetchRequest, version: int
     ) -> Steps[FetchResponse | Awaitable[FetchResponse]]:
         """Fetch in a session or without one (KIP-227). Too little data makes the request wait."""
-        by_id = version >= _TOPIC_IDS
         try:
-            context = self._sessions.begin(request, by_id)
+            context = self._sessions.begin(request, by_id=version >= _TOPIC_IDS)
         except ApiError as error:
             return FetchResponse(error_code=error.code)
         answers, size, waiting = yield from self._read(session, request, context)
         if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
-            return self._response(session, context, answers, by_id, version)
+            return self._response(session, context, answers, version)
         self.connections.release(session)  # the records are read again later
-        return self._wait(session, request, context, waiting, by_id, version)
+        return self._wait(session, request, context, waiting, version)
 
     async def _wait(
         self,
         session: Session,
         request: FetchRequest,
         context: FetchContext,
-        waiting: list[tuple[PartitionLog, int]],
-        by_id: bool,
+        waiting: Waiting,
         version: int,
     ) -> FetchResponse:
         """Wait for ``min_bytes``, for a deletion in one of the logs, or for ``max_wait_ms``; then read again."""
@@ -125,35 +124,41 @@ class FetchHandlers:
             session.hurry = None
             for log, _ in waiting:
                 log.watchers.discard(changed)
-        answers, _, _ = await self.connections.slices.run_from_start(
-            self._read(session, request, context)
-        )
-        return self._response(session, context, answers, by_id, version)
+        steps = self._read(session, request, context)
+        answers, _, _ = await self.connections.slices.run_from_start(steps)
+        return self._response(session, context, answers, version)
 
     def _response(
-        self, session: Session, context: FetchContext, answers: Answers, by_id: bool, version: int
+        self, session: Session, context: FetchContext, answers: Answers, version: int
     ) -> FetchResponse:
         """Build the response, with the leaders of partitions that this node does not lead (KIP-951)."""
-        response = _response(context, answers, by_id)
-        if version < _LEADERS:
-            return response
         leaders = Leaders(self.nodes, self.config.node_id)
         for key, answer in answers:
-            if answer.error_code not in Leaders.CODES:
-                continue
-            topic = self.cluster.topics.get(self._topic_name(key))
-            leader = topic and leaders.name(answer.error_code, topic, key[1])
-            if leader:
-                answer.current_leader = FetchResponseResponsePartitionCurrentLeader(**leader)
-        response.node_endpoints = [
-            FetchResponseNodeEndpoint(**endpoint._asdict())
-            for endpoint in leaders.endpoints(session.listener)
-        ]
-        return response
+            if version >= _LEADERS and answer.error_code in Leaders.CODES:
+                topic = self.cluster.topics.get(self._topic_name(key))
+                leader = topic and leaders.name(answer.error_code, topic, key[1])
+                if leader:
+                    answer.current_leader = FetchResponseResponsePartitionCurrentLeader(**leader)
+        responses = []
+        for name, group in groupby(context.changed(answers), key=lambda pair: pair[0][0]):
+            topic_answer = FetchResponseResponse(partitions=[answer for _, answer in group])
+            if isinstance(name, UUID):
+                topic_answer.topic_id = name
+            else:
+                topic_answer.topic = name
+            responses.append(topic_answer)
+        return FetchResponse(
+            session_id=context.session_id,
+            responses=responses,
+            node_endpoints=[
+                FetchResponseNodeEndpoint(**endpoint._asdict())
+                for endpoint in leaders.endpoints(session.listener)
+            ],
+        )
 
     def _read(
         self, session: Session, request: FetchRequest, context: FetchContext
-    ) -> Steps[tuple[Answers, int, list[tuple[PartitionLog, int]] | None]]:
+    ) -> Steps[tuple[Answers, int, Waiting | None]]:
         """Read all partitions once, in steps.
 
         Returns:
@@ -161,7 +166,7 @@ class FetchHandlers:
             instead of these if the response has an error and must not wait.
         """
         answers: Answers = []
-        waiting: list[tuple[PartitionLog, int]] | None = []
+        waiting: Waiting | None = []
         size = 0
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         # If many clients do not read their responses, each gets only one batch.
@@ -269,40 +274,3 @@ def _diverges(
         epoch=epoch, end_offset=end
     )
     return True
-
-
-def _response(context: FetchContext, answers: Answers, by_id: bool) -> FetchResponse:
-    session = context.session
-    if session is not None:
-        changed = []
-        for key, answer in answers:
-            partition = context.partitions.get(key)
-            if partition is None:
-                continue
-            is_new = (
-                context.full
-                or bool(answer.records)
-                or answer.error_code != 0
-                or answer.high_watermark != partition.high_watermark
-                or answer.log_start_offset != partition.log_start_offset
-                or answer.diverging_epoch.epoch >= 0
-            )
-            if not is_new:
-                continue
-            changed.append((key, answer))
-            # An error is reported in every response, as long as it lasts.
-            partition.high_watermark = None if answer.error_code else answer.high_watermark
-            partition.log_start_offset = answer.log_start_offset
-            if answer.records:
-                context.partitions.move_to_end(key)
-        answers = changed
-    responses = []
-    for name, group in groupby(answers, key=lambda pair: pair[0][0]):
-        partitions = [answer for _, answer in group]
-        if by_id:
-            assert isinstance(name, UUID)
-            responses.append(FetchResponseResponse(topic_id=name, partitions=partitions))
-        else:
-            assert isinstance(name, str)
-            responses.append(FetchResponseResponse(topic=name, partitions=partitions))
-    return FetchResponse(session_id=context.session_id, responses=responses)

@@ -99,7 +99,8 @@ class SecurityHandlers:
         """Change credentials. A request may list a user only once, whatever the mechanism."""
         records: dict[str, Record] = {}
         errors: dict[str, ApiError] = {}  # the first one of each user
-        for change in (*request.deletions, *request.upsertions):
+        changes: list[Change] = [*request.deletions, *request.upsertions]
+        for change in changes:
             try:
                 if change.name in records:
                     raise ApiError(

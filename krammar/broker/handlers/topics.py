@@ -103,14 +103,7 @@ class TopicHandlers:
                 f"Topic '{name}' collides with existing topic: {other}",
             )
         configs = self._configs(topic)
-        replicas = new_replicas(
-            topic,
-            nodes=self.nodes,
-            running=self.nodes.running,
-            first=len(cluster.topics),
-            num_partitions=config.num_partitions,
-            replication_factor=config.default_replication_factor,
-        )
+        replicas = new_replicas(topic, self.nodes, config, first=len(cluster.topics))
         topic_id = random_uuid()
         if not validate_only:
             yield from self.topics.creating(

@@ -84,7 +84,7 @@ class WafkaHandlers:
                 ).base_offset
         except ApiError as error:
             error.put_into(answer)
-            if error.code not in set(ErrorCode):  # Wafka has only some of Kafka's codes
+            if int(error.code) not in set(ErrorCode):  # Wafka has only some of Kafka's codes
                 answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
         return answer
 
