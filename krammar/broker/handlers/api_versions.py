@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafka_wire import (
     ApiVersionsRequest,
@@ -16,20 +15,15 @@ from kafka_wire import (
 )
 
 from krammar.broker.apis import RANGES
-from krammar.broker.cluster import SUPPORTED_FEATURES
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.session import Session
+from krammar.broker.cluster import SUPPORTED_FEATURES, ClusterMetadata
+from krammar.broker.config import BrokerConfig
+from krammar.broker.session import Session
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
 
 @dataclass(eq=False)
 class ApiVersionsHandlers:
-    """Handles ApiVersions."""
-
     config: BrokerConfig
     cluster: ClusterMetadata
 

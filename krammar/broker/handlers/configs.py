@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from kafka_wire import (
     AlterConfigOp,
@@ -33,10 +33,12 @@ from kafka_wire import (
     ListConfigResourcesResponseConfigResource,
 )
 
+from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
+    BrokerConfig,
     ConfigDef,
     ConfigError,
 )
@@ -49,14 +51,10 @@ from krammar.broker.config.describe import (
     describe_topic,
 )
 from krammar.broker.errors import ApiError, errors_in
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps
 from krammar.broker.topic_names import check_topic_name
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.session import Session
-    from krammar.broker.topics import Topics
+from krammar.broker.topics import Topics
 
 TOPIC = ConfigResourceType.TOPIC
 BROKER = ConfigResourceType.BROKER
@@ -81,8 +79,6 @@ T = TypeVar("T", bound=Any)
 
 @dataclass(eq=False)
 class ConfigHandlers:
-    """Handles DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources."""
-
     config: BrokerConfig
     cluster: ClusterMetadata
     topics: Topics

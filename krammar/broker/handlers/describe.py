@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kafka_wire import (
     DescribeClientQuotasRequest,
@@ -22,21 +21,17 @@ from kafka_wire import (
     ErrorCode,
 )
 
+from krammar.broker.cluster import ClusterMetadata
+from krammar.broker.config import BrokerConfig
 from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.nodes import Logs, Nodes
-    from krammar.broker.session import Session
+from krammar.broker.nodes import Logs, Nodes
+from krammar.broker.session import Session
 
 Topics = dict[str, list[DescribeLogDirsResponseResultTopicPartition]]
 
 
 @dataclass(eq=False)
 class DescribeHandlers:
-    """Handles DescribeCluster, DescribeLogDirs and DescribeClientQuotas."""
-
     config: BrokerConfig
     nodes: Nodes
     cluster: ClusterMetadata

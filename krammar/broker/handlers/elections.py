@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafka_wire import (
     AlterPartitionReassignmentsRequest,
@@ -22,18 +21,14 @@ from kafka_wire import (
     ListPartitionReassignmentsResponseTopicPartition,
 )
 
+from krammar.broker.elections import Elections
 from krammar.broker.errors import ApiError, errors_in
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps
-
-if TYPE_CHECKING:
-    from krammar.broker.elections import Elections
-    from krammar.broker.session import Session
 
 
 @dataclass(eq=False)
 class ElectionHandlers:
-    """Handles ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
-
     elections: Elections
 
     def elect_leaders(

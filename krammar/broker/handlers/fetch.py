@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from uuid import UUID
 
 from kafka_wire import (
@@ -23,23 +23,20 @@ from kafka_wire import (
     IsolationLevel,
 )
 
+from krammar.broker.cluster import ClusterMetadata
+from krammar.broker.config import BrokerConfig
+from krammar.broker.connections import Connections
 from krammar.broker.errors import ApiError
 from krammar.broker.fetch_sessions import Answers, FetchContext, FetchSessions, Key
 from krammar.broker.handlers.offsets import partition_of
-from krammar.broker.nodes import Leaders
+from krammar.broker.log.log import PartitionLog
+from krammar.broker.nodes import Leaders, Logs, Nodes
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps
+from krammar.broker.timers import Timers
 from krammar.wire.batches import read_headers
 
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.connections import Connections
-    from krammar.broker.log.log import PartitionLog
-    from krammar.broker.nodes import Logs, Nodes
-    from krammar.broker.session import Session
-    from krammar.broker.timers import Timers
-
-    Waiting = list[tuple[PartitionLog, int]]  # the logs and offsets that a request waits for
+Waiting = list[tuple[PartitionLog, int]]  # the logs and offsets that a request waits for
 
 # The first versions with topic ids (KIP-516), and with the leaders' addresses (KIP-951).
 _TOPIC_IDS = 13
@@ -53,8 +50,6 @@ LARGE_READ = 2 << 20
 
 @dataclass(eq=False)
 class FetchHandlers:
-    """Handles Fetch."""
-
     config: BrokerConfig
     timers: Timers
     nodes: Nodes

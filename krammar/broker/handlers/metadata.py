@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from kafka_wire import (
@@ -23,19 +23,16 @@ from kafka_wire import (
     MetadataResponseTopicPartition,
 )
 
-from krammar.broker.cluster import INTERNAL_TOPICS, Partition, Topic
+from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata, Partition, Topic
+from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import errors_in
 from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from krammar.broker.nodes import Nodes
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.topic_names import check_topic_name
+from krammar.broker.topics import Topics
 from krammar.wire.primitives import NULL_UUID
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.nodes import Nodes
-    from krammar.broker.session import Session
-    from krammar.broker.topics import Topics
 
 T = TypeVar("T")
 
@@ -44,8 +41,6 @@ _NAMES_ONLY = 12  # before this version, requests list topics only by name
 
 @dataclass(eq=False)
 class MetadataHandlers:
-    """Handles Metadata and DescribeTopicPartitions."""
-
     config: BrokerConfig
     nodes: Nodes
     cluster: ClusterMetadata

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from os import path
-from typing import TYPE_CHECKING
 
 from kafka_wire import (
     AlterReplicaLogDirsRequest,
@@ -30,24 +29,19 @@ from kafka_wire import (
     UpdateFeaturesResponseResult,
 )
 
-from krammar.broker.cluster import SUPPORTED_FEATURES
+from krammar.broker.cluster import SUPPORTED_FEATURES, ClusterMetadata
+from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import errors_in
+from krammar.broker.nodes import Logs, Nodes
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps, one_by_one
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.nodes import Logs, Nodes
-    from krammar.broker.session import Session
-    from krammar.broker.timers import Timers
+from krammar.broker.timers import Timers
 
 _QUORUM = ("__cluster_metadata", [0])
 
 
 @dataclass(eq=False)
 class NodeHandlers:
-    """Handles the requests about this node itself."""
-
     config: BrokerConfig
     timers: Timers
     nodes: Nodes

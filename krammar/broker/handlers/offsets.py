@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafka_wire import (
     ErrorCode,
@@ -20,14 +19,12 @@ from kafka_wire import (
     OffsetForLeaderEpochResponseTopicPartition,
 )
 
+from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.errors import ApiError, errors_in
+from krammar.broker.log.log import PartitionLog
+from krammar.broker.nodes import Logs
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.log.log import PartitionLog
-    from krammar.broker.nodes import Logs
-    from krammar.broker.session import Session
 
 # Timestamps with a special meaning, and the first version that has each.
 LATEST = -1
@@ -71,8 +68,6 @@ def partition_of(
 
 @dataclass(eq=False)
 class OffsetHandlers:
-    """Handles ListOffsets and OffsetForLeaderEpoch."""
-
     cluster: ClusterMetadata
     logs: Logs
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kafka_wire import (
     ConfigResourceType,
@@ -20,20 +19,17 @@ from kafka_wire import (
     ProduceResponseResponsePartitionResponseRecordError,
 )
 
+from krammar.broker.cluster import ClusterMetadata, Partition, Topic
+from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, CloseConnection, InvalidRecords
+from krammar.broker.log.log import Appended, PartitionLog
 from krammar.broker.log.validation import MOST_INVALID_RECORDS
-from krammar.broker.nodes import Leaders
+from krammar.broker.nodes import Leaders, Logs, Nodes
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps
+from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.wire.batches import BatchHeader, Compression
 from krammar.wire.batches.header import codec_of, magic_of
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata, Partition, Topic
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.log.log import Appended, PartitionLog
-    from krammar.broker.nodes import Logs, Nodes
-    from krammar.broker.session import Session
-    from krammar.broker.transactions.coordinator import TransactionCoordinator
 
 # The first versions that only allow record batches v2 (KIP-98), allow zstd (KIP-110), have topic ids (KIP-516).
 _V2_ONLY = 3

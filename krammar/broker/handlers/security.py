@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafka_wire import (
     AlterUserScramCredentialsRequest,
@@ -26,13 +25,11 @@ from kafka_wire import (
 )
 
 from krammar.auth.scram import MIN_ITERATIONS
+from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.session import Session
+from krammar.broker.session import Session
 
 Record = UserScramCredentialRecord | RemoveUserScramCredentialRecord
 Change = AlterUserScramCredentialsRequestUpsertion | AlterUserScramCredentialsRequestDeletion
@@ -40,8 +37,6 @@ Change = AlterUserScramCredentialsRequestUpsertion | AlterUserScramCredentialsRe
 
 @dataclass(eq=False)
 class SecurityHandlers:
-    """Handles logins, and the APIs for SCRAM credentials."""
-
     cluster: ClusterMetadata
 
     def sasl_handshake(

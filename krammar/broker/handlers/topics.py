@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TypeVar
 from uuid import UUID
 
 from kafka_wire import (
@@ -30,31 +31,27 @@ from kafka_wire import (
 )
 
 from krammar.broker.assignments import check_amount, check_replicas, new_replicas
-from krammar.broker.cluster import INTERNAL_TOPICS, Topic
-from krammar.broker.config import ConfigError
+from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata
+from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.broker.config.describe import describe_topic
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.meta_properties import random_uuid
+from krammar.broker.nodes import Logs, Nodes
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.topic_names import check_topic_name, colliding
+from krammar.broker.topics import Topics
 from krammar.wire.primitives import NULL_UUID
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.nodes import Logs, Nodes
-    from krammar.broker.session import Session
-    from krammar.broker.topics import Topics
 
 METADATA_TOPIC = "__cluster_metadata"
 Listed = tuple[str | None, UUID]  # how a request lists a topic to delete: by name or by id
-_DUPLICATE_NAME = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+
+R = TypeVar("R", CreateTopicsRequestTopic, CreatePartitionsRequestTopic)
+T = TypeVar("T", CreateTopicsResponseTopic, CreatePartitionsResponseResult)
 
 
 @dataclass(eq=False)
 class TopicHandlers:
-    """Handles CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
-
     config: BrokerConfig
     nodes: Nodes
     cluster: ClusterMetadata
@@ -65,28 +62,17 @@ class TopicHandlers:
         self, session: Session, request: CreateTopicsRequest, version: int
     ) -> Steps[CreateTopicsResponse]:
         """Create topics. A name that the request lists more than once is refused."""
-        named = Counter(topic.name for topic in request.topics)
         # As in Kafka, names of the same request may collide with each other.
-        before = list(self.cluster.topics)
-        results: dict[str, CreateTopicsResponseTopic] = {}
-        for topic in request.topics:
-            if topic.name in results:
-                continue
-            result = CreateTopicsResponseTopic(name=topic.name, error_message=None)
-            results[topic.name] = result
-            with errors_in(result):
-                if named[topic.name] > 1:
-                    raise _DUPLICATE_NAME
-                yield from self._creating(result, topic, before, request.validate_only)
-            yield None
-        return CreateTopicsResponse(topics=list(results.values()))
+        create = partial(self._create, list(self.cluster.topics), request.validate_only)
+        topics = yield from _once(request.topics, CreateTopicsResponseTopic, create)
+        return CreateTopicsResponse(topics=topics)
 
-    def _creating(
+    def _create(
         self,
-        result: CreateTopicsResponseTopic,
-        topic: CreateTopicsRequestTopic,
         before: list[str],
         validate_only: bool,
+        topic: CreateTopicsRequestTopic,
+        result: CreateTopicsResponseTopic,
     ) -> Steps[None]:
         """Create a topic in steps, and describe it in ``result``. Raises ApiError."""
         name = topic.name
@@ -189,25 +175,14 @@ class TopicHandlers:
     def create_partitions(
         self, session: Session, request: CreatePartitionsRequest, version: int
     ) -> Steps[CreatePartitionsResponse]:
-        named = Counter(topic.name for topic in request.topics)
-        results: dict[str, CreatePartitionsResponseResult] = {}
-        for topic in request.topics:
-            result = CreatePartitionsResponseResult(name=topic.name)
-            if results.setdefault(topic.name, result) is not result:
-                continue
-            with errors_in(result):
-                if named[topic.name] > 1:
-                    raise _DUPLICATE_NAME
-                found = self._growing(topic)
-                if not request.validate_only:
-                    yield from self.topics.adding(
-                        found, topic.count, [each.broker_ids for each in topic.assignments or ()]
-                    )
-            yield None
-        return CreatePartitionsResponse(results=list(results.values()))
+        grow = partial(self._grow, request.validate_only)
+        results = yield from _once(request.topics, CreatePartitionsResponseResult, grow)
+        return CreatePartitionsResponse(results=results)
 
-    def _growing(self, topic: CreatePartitionsRequestTopic) -> Topic:
-        """Return the topic that gets more partitions. Raises ApiError if that is impossible."""
+    def _grow(
+        self, validate_only: bool, topic: CreatePartitionsRequestTopic, _result: object
+    ) -> Steps[None]:
+        """Add partitions to a topic, in steps. Raises ApiError."""
         found = self.cluster.topics.get(topic.name)
         if found is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic does not exist.")
@@ -222,14 +197,16 @@ class TopicHandlers:
             )
         more = topic.count - now
         check_amount(more)
+        replicas = [each.broker_ids for each in topic.assignments or ()]
         if topic.assignments is not None:
-            if len(topic.assignments) != more:
+            if len(replicas) != more:
                 raise ApiError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"{more} partition(s) are added, but {len(topic.assignments)} are assigned.",
+                    f"{more} partition(s) are added, but {len(replicas)} are assigned.",
                 )
-            check_replicas((each.broker_ids for each in topic.assignments), self.nodes)
-        return found
+            check_replicas(replicas, self.nodes)
+        if not validate_only:
+            yield from self.topics.adding(found, topic.count, replicas)
 
     def delete_records(
         self, session: Session, request: DeleteRecordsRequest, version: int
@@ -255,6 +232,24 @@ class TopicHandlers:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
             result.low_watermark = log.delete_records(asked.offset)
         return result
+
+
+def _once(
+    topics: Sequence[R], kind: Callable[..., T], change: Callable[[R, T], Steps[None]]
+) -> Steps[list[T]]:
+    """Change topics in steps, and build a result for each. A name that is listed more than once is refused."""
+    named = Counter(topic.name for topic in topics)
+    results: dict[str, T] = {}
+    for topic in topics:
+        if topic.name in results:
+            continue
+        result = results[topic.name] = kind(name=topic.name, error_message=None)
+        with errors_in(result):
+            if named[topic.name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            yield from change(topic, result)
+        yield None
+    return list(results.values())
 
 
 def _not_deleted(

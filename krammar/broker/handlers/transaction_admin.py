@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kafka_wire import (
     DescribeProducersRequest,
@@ -26,19 +25,17 @@ from kafka_wire import (
     TransactionState,
 )
 
+from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.errors import errors_in
+from krammar.broker.nodes import Logs
 from krammar.broker.patterns import whole_match
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps, one_by_one
+from krammar.broker.timers import Timers
+from krammar.broker.topics import Topics
+from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.transactions.records import grouped
 from krammar.util.extras import MissingExtra
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.nodes import Logs
-    from krammar.broker.session import Session
-    from krammar.broker.timers import Timers
-    from krammar.broker.topics import Topics
-    from krammar.broker.transactions.coordinator import TransactionCoordinator
 
 log = logging.getLogger("krammar.broker")
 
@@ -47,8 +44,6 @@ _STATES = {state.name: state for state in TransactionState}
 
 @dataclass(eq=False)
 class TransactionAdminHandlers:
-    """Handles DescribeTransactions, ListTransactions and DescribeProducers."""
-
     timers: Timers
     cluster: ClusterMetadata
     logs: Logs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka_wire import (
     AddOffsetsToTxnRequest,
@@ -23,16 +23,13 @@ from kafka_wire import (
     InitProducerIdResponse,
 )
 
-from krammar.broker.cluster import OFFSETS_TOPIC
+from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata
 from krammar.broker.errors import ApiError, errors_in
+from krammar.broker.nodes import Logs
+from krammar.broker.session import Session
+from krammar.broker.topics import Topics
+from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.transactions.state import EPOCH_BUMP, NO_EPOCH, NO_ID
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.nodes import Logs
-    from krammar.broker.session import Session
-    from krammar.broker.topics import Topics
-    from krammar.broker.transactions.coordinator import TransactionCoordinator
 
 
 def _code(code: int, fenced: bool) -> int:
@@ -51,8 +48,6 @@ def _errors_in(response: Any, fenced: bool) -> Iterator[None]:
 
 @dataclass(eq=False)
 class TransactionHandlers:
-    """Handles InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn."""
-
     cluster: ClusterMetadata
     coordinated: Logs
     topics: Topics

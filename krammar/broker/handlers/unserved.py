@@ -7,17 +7,14 @@ error in the response.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import kafka_wire
 from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError, CloseConnection
-from krammar.broker.session import ANONYMOUS
+from krammar.broker.session import ANONYMOUS, Session
 from krammar.wire.message import named
-
-if TYPE_CHECKING:
-    from krammar.broker.session import Session
 
 # The maximum number of entries of a request that get a response each.
 MOST_ENTRIES = 1000
@@ -35,8 +32,6 @@ _ENTRIES = {
 
 @dataclass(eq=False)
 class UnservedHandlers:
-    """Handles all requests that are not served."""
-
     def refuse(self, session: Session, request: Any, version: int) -> Any:
         """Build the response to any unserved request. Raises CloseConnection if it has too many entries."""
         name = type(request).__name__.removesuffix("Request")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import kafka_wire
 from wafka_wire import (
@@ -15,24 +14,19 @@ from wafka_wire import (
     ProduceResponseTopicPartition,
 )
 
-from krammar.broker.cluster import INTERNAL_TOPICS
+from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata, Topic
+from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
+from krammar.broker.nodes import Logs
 from krammar.broker.slices import finish
+from krammar.broker.timers import Timers
 from krammar.broker.topic_names import check_topic_name
+from krammar.broker.topics import Topics
 from krammar.wire.batches import Record, encode_batch
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata, Topic
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.nodes import Logs
-    from krammar.broker.timers import Timers
-    from krammar.broker.topics import Topics
 
 
 @dataclass(eq=False)
 class WafkaHandlers:
-    """Handles Produce of Wafka clients."""
-
     config: BrokerConfig
     timers: Timers
     cluster: ClusterMetadata
