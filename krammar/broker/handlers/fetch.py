@@ -27,7 +27,7 @@ from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.connections import Connections
 from krammar.broker.errors import ApiError
-from krammar.broker.fetch_sessions import Answers, FetchContext, FetchSessions, Key
+from krammar.broker.fetch_sessions import Answers, FetchSession, FetchSessions, Key
 from krammar.broker.handlers.offsets import partition_of
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.nodes import Leaders, Logs, Nodes
@@ -58,28 +58,27 @@ class FetchHandlers:
     connections: Connections
 
     def __post_init__(self) -> None:
-        slots = self.config.max_incremental_fetch_session_cache_slots
-        self._sessions = FetchSessions(slots)
+        self._sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
 
     def fetch(
         self, session: Session, request: FetchRequest, version: int
     ) -> Steps[FetchResponse | Awaitable[FetchResponse]]:
         """Fetch in a session or without one (KIP-227). Too little data makes the request wait."""
         try:
-            context = self._sessions.begin(request, by_id=version >= _TOPIC_IDS)
+            asked = self._sessions.begin(request, by_id=version >= _TOPIC_IDS)
         except ApiError as error:
             return FetchResponse(error_code=error.code)
-        answers, size, waiting = yield from self._read(session, request, context)
+        answers, size, waiting = yield from self._read(session, request, asked)
         if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
-            return self._response(session, context, answers, version)
+            return self._response(session, asked, answers, version)
         self.connections.release(session)  # the records are read again later
-        return self._wait(session, request, context, waiting, version)
+        return self._wait(session, request, asked, waiting, version)
 
     async def _wait(
         self,
         session: Session,
         request: FetchRequest,
-        context: FetchContext,
+        asked: FetchSession,
         waiting: Waiting,
         version: int,
     ) -> FetchResponse:
@@ -119,12 +118,12 @@ class FetchHandlers:
             session.hurry = None
             for log, _ in waiting:
                 log.watchers.discard(changed)
-        steps = self._read(session, request, context)
+        steps = self._read(session, request, asked)
         answers, _, _ = await self.connections.slices.run_from_start(steps)
-        return self._response(session, context, answers, version)
+        return self._response(session, asked, answers, version)
 
     def _response(
-        self, session: Session, context: FetchContext, answers: Answers, version: int
+        self, session: Session, asked: FetchSession, answers: Answers, version: int
     ) -> FetchResponse:
         """Build the response, with the leaders of partitions that this node does not lead (KIP-951)."""
         leaders = Leaders(self.nodes, self.config.node_id)
@@ -135,7 +134,7 @@ class FetchHandlers:
                 if leader:
                     answer.current_leader = FetchResponseResponsePartitionCurrentLeader(**leader)
         responses = []
-        for name, group in groupby(context.changed(answers), key=lambda pair: pair[0][0]):
+        for name, group in groupby(asked.changed(answers), key=lambda pair: pair[0][0]):
             topic_answer = FetchResponseResponse(partitions=[answer for _, answer in group])
             if isinstance(name, UUID):
                 topic_answer.topic_id = name
@@ -143,7 +142,7 @@ class FetchHandlers:
                 topic_answer.topic = name
             responses.append(topic_answer)
         return FetchResponse(
-            session_id=context.session_id,
+            session_id=asked.session_id,
             responses=responses,
             node_endpoints=[
                 FetchResponseNodeEndpoint(**endpoint._asdict())
@@ -152,7 +151,7 @@ class FetchHandlers:
         )
 
     def _read(
-        self, session: Session, request: FetchRequest, context: FetchContext
+        self, session: Session, request: FetchRequest, asked: FetchSession
     ) -> Steps[tuple[Answers, int, Waiting | None]]:
         """Read all partitions once, in steps.
 
@@ -168,7 +167,7 @@ class FetchHandlers:
         left = min(
             request.max_bytes, self.config.fetch_max_bytes, MAX_FETCH, self.connections.room()
         )
-        for key, partition in list(context.partitions.items()):
+        for key, partition in list(asked.partitions.items()):
             wanted = cast(FetchRequestTopicPartition, partition.wanted)
             yield self._is_large(key, wanted, left)
             answer = FetchResponseResponsePartition(
@@ -241,9 +240,7 @@ def _aborted(
     log: PartitionLog, begin: int, end: int, records: bytes
 ) -> list[FetchResponseResponsePartitionAbortedTransaction]:
     """Return the aborted transactions that overlap the records."""
-    if not records:
-        return []
-    aborted = log.aborted_transactions(begin, end)
+    aborted = log.aborted_transactions(begin, end) if records else None
     if not aborted:
         return []
     last = begin

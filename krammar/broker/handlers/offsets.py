@@ -44,11 +44,7 @@ _SINCE = {
 
 
 def partition_of(
-    cluster: ClusterMetadata,
-    logs: Logs,
-    topic: str,
-    index: int,
-    current_leader_epoch: int = -1,
+    cluster: ClusterMetadata, logs: Logs, topic: str, index: int, current_leader_epoch: int
 ) -> PartitionLog:
     """Return the log of a partition. Raises ApiError, also if the leader epoch is not current (KIP-320)."""
     known = cluster.topics.get(topic)

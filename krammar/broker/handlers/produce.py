@@ -163,9 +163,7 @@ class ProduceHandlers:
         if len(where.isr) < len(where.replicas) and request.acks == -1:
             self._check_in_sync(topic, where)
         appended = log.append(
-            records,
-            leader_epoch=where.leader_epoch,
-            transaction_check=check_transaction,
+            records, leader_epoch=where.leader_epoch, transaction_check=check_transaction
         )
         for notify in self.appended:
             notify(session.client_id, log, appended)
