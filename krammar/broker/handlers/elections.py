@@ -40,7 +40,7 @@ class ElectionHandlers:
         if listed is None:
             wanted = [(topic.name, list(topic.partitions)) for topic in self.elections.topics]
         response = ElectLeadersResponse()
-        kind = request.election_type if version >= 1 else ElectionType.PREFERRED
+        kind = request.election_type
         if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
             response.error_code = ErrorCode.INVALID_REQUEST
         for name, indexes in wanted:
@@ -63,29 +63,24 @@ class ElectionHandlers:
     def alter_partition_reassignments(
         self, session: Session, request: AlterPartitionReassignmentsRequest, version: int
     ) -> Steps[AlterPartitionReassignmentsResponse]:
-        responses = []
+        allow = request.allow_replication_factor_change
+        response = AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=allow, error_message=None
+        )
         for topic in request.topics:
-            answers = []
+            result = AlterPartitionReassignmentsResponseResponse(name=topic.name)
             for wanted in topic.partitions:
+                index = wanted.partition_index
                 answer = AlterPartitionReassignmentsResponseResponsePartition(
-                    partition_index=wanted.partition_index, error_message=None
+                    partition_index=index, error_message=None
                 )
                 with errors_in(answer):
-                    self.elections.reassign(
-                        *self.elections.find(topic.name, wanted.partition_index),
-                        wanted.replicas,
-                        allow_factor_change=request.allow_replication_factor_change,
-                    )
-                answers.append(answer)
+                    place = self.elections.find(topic.name, index)
+                    self.elections.reassign(*place, wanted.replicas, allow_factor_change=allow)
+                result.partitions.append(answer)
                 yield None
-            responses.append(
-                AlterPartitionReassignmentsResponseResponse(name=topic.name, partitions=answers)
-            )
-        return AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=request.allow_replication_factor_change,
-            error_message=None,
-            responses=responses,
-        )
+            response.responses.append(result)
+        return response
 
     def list_partition_reassignments(
         self, session: Session, request: ListPartitionReassignmentsRequest, version: int

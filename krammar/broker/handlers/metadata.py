@@ -60,9 +60,7 @@ class MetadataHandlers:
             ]
             return MetadataResponse(topics=refused, error_code=invalid)
         cluster = self.cluster
-        operations = NOT_ASKED
-        if version >= 8 and request.include_topic_authorized_operations:
-            operations = TOPIC_OPERATIONS
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
         ids = {topic.topic_id: None for topic in wanted or () if topic.topic_id != NULL_UUID}
         if wanted is None or (version == 0 and not wanted):
             describe = partial(self._topic, operations)
@@ -76,7 +74,7 @@ class MetadataHandlers:
                 topics.append((yield from self._named(operations, name, create)))
                 yield None
         cluster_operations = NOT_ASKED
-        if 8 <= version <= 10 and request.include_cluster_authorized_operations:
+        if request.include_cluster_authorized_operations:
             cluster_operations = CLUSTER_OPERATIONS
         return MetadataResponse(
             brokers=[

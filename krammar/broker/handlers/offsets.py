@@ -26,21 +26,13 @@ from krammar.broker.nodes import Logs
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps
 
-# Timestamps with a special meaning, and the first version that has each.
+# Timestamps with a special meaning, and the first version that has each. The last two are about tiered
+# storage, which this broker does not have: the latest tiered (KIP-1005) and the earliest pending (KIP-1023).
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3  # KIP-734
 EARLIEST_LOCAL = -4  # KIP-405
-LATEST_TIERED = -5  # KIP-1005
-EARLIEST_PENDING_UPLOAD = -6  # KIP-1023
-_SINCE = {
-    LATEST: 0,
-    EARLIEST: 0,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
-    LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
-}
+_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}
 
 
 def partition_of(
@@ -110,7 +102,7 @@ class OffsetHandlers:
             found = (-1, log.log_start_offset)
         elif timestamp == MAX_TIMESTAMP:
             found = log.offset_of_max_timestamp()
-        elif timestamp >= 0:  # all others are about tiered storage, which this broker does not have
+        elif timestamp >= 0:
             found = log.offset_for_timestamp(timestamp)
         # A client may only learn about records that it can read.
         looked_up = timestamp >= 0 or timestamp == MAX_TIMESTAMP

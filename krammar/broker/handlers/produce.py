@@ -191,16 +191,13 @@ def _refusal(index: int, error: ApiError, most: int) -> ProduceResponseResponseP
 
     More could exceed the size of a frame. Clients refuse the whole batch in any case.
     """
-    invalid = error.records if isinstance(error, InvalidRecords) else []
-    return ProduceResponseResponsePartitionResponse(
-        index=index,
-        error_code=error.code,
-        base_offset=-1,
-        record_errors=[
+    response = ProduceResponseResponsePartitionResponse(index=index, base_offset=-1)
+    error.put_into(response)
+    if isinstance(error, InvalidRecords):
+        response.record_errors = [
             ProduceResponseResponsePartitionResponseRecordError(
                 batch_index=at, batch_index_error_message=text
             )
-            for at, text in invalid[:most]
-        ],
-        error_message=error.message,
-    )
+            for at, text in error.records[:most]
+        ]
+    return response

@@ -116,9 +116,9 @@ class SecurityHandlers:
         response = AlterUserScramCredentialsResponse()
         for name in {**changed, **errors}:
             result = AlterUserScramCredentialsResponseResult(user=name, error_message=None)
+            response.results.append(result)
             if name in errors:
                 errors[name].put_into(result)
-            response.results.append(result)
         return response
 
     def _record(self, change: Change) -> Record:

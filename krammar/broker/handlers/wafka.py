@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import kafka_wire
+from kafka_wire import ErrorCode as KafkaCode
 from wafka_wire import (
     ErrorCode,
     ProduceRequest,
@@ -66,16 +66,16 @@ class WafkaHandlers:
             log = self.logs.get(name, data.index)
             if log is None:
                 raise ApiError(
-                    kafka_wire.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    KafkaCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"{name} has partitions 0 to {len(topic.partitions) - 1}",
                 )
             if data.records:
                 now = self.timers.now_ms()
-                records = [Record(timestamp=now, value=text.encode()) for text in data.records]
+                batch = encode_batch(
+                    [Record(timestamp=now, value=text.encode()) for text in data.records]
+                )
                 epoch = topic.partitions[data.index].leader_epoch
-                answer.base_offset = log.append(
-                    encode_batch(records), leader_epoch=epoch
-                ).base_offset
+                answer.base_offset = log.append(batch, leader_epoch=epoch).base_offset
         except ApiError as error:
             error.put_into(answer)
             if int(error.code) not in set(ErrorCode):  # Wafka has only some of Kafka's codes
@@ -85,16 +85,12 @@ class WafkaHandlers:
     def _topic(self, name: str) -> Topic:
         """Return a topic; create it if ``auto.create.topics.enable`` allows it. Raises ApiError."""
         if name in INTERNAL_TOPICS:
-            raise ApiError(
-                kafka_wire.ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is an internal topic"
-            )
+            raise ApiError(KafkaCode.INVALID_TOPIC_EXCEPTION, f"{name} is an internal topic")
         topic = self.cluster.topics.get(name)
         if topic is None:
             check_topic_name(name)
             if self.config.auto_create_topics_enable:
                 topic = finish(self.topics.creating_on_use(name))
         if topic is None:
-            raise ApiError(
-                kafka_wire.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist"
-            )
+            raise ApiError(KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         return topic
