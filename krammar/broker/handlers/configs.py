@@ -61,6 +61,11 @@ BROKER = ConfigResourceType.BROKER
 BROKER_LOGGER = ConfigResourceType.BROKER_LOGGER
 CLIENT_METRICS = ConfigResourceType.CLIENT_METRICS
 GROUP = ConfigResourceType.GROUP
+_TABLES: dict[int, dict[str, ConfigDef]] = {
+    TOPIC: TOPIC_CONFIGS,
+    BROKER: BROKER_CONFIGS,
+    GROUP: GROUP_CONFIGS,
+}
 LISTABLE = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -177,11 +182,8 @@ class ConfigHandlers:
             return describe_group(self.config, self.cluster.configs.get((GROUP, name), {}), names)
         raise _unserved(kind) or _invalid(f"Unexpected resource type {kind} for resource {name}")
 
-    def _current(
-        self, resource: AlterConfigsRequestResource | IncrementalAlterConfigsRequestResource
-    ) -> Mapping[str, str]:
+    def _current(self, kind: int, name: str) -> Mapping[str, str]:
         """Return the current settings of a resource. Raises ApiError if they cannot be changed."""
-        kind, name = resource.resource_type, resource.resource_name
         if kind == BROKER and name:
             self._check_node(name, "Node")
         elif kind == BROKER_LOGGER:
@@ -200,12 +202,12 @@ class ConfigHandlers:
         """Check the changes of a resource, and apply them unless ``validate_only``. Raises ApiError."""
         result.error_message = None
         _check_keys(resource.configs)
-        current = self._current(resource)
-        changes = read_changes(resource, current)
-        values = {name: text for name, text in {**current, **changes}.items() if text is not None}
-        # Only differences are written to the metadata log.
-        changes = {name: value for name, value in changes.items() if current.get(name) != value}
         kind, name = resource.resource_type, resource.resource_name
+        current = self._current(kind, name)
+        changes = read_changes(resource, current)
+        values = {key: value for key, value in {**current, **changes}.items() if value is not None}
+        # Only differences are written to the metadata log.
+        changes = {key: value for key, value in changes.items() if current.get(key) != value}
         self._check(kind, name, values, changes)
         if not changes or validate_only:
             return
@@ -313,8 +315,6 @@ def _replaced(resource: AlterConfigsRequestResource, current: Mapping[str, str])
 def _incremental(
     resource: IncrementalAlterConfigsRequestResource, current: Mapping[str, str]
 ) -> Changes:
-    tables: dict[int, dict[str, ConfigDef]] = {TOPIC: TOPIC_CONFIGS, GROUP: GROUP_CONFIGS}
-    definitions = tables.get(resource.resource_type, BROKER_CONFIGS)
     changes: Changes = {}
     for config in resource.configs:
         if config.config_operation == AlterConfigOp.SET:
@@ -322,29 +322,25 @@ def _incremental(
         elif config.config_operation == AlterConfigOp.DELETE:
             changes[config.name] = None
         elif config.config_operation in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
-            definition = definitions.get(config.name)
-            changes[config.name] = _listed(resource, config, definition, current)
+            changes[config.name] = _listed(resource.resource_type, config, current)
         else:
             raise _invalid(f"Unknown operations type {config.config_operation}")
     return changes
 
 
 def _listed(
-    resource: IncrementalAlterConfigsRequestResource,
-    config: IncrementalAlterConfigsRequestResourceConfig,
-    definition: ConfigDef | None,
-    current: Mapping[str, str],
+    kind: int, config: IncrementalAlterConfigsRequestResourceConfig, current: Mapping[str, str]
 ) -> str:
     """Append values to a list or remove them; the list is the default if the resource has no value."""
     operation = AlterConfigOp(config.config_operation)
-    if definition is None and resource.resource_type == BROKER:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {config.name}")
+    definition = _TABLES[kind].get(config.name)
     if definition is None or definition.type is not LIST:
-        if resource.resource_type == BROKER:
+        message = f"Can't {operation.name} to key {config.name} because its type is not LIST."
+        if kind == BROKER and definition is None:
+            message = f"Unknown config name: {config.name}"
+        elif kind == BROKER:
             verb = operation.name.lower()
             message = f"Config value {verb} is not allowed for config key: {config.name}"
-        else:
-            message = f"Can't {operation.name} to key {config.name} because its type is not LIST."
         raise ApiError(ErrorCode.INVALID_CONFIG, message)
     text = current.get(config.name, definition.default or "")
     values = dict.fromkeys(value for value in text.split(",") if value)

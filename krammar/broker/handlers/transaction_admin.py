@@ -85,7 +85,9 @@ class TransactionAdminHandlers:
         producer_ids = set(request.producer_id_filters)
         # As in Kafka's coordinator, a transaction that never began has the start time -1, long ago.
         begun_before = self.timers.now_ms() - request.duration_filter
-        found = []
+        response = ListTransactionsResponse(
+            unknown_state_filters=[name for name in request.state_filters if name not in _STATES]
+        )
         for transactional_id, transaction in list(self.transactions.items()):
             if (
                 (not producer_ids or transaction.producer_id in producer_ids)
@@ -93,7 +95,7 @@ class TransactionAdminHandlers:
                 and (request.duration_filter < 0 or transaction.start_ms < begun_before)
                 and self.topics.coordinates(self.coordinated, transactional_id)
             ):
-                found.append(
+                response.transaction_states.append(
                     ListTransactionsResponseTransactionState(
                         transactional_id=transactional_id,
                         producer_id=transaction.producer_id,
@@ -101,10 +103,6 @@ class TransactionAdminHandlers:
                     )
                 )
             yield None
-        response = ListTransactionsResponse(
-            unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
-            transaction_states=found,
-        )
         if not request.transactional_id_pattern:
             return response
         return _matching(response, request.transactional_id_pattern)

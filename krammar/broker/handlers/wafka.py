@@ -45,17 +45,15 @@ class WafkaHandlers:
                 error_code=ErrorCode.INVALID_REQUIRED_ACKS,
                 error_message=f"Acks is {request.acks}, but must be -1, 0 or 1",
             )
-        return ProduceResponse(
-            topics=[self._produce(data.name, data.partition_data) for data in request.topic_data]
-        )
-
-    def _produce(
-        self, name: str, partitions: list[ProduceRequestTopicDataPartitionData]
-    ) -> ProduceResponseTopic:
-        answers = [self._append(name, each) for each in partitions]
-        topic = self.cluster.topics.get(name)  # appending may have created it
-        count = -1 if topic is None else len(topic.partitions)
-        return ProduceResponseTopic(name=name, partition_count=count, partitions=answers)
+        response = ProduceResponse()
+        for data in request.topic_data:
+            answers = [self._append(data.name, each) for each in data.partition_data]
+            result = ProduceResponseTopic(name=data.name, partition_count=-1, partitions=answers)
+            topic = self.cluster.topics.get(data.name)  # appending may have created it
+            if topic is not None:
+                result.partition_count = len(topic.partitions)
+            response.topics.append(result)
+        return response
 
     def _append(
         self, name: str, data: ProduceRequestTopicDataPartitionData
