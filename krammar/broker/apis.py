@@ -19,7 +19,7 @@ class Api(NamedTuple):
 
 
 # Answered with an error.
-REFUSED = "unserved"
+REFUSED = "unserved.refuse"
 
 APIS: dict[int, Api] = {
     # v0 to v2 carry formats that are refused; librdkafka compresses only if the range begins at v0.
@@ -50,7 +50,7 @@ APIS: dict[int, Api] = {
     ApiKey.TXN_OFFSET_COMMIT: Api("group_offsets.txn_offset_commit", 0, 6),
     ApiKey.DESCRIBE_CONFIGS: Api("configs.describe_configs", 1, 4),
     ApiKey.ALTER_CONFIGS: Api("configs.alter_configs", 0, 2),
-    ApiKey.DESCRIBE_LOG_DIRS: Api("describe.describe_log_dirs", 1, 5),
+    ApiKey.DESCRIBE_LOG_DIRS: Api("node.describe_log_dirs", 1, 5),
     ApiKey.SASL_AUTHENTICATE: Api("security.sasl_authenticate", 0, 2),
     ApiKey.CREATE_PARTITIONS: Api("topics.create_partitions", 0, 3),
     ApiKey.DELETE_GROUPS: Api("groups.delete_groups", 0, 3),
@@ -59,10 +59,10 @@ APIS: dict[int, Api] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Api("elections.alter_partition_reassignments", 0, 1),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Api("elections.list_partition_reassignments", 0, 0),
     ApiKey.OFFSET_DELETE: Api("group_offsets.offset_delete", 0, 0),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: Api("describe.describe_client_quotas", 0, 1),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Api("node.describe_client_quotas", 0, 1),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Api("security.describe_user_scram_credentials", 0, 0),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Api("security.alter_user_scram_credentials", 0, 0),
-    ApiKey.DESCRIBE_CLUSTER: Api("describe.describe_cluster", 0, 2),
+    ApiKey.DESCRIBE_CLUSTER: Api("node.describe_cluster", 0, 2),
     ApiKey.DESCRIBE_PRODUCERS: Api("transaction_admin.describe_producers", 0, 0),
     ApiKey.DESCRIBE_TRANSACTIONS: Api("transaction_admin.describe_transactions", 0, 0),
     ApiKey.LIST_TRANSACTIONS: Api("transaction_admin.list_transactions", 0, 2),

@@ -4,56 +4,45 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kafka_wire import CreateTopicsRequestTopic, ErrorCode
 
 from krammar.broker.errors import ApiError
 
+if TYPE_CHECKING:
+    from krammar.broker.config import BrokerConfig
+    from krammar.broker.nodes import Nodes
+
 # Per topic: Kafka limits the number of records in one change of the metadata.
 MAX_PARTITIONS = 10000
-
 
 Replicas = Sequence[Sequence[int]]  # the nodes of each partition, the preferred leader first
 
 
 def new_replicas(
-    topic: CreateTopicsRequestTopic,
-    *,
-    nodes: Collection[int],
-    running: Collection[int],
-    first: int,
-    num_partitions: int,
-    replication_factor: int,
+    topic: CreateTopicsRequestTopic, nodes: Nodes, config: BrokerConfig, first: int
 ) -> Replicas:
-    """Return the replicas of the partitions of a new topic.
-
-    Args:
-        topic: the request
-        nodes: the ids of all nodes
-        running: the ids of the running nodes
-        first: where the placement begins, as in ``placed``
-        num_partitions: the broker's default
-        replication_factor: the broker's default
+    """Return the replicas of the partitions of a new topic; ``first`` is where ``placed`` begins.
 
     Raises:
         ApiError: the nodes cannot provide the partitions or replicas.
     """
     if topic.assignments:
         return _assigned(topic, nodes)
-    factor = topic.replication_factor
+    factor, count = topic.replication_factor, topic.num_partitions
     if factor == 0 or factor < -1:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    count = topic.num_partitions
     if count == 0 or count < -1:
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
             f"Number of partitions must be larger than 0, or -1 for the default, but is {count}.",
         )
     if factor == -1:
-        factor = replication_factor
+        factor = config.default_replication_factor
     if factor > len(nodes):
         brokers = "1 broker" if len(nodes) == 1 else f"{len(nodes)} brokers"
         raise ApiError(
@@ -61,9 +50,9 @@ def new_replicas(
             f"Replication factor {factor} cannot be reached: this cluster has {brokers}.",
         )
     if count == -1:
-        count = num_partitions
+        count = config.num_partitions
     check_amount(count)
-    return placed(range(first, first + count), factor, nodes, running)
+    return placed(range(first, first + count), factor, nodes, nodes.running)
 
 
 def placed(
@@ -79,7 +68,7 @@ def placed(
     return replicas
 
 
-def _assigned(topic: CreateTopicsRequestTopic, nodes: Collection[int]) -> Replicas:
+def _assigned(topic: CreateTopicsRequestTopic, nodes: Nodes) -> Replicas:
     for name, value in (
         ("replication factor", topic.replication_factor),
         ("number of partitions", topic.num_partitions),
@@ -90,19 +79,14 @@ def _assigned(topic: CreateTopicsRequestTopic, nodes: Collection[int]) -> Replic
                 f"With an assignment of replicas the {name} must be -1, but is {value}.",
             )
     indexes = [assignment.partition_index for assignment in topic.assignments]
-    for index, times in Counter(indexes).items():
-        if times > 1:
-            raise ApiError(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Partition {index} is assigned twice."
-            )
+    twice = next((index for index, times in Counter(indexes).items() if times > 1), None)
+    if twice is not None:
+        raise _invalid(f"Partition {twice} is assigned twice.")
     if sorted(indexes) != list(range(len(indexes))):
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "The assigned partitions must be numbered from 0 without gaps.",
-        )
+        raise _invalid("The assigned partitions must be numbered from 0 without gaps.")
     check_replicas((assignment.broker_ids for assignment in topic.assignments), nodes)
-    by_index = {assignment.partition_index: assignment for assignment in topic.assignments}
-    return [by_index[index].broker_ids for index in range(len(indexes))]
+    in_order = sorted(topic.assignments, key=lambda assignment: assignment.partition_index)
+    return [assignment.broker_ids for assignment in in_order]
 
 
 def check_amount(count: int) -> None:
@@ -126,6 +110,8 @@ def check_replicas(assignments: Iterable[Sequence[int]], nodes: Collection[int])
             problem = f"broker {Counter(broker_ids).most_common(1)[0][0]} more than once"
         else:
             continue
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The assignment of replicas has {problem}."
-        )
+        raise _invalid(f"The assignment of replicas has {problem}.")
+
+
+def _invalid(problem: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)

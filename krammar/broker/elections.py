@@ -33,13 +33,10 @@ class Elections:
     def find(self, topic: str, index: int) -> Place:
         """Return a partition. Raises ApiError if it does not exist."""
         found = self._cluster.topics.get(topic)
-        if found is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
-        if index not in found.partitions:
-            raise ApiError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}"
-            )
-        return found, found.partitions[index]
+        if found is not None and index in found.partitions:
+            return found, found.partitions[index]
+        what = f"topic as {topic}" if found is None else f"partition as {topic}-{index}"
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such {what}")
 
     @property
     def topics(self) -> list[Topic]:
@@ -121,19 +118,18 @@ class Elections:
 
         It completes when all new replicas are on running nodes.
         """
+        kept = [node for node in partition.replicas if node not in partition.adding]
         if replicas is None:
             if not partition.moving:
                 raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
-            replicas = [node for node in partition.replicas if node not in partition.adding]
+            replicas = kept
         else:
             check_replicas([replicas], self._nodes)
-            before = len(partition.replicas) - len(partition.adding)
-            if not allow_factor_change and len(replicas) != before:
+            if not allow_factor_change and len(replicas) != len(kept):
                 raise ApiError(
                     ErrorCode.INVALID_REPLICATION_FACTOR,
-                    f"The replication factor is changed from {before} to {len(replicas)}",
+                    f"The replication factor is changed from {len(kept)} to {len(replicas)}",
                 )
-        kept = [node for node in partition.replicas if node not in partition.adding]
         change = _change(
             topic,
             partition,

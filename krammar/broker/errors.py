@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from kafka_wire import ErrorCode
 
 
@@ -21,6 +25,12 @@ class ApiError(Exception):
         self.code = code
         self.message = message
 
+    def put_into(self, response: Any) -> None:
+        """Set ``error_code`` and ``error_message`` of a response, as far as it has these fields."""
+        for name, value in (("error_code", self.code), ("error_message", self.message)):
+            if hasattr(response, name):
+                setattr(response, name, value)
+
 
 class InvalidRecords(ApiError):
     """A batch has invalid records.
@@ -35,3 +45,12 @@ class InvalidRecords(ApiError):
 
 class CloseConnection(Exception):
     """The connection must be closed because no response is possible, as for a failed Produce with acks=0."""
+
+
+@contextmanager
+def errors_in(response: Any) -> Iterator[None]:
+    """Let a response report the ApiError that ends the block."""
+    try:
+        yield
+    except ApiError as error:
+        error.put_into(response)

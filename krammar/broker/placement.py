@@ -5,7 +5,9 @@ from __future__ import annotations
 
 def partition_of(key: str, partitions: int) -> int:
     """Return the partition for a group or transactional id, as Kafka's coordinators compute it."""
-    return java_abs(java_hash(key)) % partitions
+    number = java_hash(key)
+    # As Kafka defines it, the absolute value of the smallest 32-bit number is 0.
+    return 0 if number == -(1 << 31) else abs(number) % partitions
 
 
 def java_hash(text: str) -> int:
@@ -15,8 +17,3 @@ def java_hash(text: str) -> int:
     for index in range(0, len(data), 2):
         value = (31 * value + (data[index] << 8 | data[index + 1])) & 0xFFFFFFFF
     return value - (1 << 32) if value & 0x80000000 else value
-
-
-def java_abs(value: int) -> int:
-    """Return the absolute value as Kafka defines it: 0 for the smallest 32-bit number."""
-    return 0 if value == -(1 << 31) else abs(value)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, NamedTuple, TypeVar, cast
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 # Work that can pause at each yield. Other requests run there, so objects that were looked up before may be
@@ -53,10 +54,7 @@ class Slices:
     async def run_from_start(self, steps: Steps[T]) -> T:
         """Run steps, with the first slice at once."""
         progress = advance(steps)
-        if progress.done:
-            result: T = progress.result
-            return result
-        return await self.run(steps)
+        return cast(T, progress.result) if progress.done else await self.run(steps)
 
     async def run(self, steps: Steps[T]) -> T:
         """Run the rest of steps after their first slice."""
@@ -67,10 +65,18 @@ class Slices:
                     self.count += 1
                     progress = advance(steps)
                 if progress.done:
-                    result: T = progress.result
-                    return result
+                    return cast(T, progress.result)
         finally:
             steps.close()
+
+
+def one_by_one(function: Callable[[A], T], items: Iterable[A]) -> Steps[list[T]]:
+    """Return the result of a function for each item, in steps."""
+    results = []
+    for item in items:
+        results.append(function(item))
+        yield None
+    return results
 
 
 def finish(steps: Steps[T]) -> T:
@@ -79,5 +85,4 @@ def finish(steps: Steps[T]) -> T:
         try:
             next(steps)
         except StopIteration as end:
-            result: T = end.value
-            return result
+            return cast(T, end.value)

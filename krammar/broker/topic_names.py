@@ -36,7 +36,5 @@ def colliding(name: str, others: Iterable[str]) -> str | None:
     if "." not in name and "_" not in name:
         return None
     unified = name.replace(".", "_")
-    for other in others:
-        if other != name and other.replace(".", "_") == unified:
-            return other
-    return None
+    same = (other for other in others if other.replace(".", "_") == unified and other != name)
+    return next(same, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from kafka_wire import (
     ApiVersionsRequest,
@@ -15,22 +15,17 @@ from kafka_wire import (
 )
 
 from krammar.broker.apis import RANGES
-from krammar.broker.cluster import SUPPORTED_FEATURES
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.session import Session
+from krammar.broker.cluster import SUPPORTED_FEATURES, ClusterMetadata
+from krammar.broker.config import BrokerConfig
+from krammar.broker.session import Session
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
 
+@dataclass(eq=False)
 class ApiVersionsHandlers:
-    """Handles ApiVersions."""
-
-    def __init__(self, config: BrokerConfig, cluster: ClusterMetadata) -> None:
-        self._config = config
-        self._cluster = cluster
+    config: BrokerConfig
+    cluster: ClusterMetadata
 
     def api_versions(
         self, session: Session, request: ApiVersionsRequest, version: int
@@ -44,8 +39,8 @@ class ApiVersionsHandlers:
             and _SOFTWARE.fullmatch(request.client_software_version)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        if (request.cluster_id is not None and request.cluster_id != self._cluster.cluster_id) or (
-            request.node_id not in (-1, self._config.node_id)
+        if (request.cluster_id is not None and request.cluster_id != self.cluster.cluster_id) or (
+            request.node_id not in (-1, self.config.node_id)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
         return ApiVersionsResponse(
@@ -59,12 +54,12 @@ class ApiVersionsHandlers:
                 # Before v4, clients cannot decode ranges that begin at 0.
                 if version >= 4 or low > 0
             ],
-            finalized_features_epoch=self._cluster.last_offset,
+            finalized_features_epoch=self.cluster.last_offset,
             finalized_features=[
                 ApiVersionsResponseFinalizedFeature(
                     name=name, max_version_level=level, min_version_level=level
                 )
-                for name, level in self._cluster.features.items()
+                for name, level in self.cluster.features.items()
                 if level > 0 and name != "kraft.version"
             ],
         )

@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from kafka_wire import AclOperation
 
 NOT_ASKED = -(1 << 31)
 
 
-def _bits(operations: Iterable[AclOperation]) -> int:
-    return sum(1 << operation for operation in operations)
+def _bits(*names: str) -> int:
+    return sum(1 << AclOperation[name] for name in names)
 
 
-GROUP_OPERATIONS = _bits(
-    (
-        AclOperation.READ,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    )
-)
-TOPIC_OPERATIONS = _bits(
-    (
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.CREATE,
-        AclOperation.DELETE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    )
-)
+GROUP_OPERATIONS = _bits("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+TOPIC_OPERATIONS = GROUP_OPERATIONS | _bits("WRITE", "CREATE", "ALTER")
 CLUSTER_OPERATIONS = _bits(
-    (
-        AclOperation.CREATE,
-        AclOperation.ALTER,
-        AclOperation.DESCRIBE,
-        AclOperation.CLUSTER_ACTION,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-        AclOperation.IDEMPOTENT_WRITE,
-    )
+    *("CREATE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
+    *("CLUSTER_ACTION", "IDEMPOTENT_WRITE"),
 )

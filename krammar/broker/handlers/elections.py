@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from kafka_wire import (
     AlterPartitionReassignmentsRequest,
@@ -21,19 +21,15 @@ from kafka_wire import (
     ListPartitionReassignmentsResponseTopicPartition,
 )
 
-from krammar.broker.errors import ApiError
+from krammar.broker.elections import Elections
+from krammar.broker.errors import ApiError, errors_in
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps
 
-if TYPE_CHECKING:
-    from krammar.broker.elections import Elections
-    from krammar.broker.session import Session
 
-
+@dataclass(eq=False)
 class ElectionHandlers:
-    """Handles ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments."""
-
-    def __init__(self, elections: Elections) -> None:
-        self._elections = elections
+    elections: Elections
 
     def elect_leaders(
         self, session: Session, request: ElectLeadersRequest, version: int
@@ -42,9 +38,9 @@ class ElectionHandlers:
         listed = request.topic_partitions
         wanted = [(topic.topic, topic.partitions) for topic in listed or ()]
         if listed is None:
-            wanted = [(topic.name, list(topic.partitions)) for topic in self._elections.topics]
+            wanted = [(topic.name, list(topic.partitions)) for topic in self.elections.topics]
         response = ElectLeadersResponse()
-        kind = request.election_type if version >= 1 else ElectionType.PREFERRED
+        kind = request.election_type
         if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
             response.error_code = ErrorCode.INVALID_REQUEST
         for name, indexes in wanted:
@@ -53,13 +49,11 @@ class ElectionHandlers:
                 answer = ElectLeadersResponseReplicaElectionResultPartitionResult(
                     partition_id=index, error_message=None
                 )
-                try:
+                with errors_in(answer):
                     if response.error_code:
                         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
-                    place = self._elections.find(name, index)
-                    self._elections.elect(*place, unclean=kind == ElectionType.UNCLEAN)
-                except ApiError as error:
-                    answer.error_code, answer.error_message = error.code, error.message
+                    place = self.elections.find(name, index)
+                    self.elections.elect(*place, unclean=kind == ElectionType.UNCLEAN)
                 if listed is not None or answer.error_code != ErrorCode.ELECTION_NOT_NEEDED:
                     result.partition_result.append(answer)
                 yield None
@@ -69,31 +63,24 @@ class ElectionHandlers:
     def alter_partition_reassignments(
         self, session: Session, request: AlterPartitionReassignmentsRequest, version: int
     ) -> Steps[AlterPartitionReassignmentsResponse]:
-        responses = []
-        for topic in request.topics:
-            answers = []
-            for wanted in topic.partitions:
-                answer = AlterPartitionReassignmentsResponseResponsePartition(
-                    partition_index=wanted.partition_index, error_message=None
-                )
-                try:
-                    self._elections.reassign(
-                        *self._elections.find(topic.name, wanted.partition_index),
-                        wanted.replicas,
-                        allow_factor_change=request.allow_replication_factor_change,
-                    )
-                except ApiError as error:
-                    answer.error_code, answer.error_message = error.code, error.message
-                answers.append(answer)
-                yield None
-            responses.append(
-                AlterPartitionReassignmentsResponseResponse(name=topic.name, partitions=answers)
-            )
-        return AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=request.allow_replication_factor_change,
-            error_message=None,
-            responses=responses,
+        allow = request.allow_replication_factor_change
+        response = AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=allow, error_message=None
         )
+        for topic in request.topics:
+            result = AlterPartitionReassignmentsResponseResponse(name=topic.name)
+            for wanted in topic.partitions:
+                index = wanted.partition_index
+                answer = AlterPartitionReassignmentsResponseResponsePartition(
+                    partition_index=index, error_message=None
+                )
+                with errors_in(answer):
+                    place = self.elections.find(topic.name, index)
+                    self.elections.reassign(*place, wanted.replicas, allow_factor_change=allow)
+                result.partitions.append(answer)
+                yield None
+            response.responses.append(result)
+        return response
 
     def list_partition_reassignments(
         self, session: Session, request: ListPartitionReassignmentsRequest, version: int
@@ -105,7 +92,7 @@ class ElectionHandlers:
                 (each.name, index) for each in request.topics for index in each.partition_indexes
             }
         topics: dict[str, ListPartitionReassignmentsResponseTopic] = {}
-        for topic, partition in self._elections.all():
+        for topic, partition in self.elections.all():
             if partition.moving and (wanted is None or (topic.name, partition.index) in wanted):
                 found = ListPartitionReassignmentsResponseTopic(name=topic.name)
                 topics.setdefault(topic.name, found).partitions.append(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from uuid import UUID
 
 from kafka_wire import (
@@ -22,21 +23,20 @@ from kafka_wire import (
     IsolationLevel,
 )
 
+from krammar.broker.cluster import ClusterMetadata
+from krammar.broker.config import BrokerConfig
+from krammar.broker.connections import Connections
 from krammar.broker.errors import ApiError
-from krammar.broker.fetch_sessions import FetchContext, FetchSessions, Key
+from krammar.broker.fetch_sessions import Answers, FetchSession, FetchSessions, Key
 from krammar.broker.handlers.offsets import partition_of
-from krammar.broker.nodes import Leaders
+from krammar.broker.log.log import PartitionLog
+from krammar.broker.nodes import Leaders, Logs, Nodes
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps
+from krammar.broker.timers import Timers
 from krammar.wire.batches import read_headers
 
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.connections import Connections
-    from krammar.broker.log.log import PartitionLog
-    from krammar.broker.nodes import Logs, Nodes
-    from krammar.broker.session import Session
-    from krammar.broker.timers import Timers
+Waiting = list[tuple[PartitionLog, int]]  # the logs and offsets that a request waits for
 
 # The first versions with topic ids (KIP-516), and with the leaders' addresses (KIP-951).
 _TOPIC_IDS = 13
@@ -46,56 +46,45 @@ _LEADERS = 16
 MAX_FETCH = 8 << 20
 # A read of this size gets a slice of its own.
 LARGE_READ = 2 << 20
-Answers = list[tuple[Key, FetchResponseResponsePartition]]
 
 
+@dataclass(eq=False)
 class FetchHandlers:
-    """Handles Fetch."""
+    config: BrokerConfig
+    timers: Timers
+    nodes: Nodes
+    cluster: ClusterMetadata
+    logs: Logs
+    connections: Connections
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        timers: Timers,
-        nodes: Nodes,
-        cluster: ClusterMetadata,
-        logs: Logs,
-        connections: Connections,
-    ) -> None:
-        self._config = config
-        self._timers = timers
-        self._nodes = nodes
-        self._cluster = cluster
-        self._logs = logs
-        self._connections = connections
-        self._sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots)
+    def __post_init__(self) -> None:
+        self._sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
 
     def fetch(
         self, session: Session, request: FetchRequest, version: int
     ) -> Steps[FetchResponse | Awaitable[FetchResponse]]:
         """Fetch in a session or without one (KIP-227). Too little data makes the request wait."""
-        by_id = version >= _TOPIC_IDS
         try:
-            context = self._sessions.begin(request, by_id)
+            asked = self._sessions.begin(request, by_id=version >= _TOPIC_IDS)
         except ApiError as error:
             return FetchResponse(error_code=error.code)
-        answers, size, waiting = yield from self._read(session, request, context)
+        answers, size, waiting = yield from self._read(session, request, asked)
         if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
-            return self._response(session, context, answers, by_id, version)
-        self._connections.release(session)  # the records are read again later
-        return self._wait(session, request, context, waiting, by_id, version)
+            return self._response(session, asked, answers, version)
+        self.connections.release(session)  # the records are read again later
+        return self._wait(session, request, asked, waiting, version)
 
     async def _wait(
         self,
         session: Session,
         request: FetchRequest,
-        context: FetchContext,
-        waiting: list[tuple[PartitionLog, int]],
-        by_id: bool,
+        asked: FetchSession,
+        waiting: Waiting,
         version: int,
     ) -> FetchResponse:
         """Wait for ``min_bytes``, for a deletion in one of the logs, or for ``max_wait_ms``; then read again."""
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-        done: asyncio.Future[None] = self._timers.loop.create_future()
+        done: asyncio.Future[None] = self.timers.loop.create_future()
 
         def changed() -> None:
             if done.done():
@@ -121,7 +110,7 @@ class FetchHandlers:
             log.watchers.add(changed)
         changed()  # the logs may have changed since they were read
         session.hurry = end_wait
-        timer = self._timers.call_later(request.max_wait_ms / 1000, end_wait)
+        timer = self.timers.call_later(request.max_wait_ms / 1000, end_wait)
         try:
             await done
         finally:
@@ -129,35 +118,41 @@ class FetchHandlers:
             session.hurry = None
             for log, _ in waiting:
                 log.watchers.discard(changed)
-        answers, _, _ = await self._connections.slices.run_from_start(
-            self._read(session, request, context)
-        )
-        return self._response(session, context, answers, by_id, version)
+        steps = self._read(session, request, asked)
+        answers, _, _ = await self.connections.slices.run_from_start(steps)
+        return self._response(session, asked, answers, version)
 
     def _response(
-        self, session: Session, context: FetchContext, answers: Answers, by_id: bool, version: int
+        self, session: Session, asked: FetchSession, answers: Answers, version: int
     ) -> FetchResponse:
         """Build the response, with the leaders of partitions that this node does not lead (KIP-951)."""
-        response = _response(context, answers, by_id)
-        if version < _LEADERS:
-            return response
-        leaders = Leaders(self._nodes, self._config.node_id)
+        leaders = Leaders(self.nodes, self.config.node_id)
         for key, answer in answers:
-            if answer.error_code not in Leaders.CODES:
-                continue
-            topic = self._cluster.topics.get(self._topic_name(key))
-            leader = topic and leaders.name(answer.error_code, topic, key[1])
-            if leader:
-                answer.current_leader = FetchResponseResponsePartitionCurrentLeader(**leader)
-        response.node_endpoints = [
-            FetchResponseNodeEndpoint(**endpoint._asdict())
-            for endpoint in leaders.endpoints(session.listener)
-        ]
-        return response
+            if version >= _LEADERS and answer.error_code in Leaders.CODES:
+                topic = self.cluster.topics.get(self._topic_name(key))
+                leader = topic and leaders.name(answer.error_code, topic, key[1])
+                if leader:
+                    answer.current_leader = FetchResponseResponsePartitionCurrentLeader(**leader)
+        responses = []
+        for name, group in groupby(asked.changed(answers), key=lambda pair: pair[0][0]):
+            topic_answer = FetchResponseResponse(partitions=[answer for _, answer in group])
+            if isinstance(name, UUID):
+                topic_answer.topic_id = name
+            else:
+                topic_answer.topic = name
+            responses.append(topic_answer)
+        return FetchResponse(
+            session_id=asked.session_id,
+            responses=responses,
+            node_endpoints=[
+                FetchResponseNodeEndpoint(**endpoint._asdict())
+                for endpoint in leaders.endpoints(session.listener)
+            ],
+        )
 
     def _read(
-        self, session: Session, request: FetchRequest, context: FetchContext
-    ) -> Steps[tuple[Answers, int, list[tuple[PartitionLog, int]] | None]]:
+        self, session: Session, request: FetchRequest, asked: FetchSession
+    ) -> Steps[tuple[Answers, int, Waiting | None]]:
         """Read all partitions once, in steps.
 
         Returns:
@@ -165,14 +160,14 @@ class FetchHandlers:
             instead of these if the response has an error and must not wait.
         """
         answers: Answers = []
-        waiting: list[tuple[PartitionLog, int]] | None = []
+        waiting: Waiting | None = []
         size = 0
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         # If many clients do not read their responses, each gets only one batch.
         left = min(
-            request.max_bytes, self._config.fetch_max_bytes, MAX_FETCH, self._connections.room()
+            request.max_bytes, self.config.fetch_max_bytes, MAX_FETCH, self.connections.room()
         )
-        for key, partition in list(context.partitions.items()):
+        for key, partition in list(asked.partitions.items()):
             wanted = cast(FetchRequestTopicPartition, partition.wanted)
             yield self._is_large(key, wanted, left)
             answer = FetchResponseResponsePartition(
@@ -184,8 +179,8 @@ class FetchHandlers:
             answers.append((key, answer))
             try:
                 log = partition_of(
-                    self._cluster,
-                    self._logs,
+                    self.cluster,
+                    self.logs,
                     self._topic_name(key),
                     wanted.partition,
                     wanted.current_leader_epoch,
@@ -207,7 +202,7 @@ class FetchHandlers:
                     if records:
                         answer.records = records
                         size += len(records)
-                        self._connections.hold(session, len(records))
+                        self.connections.hold(session, len(records))
                         left = max(0, left - len(records))
             except ApiError as error:
                 answer.error_code = error.code
@@ -224,7 +219,7 @@ class FetchHandlers:
         if min(wanted.partition_max_bytes, left) < LARGE_READ:
             return False
         try:
-            log = self._logs.get(self._topic_name(key), wanted.partition)
+            log = self.logs.get(self._topic_name(key), wanted.partition)
             if log is None:
                 return False
             return log.bytes_from(wanted.fetch_offset, log.end_offset, LARGE_READ) >= LARGE_READ
@@ -235,7 +230,7 @@ class FetchHandlers:
         name = key[0]
         if isinstance(name, str):
             return name
-        topic = self._cluster.topics_by_id.get(name)
+        topic = self.cluster.topics_by_id.get(name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         return topic.name
@@ -245,9 +240,7 @@ def _aborted(
     log: PartitionLog, begin: int, end: int, records: bytes
 ) -> list[FetchResponseResponsePartitionAbortedTransaction]:
     """Return the aborted transactions that overlap the records."""
-    if not records:
-        return []
-    aborted = log.aborted_transactions(begin, end)
+    aborted = log.aborted_transactions(begin, end) if records else None
     if not aborted:
         return []
     last = begin
@@ -273,40 +266,3 @@ def _diverges(
         epoch=epoch, end_offset=end
     )
     return True
-
-
-def _response(context: FetchContext, answers: Answers, by_id: bool) -> FetchResponse:
-    session = context.session
-    if session is not None:
-        changed = []
-        for key, answer in answers:
-            partition = context.partitions.get(key)
-            if partition is None:
-                continue
-            is_new = (
-                context.full
-                or bool(answer.records)
-                or answer.error_code != 0
-                or answer.high_watermark != partition.high_watermark
-                or answer.log_start_offset != partition.log_start_offset
-                or answer.diverging_epoch.epoch >= 0
-            )
-            if not is_new:
-                continue
-            changed.append((key, answer))
-            # An error is reported in every response, as long as it lasts.
-            partition.high_watermark = None if answer.error_code else answer.high_watermark
-            partition.log_start_offset = answer.log_start_offset
-            if answer.records:
-                context.partitions.move_to_end(key)
-        answers = changed
-    responses = []
-    for name, group in groupby(answers, key=lambda pair: pair[0][0]):
-        partitions = [answer for _, answer in group]
-        if by_id:
-            assert isinstance(name, UUID)
-            responses.append(FetchResponseResponse(topic_id=name, partitions=partitions))
-        else:
-            assert isinstance(name, str)
-            responses.append(FetchResponseResponse(topic=name, partitions=partitions))
-    return FetchResponse(session_id=context.session_id, responses=responses)

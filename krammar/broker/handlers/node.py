@@ -1,15 +1,28 @@
-"""AlterReplicaLogDirs, DescribeQuorum, UnregisterBroker and UpdateFeatures, as Apache Kafka answers on one node."""
+"""DescribeCluster, and the APIs about the log folders, quotas, quorum and features of a node."""
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import dataclass
+from functools import partial
 from os import path
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from kafka_wire import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirsResponseResult,
     AlterReplicaLogDirsResponseResultPartition,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeClusterResponseBroker,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResponseResult,
+    DescribeLogDirsResponseResultTopic,
+    DescribeLogDirsResponseResultTopicPartition,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     DescribeQuorumResponseNode,
@@ -17,6 +30,7 @@ from kafka_wire import (
     DescribeQuorumResponseReplicaState,
     DescribeQuorumResponseTopic,
     DescribeQuorumResponseTopicPartition,
+    EndpointType,
     ErrorCode,
     FeatureLevelRecord,
     FeatureUpdateType,
@@ -28,68 +42,116 @@ from kafka_wire import (
     UpdateFeaturesResponseResult,
 )
 
-from krammar.broker.cluster import SUPPORTED_FEATURES
-from krammar.broker.errors import ApiError
-from krammar.broker.slices import Steps
+from krammar.broker.cluster import SUPPORTED_FEATURES, ClusterMetadata
+from krammar.broker.config import BrokerConfig
+from krammar.broker.errors import errors_in
+from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
+from krammar.broker.nodes import Logs, Nodes
+from krammar.broker.session import Session
+from krammar.broker.slices import Steps, one_by_one
+from krammar.broker.timers import Timers
 
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.nodes import Logs, Nodes
-    from krammar.broker.session import Session
-    from krammar.broker.timers import Timers
-
+LogDir = dict[str, list[DescribeLogDirsResponseResultTopicPartition]]  # by topic
 _QUORUM = ("__cluster_metadata", [0])
 
 
+@dataclass(eq=False)
 class NodeHandlers:
-    """Handles the requests about this node itself."""
+    config: BrokerConfig
+    timers: Timers
+    nodes: Nodes
+    cluster: ClusterMetadata
+    logs: Logs
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        timers: Timers,
-        nodes: Nodes,
-        cluster: ClusterMetadata,
-        logs: Logs,
-    ) -> None:
-        self._config = config
-        self._timers = timers
-        self._nodes = nodes
-        self._cluster = cluster
-        self._logs = logs
+    def describe_cluster(
+        self, session: Session, request: DescribeClusterRequest, version: int
+    ) -> DescribeClusterResponse:
+        """Describe the cluster (KIP-700). A request for controllers gets an error (KIP-919)."""
+        if request.endpoint_type != EndpointType.BROKER:
+            code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            if request.endpoint_type == EndpointType.CONTROLLER:
+                code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            return DescribeClusterResponse(
+                error_code=code,
+                error_message=f"This is a broker, not an endpoint of type {request.endpoint_type}.",
+            )
+        nodes = self.nodes
+        shown = nodes if request.include_fenced_brokers else nodes.running
+        operations = NOT_ASKED
+        if request.include_cluster_authorized_operations:
+            operations = CLUSTER_OPERATIONS
+        return DescribeClusterResponse(
+            cluster_id=self.cluster.cluster_id,
+            controller_id=nodes.controller,
+            brokers=[
+                DescribeClusterResponseBroker(
+                    broker_id=node_id,
+                    host=host,
+                    port=port,
+                    rack=rack,
+                    is_fenced=node_id not in nodes.running,
+                )
+                for node_id, host, port, rack in (
+                    nodes.endpoint(each, session.listener) for each in sorted(shown)
+                )
+            ],
+            cluster_authorized_operations=operations,
+        )
+
+    def describe_log_dirs(
+        self, session: Session, request: DescribeLogDirsRequest, version: int
+    ) -> DescribeLogDirsResponse:
+        """Describe the log folders (KIP-113), with sizes in bytes. Unknown partitions are skipped."""
+        wanted: dict[str, set[int]] | None = None
+        if request.topics is not None:
+            wanted = {}
+            for topic in request.topics:
+                wanted.setdefault(topic.topic, set()).update(topic.partitions)
+        found: dict[Path, LogDir] = {path: {} for path in self.config.log_dirs}
+        for log in self.logs:
+            if wanted is None or log.partition in wanted.get(log.topic, ()):
+                partition = DescribeLogDirsResponseResultTopicPartition(
+                    partition_index=log.partition, partition_size=log.size
+                )
+                topics = found.setdefault(log.path.parent, {})
+                topics.setdefault(log.topic, []).append(partition)
+        return DescribeLogDirsResponse(
+            results=[_log_dir(path, topics) for path, topics in found.items()]
+        )
+
+    def describe_client_quotas(
+        self, session: Session, request: DescribeClientQuotasRequest, version: int
+    ) -> DescribeClientQuotasResponse:
+        """Return no quotas (KIP-546). Kafka's tools request them whenever they describe users."""
+        return DescribeClientQuotasResponse(error_message=None, entries=[])
 
     def alter_replica_log_dirs(
         self, session: Session, request: AlterReplicaLogDirsRequest, version: int
     ) -> Steps[AlterReplicaLogDirsResponse]:
         """Accept partitions where they are already (KIP-113). Partitions do not move between folders."""
-        folders = {path.abspath(each) for each in self._config.log_dirs}
+        folders = {path.abspath(each) for each in self.config.log_dirs}
         results = []
         for folder in request.dirs:
             for topic in folder.topics:
-                partitions = []
-                for index in topic.partitions:
-                    code = self._check_move(folders, folder.path, topic.name, index)
-                    partitions.append(
-                        AlterReplicaLogDirsResponseResultPartition(
-                            partition_index=index, error_code=code
-                        )
-                    )
-                    yield None
+                move = partial(self._move, folders, folder.path, topic.name)
+                partitions = yield from one_by_one(move, topic.partitions)
                 results.append(
                     AlterReplicaLogDirsResponseResult(topic_name=topic.name, partitions=partitions)
                 )
         return AlterReplicaLogDirsResponse(results=results)
 
-    def _check_move(self, folders: set[str], folder: str, topic: str, partition: int) -> ErrorCode:
+    def _move(
+        self, folders: set[str], folder: str, topic: str, index: int
+    ) -> AlterReplicaLogDirsResponseResultPartition:
+        result = AlterReplicaLogDirsResponseResultPartition(partition_index=index)
+        log = self.logs.get(topic, index) if folder in folders else None
         if folder not in folders:
-            return ErrorCode.LOG_DIR_NOT_FOUND
-        log = self._logs.get(topic, partition)
-        if log is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if path.abspath(log.path.parent) != folder:
-            return ErrorCode.UNSUPPORTED_VERSION
-        return ErrorCode.NONE
+            result.error_code = ErrorCode.LOG_DIR_NOT_FOUND
+        elif log is None:
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif path.abspath(log.path.parent) != folder:
+            result.error_code = ErrorCode.UNSUPPORTED_VERSION
+        return result
 
     def describe_quorum(
         self, session: Session, request: DescribeQuorumRequest, version: int
@@ -102,13 +164,10 @@ class NodeHandlers:
         if wanted != [_QUORUM]:
             topics = []
             for name, indexes in wanted:
-                partitions = []
-                for index in indexes:
-                    partitions.append(_unknown(index))
-                    yield None
+                partitions = yield from one_by_one(_unknown, indexes)
                 topics.append(DescribeQuorumResponseTopic(topic_name=name, partitions=partitions))
             return DescribeQuorumResponse(topics=topics)
-        cluster, node_id, now = self._cluster, self._cluster.node_id, self._timers.now_ms()
+        cluster, node_id, now = self.cluster, self.cluster.node_id, self.timers.now_ms()
         end_offset = cluster.last_offset + 1
         voter = DescribeQuorumResponseReplicaState(
             replica_id=node_id,
@@ -136,14 +195,11 @@ class NodeHandlers:
         self, session: Session, request: UnregisterBrokerRequest, version: int
     ) -> UnregisterBrokerResponse:
         """Refuse to remove a broker (KIP-500). Kafka would remove even its only one, and serve nothing."""
-        if request.broker_id in self._nodes:
-            return UnregisterBrokerResponse(
-                error_code=ErrorCode.INVALID_REQUEST,
-                error_message=f"Broker ID {request.broker_id} belongs to a node of this process",
-            )
+        code, problem = ErrorCode.BROKER_ID_NOT_REGISTERED, "is not currently registered"
+        if request.broker_id in self.nodes:
+            code, problem = ErrorCode.INVALID_REQUEST, "belongs to a node of this process"
         return UnregisterBrokerResponse(
-            error_code=ErrorCode.BROKER_ID_NOT_REGISTERED,
-            error_message=f"Broker ID {request.broker_id} is not currently registered",
+            error_code=code, error_message=f"Broker ID {request.broker_id} {problem}"
         )
 
     def update_features(
@@ -163,24 +219,23 @@ class NodeHandlers:
         changed = [
             FeatureLevelRecord(name=name, feature_level=level)
             for name, level in levels.items()
-            if level != self._cluster.features.get(name, 0)
+            if level != self.cluster.features.get(name, 0)
         ]
-        if not request.validate_only:
-            try:
-                self._cluster.append(changed)
-            except ApiError as error:
-                return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
-        results = [
-            UpdateFeaturesResponseResult(feature=each.feature, error_message="NONE")
-            for each in request.feature_updates
-        ]
-        return UpdateFeaturesResponse(error_message=None, results=results if version < 2 else [])
+        response = UpdateFeaturesResponse(error_message=None)
+        with errors_in(response):
+            if not request.validate_only:
+                self.cluster.append(changed)
+            response.results = [
+                UpdateFeaturesResponseResult(feature=each.feature, error_message="NONE")
+                for each in (request.feature_updates if version < 2 else ())
+            ]
+        return response
 
     def _check_feature(self, update: UpdateFeaturesRequestFeatureUpdate) -> str | None:
         """Return the problem of an update, in Kafka's words."""
         name, level, kind = update.feature, update.max_version_level, update.upgrade_type
-        current = self._cluster.features.get(name, 0)
-        node = f"Local controller {self._cluster.node_id}"
+        current = self.cluster.features.get(name, 0)
+        node = f"Local controller {self.cluster.node_id}"
         low, high = SUPPORTED_FEATURES.get(name, (0, 0))
         reason = None
         if not FeatureUpdateType.UPGRADE <= kind <= FeatureUpdateType.UNSAFE_DOWNGRADE:
@@ -201,13 +256,13 @@ class NodeHandlers:
         elif level < current and name == "kraft.version":
             reason = "Can't downgrade the version of this feature."
         elif level < current and name == "metadata.version":
-            safe = kind == FeatureUpdateType.SAFE_DOWNGRADE
-            return f"Unsupported metadata.version downgrade from {current} to {level}. " + (
-                "Refusing to perform the requested downgrade because it might delete metadata "
-                "information."
-                if safe
-                else "Unsafe metadata downgrade is not supported in this version."
-            )
+            why = "Unsafe metadata downgrade is not supported in this version."
+            if kind == FeatureUpdateType.SAFE_DOWNGRADE:
+                why = (
+                    "Refusing to perform the requested downgrade because it might delete metadata "
+                    "information."
+                )
+            return f"Unsupported metadata.version downgrade from {current} to {level}. {why}"
         return reason and f"Invalid update version {level} for feature {name}. {reason}"
 
 
@@ -217,3 +272,17 @@ def _unknown(partition: int) -> DescribeQuorumResponseTopicPartition:
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         error_message="This server does not host this topic-partition.",
     )
+
+
+def _log_dir(path: Path, topics: LogDir) -> DescribeLogDirsResponseResult:
+    result = DescribeLogDirsResponseResult(log_dir=str(path.absolute()))
+    try:
+        result.total_bytes, _, result.usable_bytes = shutil.disk_usage(path)
+    except OSError:
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
+    result.topics = [
+        DescribeLogDirsResponseResultTopic(name=name, partitions=partitions)
+        for name, partitions in topics.items()
+    ]
+    return result

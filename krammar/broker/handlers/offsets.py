@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from kafka_wire import (
     ErrorCode,
@@ -19,38 +19,24 @@ from kafka_wire import (
     OffsetForLeaderEpochResponseTopicPartition,
 )
 
-from krammar.broker.errors import ApiError
+from krammar.broker.cluster import ClusterMetadata
+from krammar.broker.errors import ApiError, errors_in
+from krammar.broker.log.log import PartitionLog
+from krammar.broker.nodes import Logs
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps
 
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.log.log import PartitionLog
-    from krammar.broker.nodes import Logs
-    from krammar.broker.session import Session
-
-# Timestamps with a special meaning, and the first version that has each.
+# Timestamps with a special meaning, and the first version that has each. The last two are about tiered
+# storage, which this broker does not have: the latest tiered (KIP-1005) and the earliest pending (KIP-1023).
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3  # KIP-734
 EARLIEST_LOCAL = -4  # KIP-405
-LATEST_TIERED = -5  # KIP-1005
-EARLIEST_PENDING_UPLOAD = -6  # KIP-1023
-_SINCE = {
-    LATEST: 0,
-    EARLIEST: 0,
-    MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
-    LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
-}
+_SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}
 
 
 def partition_of(
-    cluster: ClusterMetadata,
-    logs: Logs,
-    topic: str,
-    index: int,
-    current_leader_epoch: int = -1,
+    cluster: ClusterMetadata, logs: Logs, topic: str, index: int, current_leader_epoch: int
 ) -> PartitionLog:
     """Return the log of a partition. Raises ApiError, also if the leader epoch is not current (KIP-320)."""
     known = cluster.topics.get(topic)
@@ -68,12 +54,10 @@ def partition_of(
     return log
 
 
+@dataclass(eq=False)
 class OffsetHandlers:
-    """Handles ListOffsets and OffsetForLeaderEpoch."""
-
-    def __init__(self, cluster: ClusterMetadata, logs: Logs) -> None:
-        self._cluster = cluster
-        self._logs = logs
+    cluster: ClusterMetadata
+    logs: Logs
 
     def list_offsets(
         self, session: Session, request: ListOffsetsRequest, version: int
@@ -88,12 +72,10 @@ class OffsetHandlers:
             partitions = []
             for part in topic.partitions:
                 response = ListOffsetsResponseTopicPartition(partition_index=part.partition_index)
-                try:
+                with errors_in(response):
                     if asked[topic.name, part.partition_index] > 1:
                         raise ApiError(ErrorCode.INVALID_REQUEST)
                     self._look_up(topic.name, part, request.isolation_level, version, response)
-                except ApiError as error:
-                    response.error_code = error.code
                 partitions.append(response)
                 yield None
             topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
@@ -107,24 +89,20 @@ class OffsetHandlers:
         version: int,
         response: ListOffsetsResponseTopicPartition,
     ) -> None:
-        timestamp = part.timestamp
-        log = partition_of(
-            self._cluster, self._logs, topic, part.partition_index, part.current_leader_epoch
-        )
+        timestamp, epoch = part.timestamp, part.current_leader_epoch
+        log = partition_of(self.cluster, self.logs, topic, part.partition_index, epoch)
         if timestamp < 0 and version < _SINCE.get(timestamp, 99):
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         committed = isolation_level == IsolationLevel.READ_COMMITTED
         end = log.last_stable_offset if committed else log.end_offset
-        found: tuple[int, int] | None
+        found: tuple[int, int] | None = None
         if timestamp == LATEST:
             found = (-1, end)
         elif timestamp in (EARLIEST, EARLIEST_LOCAL):
             found = (-1, log.log_start_offset)
-        elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-            found = None  # this broker has no tiered storage
         elif timestamp == MAX_TIMESTAMP:
             found = log.offset_of_max_timestamp()
-        else:
+        elif timestamp >= 0:
             found = log.offset_for_timestamp(timestamp)
         # A client may only learn about records that it can read.
         looked_up = timestamp >= 0 or timestamp == MAX_TIMESTAMP
@@ -140,26 +118,15 @@ class OffsetHandlers:
         for topic in request.topics:
             partitions = []
             for part in topic.partitions:
-                response = OffsetForLeaderEpochResponseTopicPartition(partition=part.partition)
-                try:
-                    log = partition_of(
-                        self._cluster,
-                        self._logs,
-                        topic.topic,
-                        part.partition,
-                        part.current_leader_epoch,
-                    )
-                    epoch = (
-                        self._cluster.topics[topic.topic].partitions[part.partition].leader_epoch
-                    )
-                    if part.leader_epoch == epoch:
-                        # Even if nothing was written in this epoch yet.
-                        found = epoch, log.end_offset
-                    else:
+                index, current = part.partition, part.current_leader_epoch
+                response = OffsetForLeaderEpochResponseTopicPartition(partition=index)
+                with errors_in(response):
+                    log = partition_of(self.cluster, self.logs, topic.topic, index, current)
+                    epoch = self.cluster.topics[topic.topic].partitions[index].leader_epoch
+                    found = epoch, log.end_offset  # even if nothing was written in this epoch yet
+                    if part.leader_epoch != epoch:
                         found = log.epoch_end_offset(part.leader_epoch)
                     response.leader_epoch, response.end_offset = found
-                except ApiError as error:
-                    response.error_code = error.code
                 partitions.append(response)
             topics.append(
                 OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=partitions)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from kafka_wire import (
     ConfigResourceType,
@@ -19,20 +19,17 @@ from kafka_wire import (
     ProduceResponseResponsePartitionResponseRecordError,
 )
 
+from krammar.broker.cluster import ClusterMetadata, Partition, Topic
+from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, CloseConnection, InvalidRecords
+from krammar.broker.log.log import Appended, PartitionLog
 from krammar.broker.log.validation import MOST_INVALID_RECORDS
-from krammar.broker.nodes import Leaders
+from krammar.broker.nodes import Leaders, Logs, Nodes
+from krammar.broker.session import Session
 from krammar.broker.slices import Steps
+from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.wire.batches import BatchHeader, Compression
 from krammar.wire.batches.header import codec_of, magic_of
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata, Partition, Topic
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.log.log import Appended, PartitionLog
-    from krammar.broker.nodes import Logs, Nodes
-    from krammar.broker.session import Session
-    from krammar.broker.transactions.coordinator import TransactionCoordinator
 
 # The first versions that only allow record batches v2 (KIP-98), allow zstd (KIP-110), have topic ids (KIP-516).
 _V2_ONLY = 3
@@ -41,26 +38,21 @@ _TOPIC_IDS = 13
 _ADMIN = "__admin_client"
 
 
+@dataclass(eq=False)
 class ProduceHandlers:
     """Handles Produce.
 
     ``appended``  functions that are called with the client id, the log and the offsets of each appended batch
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        nodes: Nodes,
-        cluster: ClusterMetadata,
-        logs: Logs,
-        transactions: TransactionCoordinator,
-    ) -> None:
-        self.appended: list[Callable[[str | None, PartitionLog, Appended], None]] = []
-        self._config = config
-        self._nodes = nodes
-        self._cluster = cluster
-        self._logs = logs
-        self._transactions = transactions
+    config: BrokerConfig
+    nodes: Nodes
+    cluster: ClusterMetadata
+    logs: Logs
+    transactions: TransactionCoordinator
+    appended: list[Callable[[str | None, PartitionLog, Appended], None]] = field(
+        init=False, default_factory=list
+    )
 
     def produce(
         self, session: Session, request: ProduceRequest, version: int
@@ -69,12 +61,12 @@ class ProduceHandlers:
         responses = []
         failed: ApiError | None = None
         listed = 0
-        leaders = Leaders(self._nodes, self._config.node_id)
+        leaders = Leaders(self.nodes, self.config.node_id)
         bad_acks = request.acks not in (-1, 0, 1)
-        topics = self._cluster.topics
+        topics = self.cluster.topics
         for data in request.topic_data:
             if version >= _TOPIC_IDS:
-                find = partial(self._cluster.topics_by_id.get, data.topic_id)
+                find = partial(self.cluster.topics_by_id.get, data.topic_id)
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID
             else:
                 find = partial(topics.get, data.name)
@@ -131,7 +123,7 @@ class ProduceHandlers:
         data: ProduceRequestTopicDataPartitionData,
         version: int,
     ) -> ProduceResponseResponsePartitionResponse:
-        log = self._logs.get(topic.name, data.index)
+        log = self.logs.get(topic.name, data.index)
         if log is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         records = data.records
@@ -158,7 +150,7 @@ class ProduceHandlers:
                 )
 
         def check_transaction(header: BatchHeader) -> None:
-            self._transactions.check(
+            self.transactions.check(
                 request.transactional_id,
                 header.producer_id,
                 header.producer_epoch,
@@ -171,9 +163,7 @@ class ProduceHandlers:
         if len(where.isr) < len(where.replicas) and request.acks == -1:
             self._check_in_sync(topic, where)
         appended = log.append(
-            records,
-            leader_epoch=where.leader_epoch,
-            transaction_check=check_transaction,
+            records, leader_epoch=where.leader_epoch, transaction_check=check_transaction
         )
         for notify in self.appended:
             notify(session.client_id, log, appended)
@@ -186,8 +176,8 @@ class ProduceHandlers:
 
     def _check_in_sync(self, topic: Topic, partition: Partition) -> None:
         """Raise ApiError if fewer replicas are in sync than `min.insync.replicas` demands."""
-        configs = self._cluster.configs.get((ConfigResourceType.TOPIC, topic.name), {})
-        least = int(configs.get("min.insync.replicas", self._config.min_insync_replicas))
+        configs = self.cluster.configs.get((ConfigResourceType.TOPIC, topic.name), {})
+        least = int(configs.get("min.insync.replicas", self.config.min_insync_replicas))
         if len(partition.isr) < min(least, len(partition.replicas)):
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -201,16 +191,13 @@ def _refusal(index: int, error: ApiError, most: int) -> ProduceResponseResponseP
 
     More could exceed the size of a frame. Clients refuse the whole batch in any case.
     """
-    invalid = error.records if isinstance(error, InvalidRecords) else []
-    return ProduceResponseResponsePartitionResponse(
-        index=index,
-        error_code=error.code,
-        base_offset=-1,
-        record_errors=[
+    response = ProduceResponseResponsePartitionResponse(index=index, base_offset=-1)
+    error.put_into(response)
+    if isinstance(error, InvalidRecords):
+        response.record_errors = [
             ProduceResponseResponsePartitionResponseRecordError(
                 batch_index=at, batch_index_error_message=text
             )
-            for at, text in invalid[:most]
-        ],
-        error_message=error.message,
-    )
+            for at, text in error.records[:most]
+        ]
+    return response

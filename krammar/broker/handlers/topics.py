@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from kafka_wire import (
@@ -17,83 +20,63 @@ from kafka_wire import (
     CreateTopicsResponseTopic,
     CreateTopicsResponseTopicConfig,
     DeleteRecordsRequest,
+    DeleteRecordsRequestTopicPartition,
     DeleteRecordsResponse,
     DeleteRecordsResponseTopic,
     DeleteRecordsResponseTopicPartition,
     DeleteTopicsRequest,
-    DeleteTopicsRequestTopic,
     DeleteTopicsResponse,
     DeleteTopicsResponseResponse,
     ErrorCode,
 )
 
 from krammar.broker.assignments import check_amount, check_replicas, new_replicas
-from krammar.broker.cluster import INTERNAL_TOPICS, Topic
-from krammar.broker.config import ConfigError
+from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata
+from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.broker.config.describe import describe_topic
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.meta_properties import random_uuid
-from krammar.broker.slices import Steps
+from krammar.broker.nodes import Logs, Nodes
+from krammar.broker.session import Session
+from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.topic_names import check_topic_name, colliding
+from krammar.broker.topics import Topics
 from krammar.wire.primitives import NULL_UUID
 
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.nodes import Logs, Nodes
-    from krammar.broker.session import Session
-    from krammar.broker.topics import Topics
-
 METADATA_TOPIC = "__cluster_metadata"
-_DUPLICATE_NAME = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+Listed = tuple[str | None, UUID]  # how a request lists a topic to delete: by name or by id
+
+R = TypeVar("R", CreateTopicsRequestTopic, CreatePartitionsRequestTopic)
+T = TypeVar("T", CreateTopicsResponseTopic, CreatePartitionsResponseResult)
 
 
+@dataclass(eq=False)
 class TopicHandlers:
-    """Handles CreateTopics, DeleteTopics, CreatePartitions and DeleteRecords."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        nodes: Nodes,
-        cluster: ClusterMetadata,
-        logs: Logs,
-        topics: Topics,
-    ) -> None:
-        self._config = config
-        self._nodes = nodes
-        self._cluster = cluster
-        self._logs = logs
-        self._topics = topics
+    config: BrokerConfig
+    nodes: Nodes
+    cluster: ClusterMetadata
+    logs: Logs
+    topics: Topics
 
     def create_topics(
         self, session: Session, request: CreateTopicsRequest, version: int
     ) -> Steps[CreateTopicsResponse]:
         """Create topics. A name that the request lists more than once is refused."""
-        named = Counter(topic.name for topic in request.topics)
         # As in Kafka, names of the same request may collide with each other.
-        before = list(self._cluster.topics)
-        results: dict[str, CreateTopicsResponseTopic] = {}
-        for topic in request.topics:
-            if topic.name in results:
-                continue
-            try:
-                if named[topic.name] > 1:
-                    raise _DUPLICATE_NAME
-                results[topic.name] = yield from self._creating(
-                    topic, before, validate_only=request.validate_only
-                )
-            except ApiError as error:
-                results[topic.name] = CreateTopicsResponseTopic(
-                    name=topic.name, error_code=error.code, error_message=error.message
-                )
-            yield None
-        return CreateTopicsResponse(topics=list(results.values()))
+        create = partial(self._create, list(self.cluster.topics), request.validate_only)
+        topics = yield from _once(request.topics, CreateTopicsResponseTopic, create)
+        return CreateTopicsResponse(topics=topics)
 
-    def _creating(
-        self, topic: CreateTopicsRequestTopic, before: list[str], *, validate_only: bool
-    ) -> Steps[CreateTopicsResponseTopic]:
+    def _create(
+        self,
+        before: list[str],
+        validate_only: bool,
+        topic: CreateTopicsRequestTopic,
+        result: CreateTopicsResponseTopic,
+    ) -> Steps[None]:
+        """Create a topic in steps, and describe it in ``result``. Raises ApiError."""
         name = topic.name
-        cluster, config = self._cluster, self._config
+        cluster, config = self.cluster, self.config
         if name == METADATA_TOPIC:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} cannot be created.")
         check_topic_name(name)
@@ -106,36 +89,24 @@ class TopicHandlers:
                 f"Topic '{name}' collides with existing topic: {other}",
             )
         configs = self._configs(topic)
-        replicas = new_replicas(
-            topic,
-            nodes=self._nodes,
-            running=self._nodes.running,
-            first=len(cluster.topics),
-            num_partitions=config.num_partitions,
-            replication_factor=config.default_replication_factor,
-        )
+        replicas = new_replicas(topic, self.nodes, config, first=len(cluster.topics))
         topic_id = random_uuid()
         if not validate_only:
-            yield from self._topics.creating(
+            yield from self.topics.creating(
                 name, len(replicas), configs, topic_id=topic_id, replicas=replicas
             )
-        return CreateTopicsResponseTopic(
-            name=name,
-            topic_id=topic_id,
-            error_message=None,
-            num_partitions=len(replicas),
-            replication_factor=len(replicas[0]),
-            configs=[
-                CreateTopicsResponseTopicConfig(
-                    name=entry.name,
-                    value=entry.value,
-                    read_only=entry.read_only,
-                    config_source=entry.source,
-                    is_sensitive=entry.sensitive,
-                )
-                for entry in describe_topic(config, configs)
-            ],
-        )
+        result.topic_id = topic_id
+        result.num_partitions, result.replication_factor = len(replicas), len(replicas[0])
+        result.configs = [
+            CreateTopicsResponseTopicConfig(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in describe_topic(config, configs)
+        ]
 
     def _configs(self, topic: CreateTopicsRequestTopic) -> dict[str, str]:
         """Return the checked settings of a new topic. Raises ApiError."""
@@ -148,7 +119,7 @@ class TopicHandlers:
                 )
             configs[entry.name] = entry.value
         try:
-            self._config.check_topic_config(configs)
+            self.config.check_topic_config(configs)
         except ConfigError as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, error.api) from None
         return configs
@@ -156,100 +127,63 @@ class TopicHandlers:
     def delete_topics(
         self, session: Session, request: DeleteTopicsRequest, version: int
     ) -> Steps[DeleteTopicsResponse]:
+        wanted: list[Listed] = [(name, NULL_UUID) for name in request.topic_names]
         if version >= 6:
-            wanted = request.topics
-        else:
-            wanted = [DeleteTopicsRequestTopic(name=name) for name in request.topic_names]
-        if not self._config.delete_topic_enable:
+            wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+        if not self.config.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
-            error = ApiError(code, "delete.topic.enable is false.")
+            text = "delete.topic.enable is false."
             return DeleteTopicsResponse(
-                responses=[_not_deleted(topic.name, topic.topic_id, error) for topic in wanted]
+                responses=[_not_deleted(topic, text, code) for topic in wanted]
             )
         responses = []
-        names: Counter[str] = Counter()
-        ids: Counter[UUID] = Counter()
-        for topic in wanted:
-            if (topic.name is None) is (topic.topic_id == NULL_UUID):
-                error = ApiError(ErrorCode.INVALID_REQUEST, "A topic needs either a name or an id.")
-                responses.append(_not_deleted(topic.name, topic.topic_id, error))
-            elif topic.name is None:
-                ids[topic.topic_id] += 1
+        listed: Counter[Listed] = Counter()
+        for name, topic_id in wanted:
+            if (name is None) is (topic_id == NULL_UUID):
+                text = "A topic needs either a name or an id."
+                responses.append(_not_deleted((name, topic_id), text))
             else:
-                names[topic.name] += 1
+                listed[name, topic_id] += 1
         # A topic that is listed by name and by id is answered once, with both.
-        twice: dict[str, Topic] = {
-            found.name: found
-            for found in map(self._cluster.topics.get, names)
-            if found is not None and found.topic_id in ids
-        }
-        for name, found in twice.items():
-            del names[name], ids[found.topic_id]
-            error = ApiError(
-                ErrorCode.INVALID_REQUEST, "The topic is listed by its name and by its id."
-            )
-            responses.append(_not_deleted(name, found.topic_id, error))
-        for name, times in names.items():
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            responses.append(
-                self._delete(self._cluster.topics.get(name), times, unknown, name, NULL_UUID)
-            )
-            yield None
-        for topic_id, times in ids.items():
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
-            responses.append(
-                self._delete(
-                    self._cluster.topics_by_id.get(topic_id), times, unknown, None, topic_id
-                )
-            )
-            yield None
+        for name, _ in list(listed):
+            found = self.cluster.topics.get(name or "")
+            if found is not None and (None, found.topic_id) in listed:
+                del listed[name, NULL_UUID], listed[None, found.topic_id]
+                text = "The topic is listed by its name and by its id."
+                responses.append(_not_deleted((name, found.topic_id), text))
+        names_first = sorted(listed.items(), key=lambda each: each[0][0] is None)
+        responses += yield from one_by_one(self._delete, names_first)
         return DeleteTopicsResponse(responses=responses)
 
-    def _delete(
-        self,
-        topic: Topic | None,
-        times: int,
-        unknown: ErrorCode,
-        name: str | None,
-        topic_id: UUID,
-    ) -> DeleteTopicsResponseResponse:
-        """Delete a topic that the request lists ``times`` times, by ``name`` or ``topic_id``."""
-        try:
+    def _delete(self, counted: tuple[Listed, int]) -> DeleteTopicsResponseResponse:
+        """Delete a topic, which the request lists that many times."""
+        (name, topic_id), times = counted
+        result = DeleteTopicsResponseResponse(name=name, topic_id=topic_id)
+        with errors_in(result):
             if times > 1:
                 what = "name" if name is not None else "id"
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
+            topic, unknown = self.cluster.topics_by_id.get(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+            if name is not None:
+                topic, unknown = self.cluster.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if topic is None:
                 raise ApiError(unknown, "The topic does not exist.")
-            self._topics.delete(topic)
-        except ApiError as error:
-            return _not_deleted(name, topic_id, error)
-        return DeleteTopicsResponseResponse(name=topic.name, topic_id=topic.topic_id)
+            self.topics.delete(topic)
+            result.name, result.topic_id = topic.name, topic.topic_id
+        return result
 
     def create_partitions(
         self, session: Session, request: CreatePartitionsRequest, version: int
     ) -> Steps[CreatePartitionsResponse]:
-        named = Counter(topic.name for topic in request.topics)
-        results: dict[str, CreatePartitionsResponseResult] = {}
-        for topic in request.topics:
-            result = CreatePartitionsResponseResult(name=topic.name)
-            if results.setdefault(topic.name, result) is not result:
-                continue
-            try:
-                if named[topic.name] > 1:
-                    raise _DUPLICATE_NAME
-                found = self._growing(topic)
-                if not request.validate_only:
-                    yield from self._topics.adding(
-                        found, topic.count, [each.broker_ids for each in topic.assignments or ()]
-                    )
-            except ApiError as error:
-                result.error_code, result.error_message = error.code, error.message
-            yield None
-        return CreatePartitionsResponse(results=list(results.values()))
+        grow = partial(self._grow, request.validate_only)
+        results = yield from _once(request.topics, CreatePartitionsResponseResult, grow)
+        return CreatePartitionsResponse(results=results)
 
-    def _growing(self, topic: CreatePartitionsRequestTopic) -> Topic:
-        """Return the topic that gets more partitions. Raises ApiError if that is impossible."""
-        found = self._cluster.topics.get(topic.name)
+    def _grow(
+        self, validate_only: bool, topic: CreatePartitionsRequestTopic, _result: object
+    ) -> Steps[None]:
+        """Add partitions to a topic, in steps. Raises ApiError."""
+        found = self.cluster.topics.get(topic.name)
         if found is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic does not exist.")
         now = len(found.partitions)
@@ -263,47 +197,65 @@ class TopicHandlers:
             )
         more = topic.count - now
         check_amount(more)
+        replicas = [each.broker_ids for each in topic.assignments or ()]
         if topic.assignments is not None:
-            if len(topic.assignments) != more:
+            if len(replicas) != more:
                 raise ApiError(
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"{more} partition(s) are added, but {len(topic.assignments)} are assigned.",
+                    f"{more} partition(s) are added, but {len(replicas)} are assigned.",
                 )
-            check_replicas((each.broker_ids for each in topic.assignments), self._nodes)
-        return found
+            check_replicas(replicas, self.nodes)
+        if not validate_only:
+            yield from self.topics.adding(found, topic.count, replicas)
 
     def delete_records(
         self, session: Session, request: DeleteRecordsRequest, version: int
     ) -> Steps[DeleteRecordsResponse]:
         topics = []
         for topic in request.topics:
-            partitions = []
-            for partition in topic.partitions:
-                result = DeleteRecordsResponseTopicPartition(
-                    partition_index=partition.partition_index, low_watermark=-1
-                )
-                try:
-                    result.low_watermark = self._delete_before(
-                        topic.name, partition.partition_index, partition.offset
-                    )
-                except ApiError as error:
-                    result.error_code = error.code
-                partitions.append(result)
-                yield None
+            delete = partial(self._delete_before, topic.name)
+            partitions = yield from one_by_one(delete, topic.partitions)
             topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=partitions))
         return DeleteRecordsResponse(topics=topics)
 
-    def _delete_before(self, topic: str, partition: int, offset: int) -> int:
-        """Delete the records before an offset; -1 deletes all. Returns the new start of the log."""
-        log = self._logs.get(topic, partition)
-        if log is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic in INTERNAL_TOPICS:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        return log.delete_records(offset)
+    def _delete_before(
+        self, topic: str, asked: DeleteRecordsRequestTopicPartition
+    ) -> DeleteRecordsResponseTopicPartition:
+        """Delete the records of a partition before an offset; -1 deletes all."""
+        index = asked.partition_index
+        result = DeleteRecordsResponseTopicPartition(partition_index=index, low_watermark=-1)
+        with errors_in(result):
+            log = self.logs.get(topic, index)
+            if log is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if topic in INTERNAL_TOPICS:
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            result.low_watermark = log.delete_records(asked.offset)
+        return result
 
 
-def _not_deleted(name: str | None, topic_id: UUID, error: ApiError) -> DeleteTopicsResponseResponse:
+def _once(
+    topics: Sequence[R], kind: Callable[..., T], change: Callable[[R, T], Steps[None]]
+) -> Steps[list[T]]:
+    """Change topics in steps, and build a result for each. A name that is listed more than once is refused."""
+    named = Counter(topic.name for topic in topics)
+    results: dict[str, T] = {}
+    for topic in topics:
+        if topic.name in results:
+            continue
+        result = results[topic.name] = kind(name=topic.name, error_message=None)
+        with errors_in(result):
+            if named[topic.name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            yield from change(topic, result)
+        yield None
+    return list(results.values())
+
+
+def _not_deleted(
+    listed: Listed, message: str, code: ErrorCode = ErrorCode.INVALID_REQUEST
+) -> DeleteTopicsResponseResponse:
+    name, topic_id = listed
     return DeleteTopicsResponseResponse(
-        name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
+        name=name, topic_id=topic_id, error_code=code, error_message=message
     )

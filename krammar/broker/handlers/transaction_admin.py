@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import partial
 
 from kafka_wire import (
     DescribeProducersRequest,
@@ -24,77 +25,58 @@ from kafka_wire import (
     TransactionState,
 )
 
-from krammar.broker.errors import ApiError
+from krammar.broker.cluster import ClusterMetadata
+from krammar.broker.errors import errors_in
+from krammar.broker.nodes import Logs
 from krammar.broker.patterns import whole_match
-from krammar.broker.slices import Steps
+from krammar.broker.session import Session
+from krammar.broker.slices import Steps, one_by_one
+from krammar.broker.timers import Timers
+from krammar.broker.topics import Topics
+from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.transactions.records import grouped
 from krammar.util.extras import MissingExtra
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.nodes import Logs
-    from krammar.broker.session import Session
-    from krammar.broker.timers import Timers
-    from krammar.broker.topics import Topics
-    from krammar.broker.transactions.coordinator import TransactionCoordinator
 
 log = logging.getLogger("krammar.broker")
 
 _STATES = {state.name: state for state in TransactionState}
 
 
+@dataclass(eq=False)
 class TransactionAdminHandlers:
-    """Handles DescribeTransactions, ListTransactions and DescribeProducers."""
-
-    def __init__(
-        self,
-        timers: Timers,
-        cluster: ClusterMetadata,
-        logs: Logs,
-        coordinated: Logs,
-        topics: Topics,
-        transactions: TransactionCoordinator,
-    ) -> None:
-        self._timers = timers
-        self._cluster = cluster
-        self._logs = logs
-        self._coordinated = coordinated
-        self._topics = topics
-        self._transactions = transactions
+    timers: Timers
+    cluster: ClusterMetadata
+    logs: Logs
+    coordinated: Logs
+    topics: Topics
+    transactions: TransactionCoordinator
 
     def describe_transactions(
         self, session: Session, request: DescribeTransactionsRequest, version: int
     ) -> Steps[DescribeTransactionsResponse]:
-        states = []
         # Duplicate ids are described once.
-        for transactional_id in dict.fromkeys(request.transactional_ids):
-            states.append(self._describe(transactional_id))
-            yield None
+        ids = dict.fromkeys(request.transactional_ids)
+        states = yield from one_by_one(self._describe, ids)
         return DescribeTransactionsResponse(transaction_states=states)
 
     def _describe(self, transactional_id: str) -> DescribeTransactionsResponseTransactionState:
-        try:
-            self._topics.check_coordinator(self._coordinated, transactional_id)
-            transaction = self._transactions.describe(transactional_id)
-        except ApiError as error:
-            return DescribeTransactionsResponseTransactionState(
-                error_code=error.code, transactional_id=transactional_id
-            )
-        waiting = self._transactions.waiting(transactional_id, transaction)
-        return DescribeTransactionsResponseTransactionState(
-            transactional_id=transactional_id,
-            transaction_state=transaction.state.name,
-            transaction_timeout_ms=transaction.timeout_ms,
-            transaction_start_time_ms=transaction.start_ms,
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.epoch,
-            topics=[
-                DescribeTransactionsResponseTransactionStateTopic(
-                    topic=topic, partitions=partitions
+        state = DescribeTransactionsResponseTransactionState(transactional_id=transactional_id)
+        with errors_in(state):
+            self.topics.check_coordinator(self.coordinated, transactional_id)
+            transaction = self.transactions.describe(transactional_id)
+            state.transaction_state = transaction.state.name
+            state.transaction_timeout_ms = transaction.timeout_ms
+            state.transaction_start_time_ms = transaction.start_ms
+            state.producer_id = transaction.producer_id
+            state.producer_epoch = transaction.epoch
+            waiting = self.transactions.waiting(transactional_id, transaction)
+            for topic, partitions in grouped(waiting).items():
+                state.topics.append(
+                    DescribeTransactionsResponseTransactionStateTopic(
+                        topic=topic, partitions=partitions
+                    )
                 )
-                for topic, partitions in grouped(waiting).items()
-            ],
-        )
+        return state
 
     def list_transactions(
         self, session: Session, request: ListTransactionsRequest, version: int
@@ -102,16 +84,18 @@ class TransactionAdminHandlers:
         states = {_STATES[name] for name in request.state_filters if name in _STATES}
         producer_ids = set(request.producer_id_filters)
         # As in Kafka's coordinator, a transaction that never began has the start time -1, long ago.
-        begun_before = self._timers.now_ms() - request.duration_filter
-        found = []
-        for transactional_id, transaction in list(self._transactions.items()):
+        begun_before = self.timers.now_ms() - request.duration_filter
+        response = ListTransactionsResponse(
+            unknown_state_filters=[name for name in request.state_filters if name not in _STATES]
+        )
+        for transactional_id, transaction in list(self.transactions.items()):
             if (
                 (not producer_ids or transaction.producer_id in producer_ids)
                 and (not request.state_filters or transaction.state in states)
                 and (request.duration_filter < 0 or transaction.start_ms < begun_before)
-                and self._topics.coordinates(self._coordinated, transactional_id)
+                and self.topics.coordinates(self.coordinated, transactional_id)
             ):
-                found.append(
+                response.transaction_states.append(
                     ListTransactionsResponseTransactionState(
                         transactional_id=transactional_id,
                         producer_id=transaction.producer_id,
@@ -119,10 +103,6 @@ class TransactionAdminHandlers:
                     )
                 )
             yield None
-        response = ListTransactionsResponse(
-            unknown_state_filters=[name for name in request.state_filters if name not in _STATES],
-            transaction_states=found,
-        )
         if not request.transactional_id_pattern:
             return response
         return _matching(response, request.transactional_id_pattern)
@@ -136,39 +116,30 @@ class TransactionAdminHandlers:
             wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
         topics = []
         for name, indexes in wanted.items():
-            partitions = []
-            for index in indexes:
-                partitions.append(self._producers(name, index))
-                yield None
+            partitions = yield from one_by_one(partial(self._producers, name), indexes)
             topics.append(DescribeProducersResponseTopic(name=name, partitions=partitions))
         return DescribeProducersResponse(topics=topics)
 
     def _producers(self, topic: str, partition: int) -> DescribeProducersResponseTopicPartition:
-        log = self._logs.get(topic, partition)
+        result = DescribeProducersResponseTopicPartition(partition_index=partition)
+        log = self.logs.get(topic, partition)
         if log is None:
-            return DescribeProducersResponseTopicPartition(
-                partition_index=partition,
-                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                error_message=(
-                    None
-                    if topic in self._cluster.topics
-                    else "This server does not host this topic-partition."
-                ),
+            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if topic not in self.cluster.topics:
+                result.error_message = "This server does not host this topic-partition."
+            return result
+        result.active_producers = [
+            DescribeProducersResponseTopicPartitionActiveProducer(
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.current_txn_first_offset,
             )
-        return DescribeProducersResponseTopicPartition(
-            partition_index=partition,
-            active_producers=[
-                DescribeProducersResponseTopicPartitionActiveProducer(
-                    producer_id=producer.producer_id,
-                    producer_epoch=producer.producer_epoch,
-                    last_sequence=producer.last_sequence,
-                    last_timestamp=producer.last_timestamp,
-                    coordinator_epoch=producer.coordinator_epoch,
-                    current_txn_start_offset=producer.current_txn_first_offset,
-                )
-                for producer in log.producers()
-            ],
-        )
+            for producer in log.producers()
+        ]
+        return result
 
 
 async def _matching(response: ListTransactionsResponse, pattern: str) -> ListTransactionsResponse:

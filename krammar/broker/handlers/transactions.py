@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 from kafka_wire import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnRequestTopic,
     AddPartitionsToTxnRequestTransaction,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnResponsePartitionResult,
@@ -21,61 +23,55 @@ from kafka_wire import (
     InitProducerIdResponse,
 )
 
-from krammar.broker.cluster import OFFSETS_TOPIC
-from krammar.broker.errors import ApiError
-from krammar.broker.transactions.state import EPOCH_BUMP, NO_EPOCH, NO_ID, TopicPartition
-
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.nodes import Logs
-    from krammar.broker.session import Session
-    from krammar.broker.topics import Topics
-    from krammar.broker.transactions.coordinator import TransactionCoordinator
+from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata
+from krammar.broker.errors import ApiError, errors_in
+from krammar.broker.nodes import Logs
+from krammar.broker.session import Session
+from krammar.broker.topics import Topics
+from krammar.broker.transactions.coordinator import TransactionCoordinator
+from krammar.broker.transactions.state import EPOCH_BUMP, NO_EPOCH, NO_ID
 
 
-def _code(error: ApiError, fenced: bool) -> ErrorCode:
-    """Return the error code; ``fenced`` is whether the request's version knows PRODUCER_FENCED."""
-    if error.code is ErrorCode.PRODUCER_FENCED and not fenced:
+def _code(code: int, fenced: bool) -> int:
+    """Return an error code; ``fenced`` is whether the request's version knows PRODUCER_FENCED."""
+    if code == ErrorCode.PRODUCER_FENCED and not fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    return error.code
+    return code
 
 
+@contextmanager
+def _errors_in(response: Any, fenced: bool) -> Iterator[None]:
+    with errors_in(response):
+        yield
+    response.error_code = _code(response.error_code, fenced)
+
+
+@dataclass(eq=False)
 class TransactionHandlers:
-    """Handles InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn and EndTxn."""
-
-    def __init__(
-        self,
-        cluster: ClusterMetadata,
-        coordinated: Logs,
-        topics: Topics,
-        transactions: TransactionCoordinator,
-    ) -> None:
-        self._cluster = cluster
-        self._coordinated = coordinated
-        self._topics = topics
-        self._transactions = transactions
+    cluster: ClusterMetadata
+    coordinated: Logs
+    topics: Topics
+    transactions: TransactionCoordinator
 
     def init_producer_id(
         self, session: Session, request: InitProducerIdRequest, version: int
     ) -> InitProducerIdResponse:
-        try:
+        response = InitProducerIdResponse(producer_id=NO_ID, producer_epoch=NO_EPOCH)
+        with _errors_in(response, version >= 4):
             if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
                 raise ApiError(ErrorCode.INVALID_REQUEST)
             if request.transactional_id is None:
-                producer_id, epoch = self._transactions.next_producer_id(), 0
+                producer_id, epoch = self.transactions.next_producer_id(), 0
             else:
-                self._topics.check_coordinator(self._coordinated, request.transactional_id)
+                self.topics.check_coordinator(self.coordinated, request.transactional_id)
                 known = (request.producer_id, request.producer_epoch)
-                producer_id, epoch = self._transactions.init_producer_id(
+                producer_id, epoch = self.transactions.init_producer_id(
                     request.transactional_id,
                     request.transaction_timeout_ms,
                     None if request.producer_id == NO_ID else known,
                 )
-        except ApiError as error:
-            return InitProducerIdResponse(
-                error_code=_code(error, version >= 4), producer_id=NO_ID, producer_epoch=NO_EPOCH
-            )
-        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+            response.producer_id, response.producer_epoch = producer_id, epoch
+        return response
 
     def add_partitions_to_txn(
         self, session: Session, request: AddPartitionsToTxnRequest, version: int
@@ -103,86 +99,67 @@ class TransactionHandlers:
     def _add_partitions(
         self, transaction: AddPartitionsToTxnRequestTransaction, version: int
     ) -> list[AddPartitionsToTxnResponseTopicResult]:
-        partitions = [
-            (topic.name, partition)
+        codes: dict[tuple[str, int], int] = {}
+        for topic in transaction.topics:
+            known = self.cluster.topics.get(topic.name)
+            for index in topic.partitions:
+                exists = known is not None and index in known.partitions
+                code = ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                codes[topic.name, index] = code
+        if any(codes.values()):
+            codes = {at: code or ErrorCode.OPERATION_NOT_ATTEMPTED for at, code in codes.items()}
+        else:
+            txn_id, producer_id = transaction.transactional_id, transaction.producer_id
+            identity = (txn_id, producer_id, transaction.producer_epoch)
+            try:
+                self.topics.check_coordinator(self.coordinated, txn_id)
+                if transaction.verify_only:
+                    missing = self.transactions.missing(*identity, list(codes))
+                    codes.update(dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
+                else:
+                    # From v4 on, brokers send this request for producers that no longer send it.
+                    client_version = EPOCH_BUMP if version >= 4 else 0
+                    self.transactions.add_partitions(*identity, list(codes), client_version)
+            except ApiError as error:
+                codes = dict.fromkeys(codes, _code(error.code, version >= 2))
+        return [
+            AddPartitionsToTxnResponseTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnResponsePartitionResult(
+                        partition_index=index, partition_error_code=codes[topic.name, index]
+                    )
+                    for index in topic.partitions
+                ],
+            )
             for topic in transaction.topics
-            for partition in topic.partitions
         ]
-        unknown = {where for where in partitions if not self._exists(where)}
-        if unknown:
-            codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
-            codes.update(dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            return _results(transaction.topics, codes)
-        identity = (
-            transaction.transactional_id,
-            transaction.producer_id,
-            transaction.producer_epoch,
-        )
-        codes = dict.fromkeys(partitions, ErrorCode.NONE)
-        try:
-            self._topics.check_coordinator(self._coordinated, transaction.transactional_id)
-            if transaction.verify_only:
-                missing = self._transactions.missing(*identity, partitions)
-                codes.update(dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
-            else:
-                # From v4 on, brokers send this request for producers that no longer send it.
-                client_version = EPOCH_BUMP if version >= 4 else 0
-                self._transactions.add_partitions(*identity, partitions, client_version)
-        except ApiError as error:
-            codes = dict.fromkeys(partitions, _code(error, version >= 2))
-        return _results(transaction.topics, codes)
-
-    def _exists(self, where: TopicPartition) -> bool:
-        topic = self._cluster.topics.get(where[0])
-        return topic is not None and where[1] in topic.partitions
 
     def add_offsets_to_txn(
         self, session: Session, request: AddOffsetsToTxnRequest, version: int
     ) -> AddOffsetsToTxnResponse:
-        partition = (
-            OFFSETS_TOPIC,
-            self._topics.coordinating_partition(OFFSETS_TOPIC, request.group_id),
-        )
-        try:
-            self._topics.check_coordinator(self._coordinated, request.transactional_id)
-            self._transactions.add_partitions(
+        index = self.topics.coordinating_partition(OFFSETS_TOPIC, request.group_id)
+        response = AddOffsetsToTxnResponse()
+        with _errors_in(response, version >= 2):
+            self.topics.check_coordinator(self.coordinated, request.transactional_id)
+            self.transactions.add_partitions(
                 request.transactional_id,
                 request.producer_id,
                 request.producer_epoch,
-                [partition],
+                [(OFFSETS_TOPIC, index)],
                 0,
             )
-        except ApiError as error:
-            return AddOffsetsToTxnResponse(error_code=_code(error, version >= 2))
-        return AddOffsetsToTxnResponse()
+        return response
 
     def end_txn(self, session: Session, request: EndTxnRequest, version: int) -> EndTxnResponse:
-        try:
-            self._topics.check_coordinator(self._coordinated, request.transactional_id)
-            producer_id, epoch = self._transactions.end(
+        response = EndTxnResponse()
+        with _errors_in(response, version >= 2):
+            self.topics.check_coordinator(self.coordinated, request.transactional_id)
+            response.producer_id, response.producer_epoch = self.transactions.end(
                 request.transactional_id,
                 request.producer_id,
                 request.producer_epoch,
                 request.committed,
                 EPOCH_BUMP if version >= 5 else 0,
             )
-        except ApiError as error:
-            return EndTxnResponse(error_code=_code(error, version >= 2))
-        return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
-
-
-def _results(
-    topics: list[AddPartitionsToTxnRequestTopic], codes: dict[TopicPartition, ErrorCode]
-) -> list[AddPartitionsToTxnResponseTopicResult]:
-    return [
-        AddPartitionsToTxnResponseTopicResult(
-            name=topic.name,
-            results_by_partition=[
-                AddPartitionsToTxnResponsePartitionResult(
-                    partition_index=partition, partition_error_code=codes[topic.name, partition]
-                )
-                for partition in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+        return response

@@ -6,17 +6,15 @@ error in the response.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import kafka_wire
 from kafka_wire import ErrorCode
 
-from krammar.broker.errors import CloseConnection
-from krammar.broker.session import ANONYMOUS
+from krammar.broker.errors import ApiError, CloseConnection
+from krammar.broker.session import ANONYMOUS, Session
 from krammar.wire.message import named
-
-if TYPE_CHECKING:
-    from krammar.broker.session import Session
 
 # The maximum number of entries of a request that get a response each.
 MOST_ENTRIES = 1000
@@ -32,40 +30,35 @@ _ENTRIES = {
 }
 
 
-def unserved(session: Session, request: Any, version: int) -> Any:
-    """Build the response to any unserved request. Raises CloseConnection if it has too many entries."""
-    name = type(request).__name__.removesuffix("Request")
-    code, message = _error(session, name)
-    response = getattr(kafka_wire, f"{name}Response")()
-    _refuse(response, code, message)
-    if name.endswith("DelegationToken"):
-        _add_times(response, session)
-    if name in _ENTRIES:
-        if _count(request) > MOST_ENTRIES:
-            raise CloseConnection(f"{message}; it has more than {MOST_ENTRIES} entries")
-        entries, results = _ENTRIES[name]
-        kind = named(type(response), response._kinds[results])
-        found = getattr(request, entries) or ()
-        setattr(response, results, [_mirror(kind, each, code, message) for each in found])
-    return response
+@dataclass(eq=False)
+class UnservedHandlers:
+    def refuse(self, session: Session, request: Any, version: int) -> Any:
+        """Build the response to any unserved request. Raises CloseConnection if it has too many entries."""
+        name = type(request).__name__.removesuffix("Request")
+        error = _error(session, name)
+        response = getattr(kafka_wire, f"{name}Response")()
+        error.put_into(response)
+        if name.endswith("DelegationToken"):
+            _add_times(response, session)
+        if name in _ENTRIES:
+            if _count(request) > MOST_ENTRIES:
+                raise CloseConnection(f"{error.message}; it has more than {MOST_ENTRIES} entries")
+            entries, results = _ENTRIES[name]
+            kind = named(type(response), response._kinds[results])
+            found = getattr(request, entries) or ()
+            setattr(response, results, [_mirror(kind, each, error) for each in found])
+        return response
 
 
-def _error(session: Session, name: str) -> tuple[ErrorCode, str]:
+def _error(session: Session, name: str) -> ApiError:
     if name.endswith("Acls"):
         where = " on the broker" if name == "DescribeAcls" else "."
-        return ErrorCode.SECURITY_DISABLED, f"No Authorizer is configured{where}"
+        return ApiError(ErrorCode.SECURITY_DISABLED, f"No Authorizer is configured{where}")
     if name.endswith("DelegationToken"):
         if session.sasl is None and session.principal == ANONYMOUS:
-            return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, ""
-        return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, ""
-    return ErrorCode.UNSUPPORTED_VERSION, f"{name} is not served by this broker"
-
-
-def _refuse(struct: Any, code: ErrorCode, message: str) -> None:
-    if hasattr(struct, "error_code"):
-        struct.error_code = code
-    if hasattr(struct, "error_message"):
-        struct.error_message = message
+            return ApiError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "")
+        return ApiError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, "")
+    return ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{name} is not served by this broker")
 
 
 def _add_times(response: Any, session: Session) -> None:
@@ -79,10 +72,10 @@ def _add_times(response: Any, session: Session) -> None:
             setattr(response, name, session.principal.partition(":")[2])
 
 
-def _mirror(kind: Any, entry: Any, code: ErrorCode, message: str) -> Any:
+def _mirror(kind: Any, entry: Any, error: ApiError) -> Any:
     """Build the response for an entry of a request: an error, and the fields that both have."""
     struct = kind()
-    _refuse(struct, code, message)
+    error.put_into(struct)
     if isinstance(entry, str):
         struct.group_id = entry
     if isinstance(entry, int):
@@ -91,7 +84,7 @@ def _mirror(kind: Any, entry: Any, code: ErrorCode, message: str) -> Any:
         value = getattr(entry, "partition_indexes" if name == "partitions" else name, None)
         if isinstance(value, list):
             inner = named(kind, kind._kinds[name])
-            value = [_mirror(inner, each, code, message) for each in value]
+            value = [_mirror(inner, each, error) for each in value]
         if value is not None:
             setattr(struct, name, value)
     return struct

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-import kafka_wire
+from kafka_wire import ErrorCode as KafkaCode
 from wafka_wire import (
     ErrorCode,
     ProduceRequest,
@@ -15,36 +14,24 @@ from wafka_wire import (
     ProduceResponseTopicPartition,
 )
 
-from krammar.broker.cluster import INTERNAL_TOPICS
+from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata, Topic
+from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
+from krammar.broker.nodes import Logs
 from krammar.broker.slices import finish
+from krammar.broker.timers import Timers
 from krammar.broker.topic_names import check_topic_name
+from krammar.broker.topics import Topics
 from krammar.wire.batches import Record, encode_batch
 
-if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata, Topic
-    from krammar.broker.config import BrokerConfig
-    from krammar.broker.nodes import Logs
-    from krammar.broker.timers import Timers
-    from krammar.broker.topics import Topics
 
-
+@dataclass(eq=False)
 class WafkaHandlers:
-    """Handles Produce of Wafka clients."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        timers: Timers,
-        cluster: ClusterMetadata,
-        logs: Logs,
-        topics: Topics,
-    ) -> None:
-        self._config = config
-        self._timers = timers
-        self._cluster = cluster
-        self._logs = logs
-        self._topics = topics
+    config: BrokerConfig
+    timers: Timers
+    cluster: ClusterMetadata
+    logs: Logs
+    topics: Topics
 
     def produce(self, request: ProduceRequest) -> ProduceResponse:
         """Store the records of a request. The response has an error for each failed partition."""
@@ -58,58 +45,50 @@ class WafkaHandlers:
                 error_code=ErrorCode.INVALID_REQUIRED_ACKS,
                 error_message=f"Acks is {request.acks}, but must be -1, 0 or 1",
             )
-        return ProduceResponse(
-            topics=[self._produce(data.name, data.partition_data) for data in request.topic_data]
-        )
-
-    def _produce(
-        self, name: str, partitions: list[ProduceRequestTopicDataPartitionData]
-    ) -> ProduceResponseTopic:
-        answers = [self._append(name, each) for each in partitions]
-        topic = self._cluster.topics.get(name)  # appending may have created it
-        count = -1 if topic is None else len(topic.partitions)
-        return ProduceResponseTopic(name=name, partition_count=count, partitions=answers)
+        response = ProduceResponse()
+        for data in request.topic_data:
+            answers = [self._append(data.name, each) for each in data.partition_data]
+            result = ProduceResponseTopic(name=data.name, partition_count=-1, partitions=answers)
+            topic = self.cluster.topics.get(data.name)  # appending may have created it
+            if topic is not None:
+                result.partition_count = len(topic.partitions)
+            response.topics.append(result)
+        return response
 
     def _append(
         self, name: str, data: ProduceRequestTopicDataPartitionData
     ) -> ProduceResponseTopicPartition:
+        answer = ProduceResponseTopicPartition(index=data.index)
         try:
             topic = self._topic(name)
-            log = self._logs.get(name, data.index)
+            log = self.logs.get(name, data.index)
             if log is None:
                 raise ApiError(
-                    kafka_wire.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    KafkaCode.UNKNOWN_TOPIC_OR_PARTITION,
                     f"{name} has partitions 0 to {len(topic.partitions) - 1}",
                 )
-            if not data.records:
-                return ProduceResponseTopicPartition(index=data.index)
-            now = self._timers.now_ms()
-            records = [Record(timestamp=now, value=text.encode()) for text in data.records]
-            appended = log.append(
-                encode_batch(records), leader_epoch=topic.partitions[data.index].leader_epoch
-            )
+            if data.records:
+                now = self.timers.now_ms()
+                batch = encode_batch(
+                    [Record(timestamp=now, value=text.encode()) for text in data.records]
+                )
+                epoch = topic.partitions[data.index].leader_epoch
+                answer.base_offset = log.append(batch, leader_epoch=epoch).base_offset
         except ApiError as error:
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-            with suppress(ValueError):  # Wafka has only some of Kafka's codes
-                code = ErrorCode(error.code)
-            return ProduceResponseTopicPartition(
-                index=data.index, error_code=code, error_message=error.message
-            )
-        return ProduceResponseTopicPartition(index=data.index, base_offset=appended.base_offset)
+            error.put_into(answer)
+            if int(error.code) not in set(ErrorCode):  # Wafka has only some of Kafka's codes
+                answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+        return answer
 
     def _topic(self, name: str) -> Topic:
         """Return a topic; create it if ``auto.create.topics.enable`` allows it. Raises ApiError."""
         if name in INTERNAL_TOPICS:
-            raise ApiError(
-                kafka_wire.ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is an internal topic"
-            )
-        topic = self._cluster.topics.get(name)
+            raise ApiError(KafkaCode.INVALID_TOPIC_EXCEPTION, f"{name} is an internal topic")
+        topic = self.cluster.topics.get(name)
         if topic is None:
             check_topic_name(name)
-            if self._config.auto_create_topics_enable:
-                topic = finish(self._topics.creating_on_use(name))
+            if self.config.auto_create_topics_enable:
+                topic = finish(self.topics.creating_on_use(name))
         if topic is None:
-            raise ApiError(
-                kafka_wire.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist"
-            )
+            raise ApiError(KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         return topic
