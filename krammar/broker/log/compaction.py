@@ -305,7 +305,7 @@ class Compaction:
                 yield
             for entry in segment.transactions.entries:
                 if entry.last_offset >= self.end:
-                    new.transactions.add(entry)
+                    new.transactions.entries.append(entry)
         if log.closed or any(segment not in log.segments for segment in group):
             return  # the segments were deleted in the meantime
         modified = os.stat(group[-1].path)
@@ -335,7 +335,7 @@ class Compaction:
         if header.is_control:
             empty_transaction, entry = transactions.end(batch)
             if entry is not None:
-                new.transactions.add(entry)
+                new.transactions.entries.append(entry)
             drop = empty_transaction and horizon is not None and horizon <= self.now_ms
             records = batch.records()
             kept = [] if drop else records

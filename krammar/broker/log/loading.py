@@ -322,7 +322,7 @@ def _replay(producers: Producers, segments: list[Segment], start: int, end: int)
                 continue
             for completed in read_markers(producers, segment, header):
                 if completed.aborted and whole:
-                    segment.transactions.add(aborted_entry(completed))
+                    segment.transactions.entries.append(aborted_entry(completed))
         if whole:
             segment.write_indexes()
 

@@ -258,7 +258,7 @@ class PartitionLog(LogReader):
             producer_id, producer_epoch, coordinator_epoch, header.base_offset, now, commit=commit
         )
         if completed is not None and completed.aborted:
-            segment.transactions.add(aborted_entry(completed))
+            segment.transactions.entries.append(aborted_entry(completed))
         self.notify()
         return self._appended(header)
 

@@ -11,7 +11,7 @@ from krammar.broker.log.files import create, write_fully, write_joined
 from krammar.broker.log.index import OffsetIndex, TimeIndex, TransactionIndex
 from krammar.broker.log.validation import one_batch
 from krammar.logfiles import segment
-from krammar.logfiles.damage import Damage, DamageError
+from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import (
     DELETED,
@@ -22,10 +22,7 @@ from krammar.logfiles.names import (
     TRANSACTION_INDEX,
 )
 from krammar.wire.batches import BatchHeader, RecordBatch
-from krammar.wire.batches.crc import crc_of
-from krammar.wire.batches.header import header_at
 
-_VERIFY_CHUNK = 1 << 20
 # The size of a single write. For larger ones the kernel uses larger pages, which it must find first: in a
 # virtual machine whose host allocates memory on first use, 1 MB then takes 3 ms, instead of 0.3 ms in pieces
 # that fit into freed pages. Elsewhere, pieces cost almost nothing.
@@ -68,9 +65,8 @@ class Segment(segment.Segment):
         except OSError:
             segment.remove()
             raise
-        segment._index = segment._new_indexes()
-        segment._max = (-1, -1)
-        segment._transactions = TransactionIndex(segment.file(TRANSACTION_INDEX))
+        segment.reset_indexes()
+        segment._transactions = segment._new_transactions()
         return segment
 
     def _open(self) -> int:
@@ -79,32 +75,33 @@ class Segment(segment.Segment):
     def _new_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         return OffsetIndex(self.file(INDEX)), TimeIndex(self.file(TIME_INDEX))
 
+    def _new_transactions(self) -> TransactionIndex:
+        return TransactionIndex(self.file(TRANSACTION_INDEX))
+
     # Indexes.
 
     @property
     def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """The indexes, loaded at first use, and rebuilt if they are missing or corrupt."""
         if self._index is None:
-            self._index = self._read_indexes()
-            if self._index is None:
+            indexes = self._new_indexes()
+            if self._can_read(*indexes):
+                self._index = indexes
+            else:
                 self.rebuild()
-        indexes = self._index
-        assert indexes is not None
-        return indexes
+        assert self._index is not None
+        return self._index
 
-    def _read_indexes(self) -> tuple[OffsetIndex, TimeIndex] | None:
-        index, times = self._new_indexes()
+    def _can_read(self, index: OffsetIndex, times: TimeIndex) -> bool:
         try:
             index.read()
             times.read()
         except (OSError, DamageError):
-            return None
+            return False
         if self.size and not times.keys:
-            return None  # the time index of every complete segment has an entry
+            return False  # the time index of every complete segment has an entry
         # If the last entry does not point to a batch, the index belongs to another segment.
-        if index and not self.is_at(self.base_offset + index.keys[-1], index.values[-1]):
-            return None
-        return index, times
+        return not index or self.is_at(self.base_offset + index.keys[-1], index.values[-1])
 
     def rebuild(self) -> None:
         """Rebuild both indexes from the batches."""
@@ -148,9 +145,8 @@ class Segment(segment.Segment):
             return 0, self.base_offset
         index.keep(entry + 1)
         times.keep(bisect_right(times.values, index.keys[entry]))
-        self._max = (
-            (times.keys[-1], times.values[-1] + self.base_offset) if times.keys else (-1, -1)
-        )
+        self._max = None
+        self._max = self.latest
         self.unindexed = header.size_in_bytes
         return header.position + header.size_in_bytes, header.next_offset
 
@@ -165,11 +161,8 @@ class Segment(segment.Segment):
         """The latest timestamp and the last offset of its batch; (-1, -1) without records."""
         if self._max is None:
             times = self.indexes[1]
-            if self._max is None:
-                if times.keys:
-                    self._max = times.keys[-1], times.values[-1] + self.base_offset
-                else:
-                    self._max = (-1, -1)
+            last = times.values[-1] + self.base_offset if times else -1
+            self._max = times.keys[-1] if times else -1, last
         return self._max
 
     def modified_ms(self) -> int:
@@ -181,18 +174,9 @@ class Segment(segment.Segment):
         latest = self.latest[0]
         return latest if latest >= 0 else self.modified_ms()
 
-    @property
-    def transactions(self) -> TransactionIndex:
-        """The aborted transactions, loaded at first use. Raises OSError and DamageError."""
-        if self._transactions is None:
-            transactions = TransactionIndex(self.file(TRANSACTION_INDEX))
-            transactions.read()
-            self._transactions = transactions
-        return self._transactions
-
     def reset_transactions(self) -> None:
         """Remove all aborted transactions, in memory and on the disk, before they are rebuilt."""
-        self._transactions = TransactionIndex(self.file(TRANSACTION_INDEX))
+        self._transactions = self._new_transactions()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._transactions.path)
 
@@ -238,13 +222,9 @@ class Segment(segment.Segment):
 
     def write_indexes(self, *, sync: bool = False) -> None:
         """Write the index files, where necessary. Raises OSError."""
-        if self._index is not None:
-            for index in self._index:
-                if sync or not index.is_written:
-                    index.write(sync=sync)
-        transactions = self._transactions
-        if transactions is not None and (sync or transactions.stored != len(transactions.entries)):
-            transactions.write(sync=sync)
+        for index in (*(self._index or ()), self._transactions):
+            if index is not None and not index.is_written:
+                index.write(sync=sync)
 
     def sync(self) -> None:
         """Force the batches to the disk. Raises OSError."""
@@ -291,36 +271,9 @@ class Segment(segment.Segment):
     # Recovery.
 
     def verify(self, position: int, next_offset: int) -> Iterator[BatchHeader]:
-        """Yield headers like ``scan``, and check CRCs, and that offsets ascend from ``next_offset``.
-
-        Raises DamageError.
-        """
-        size = self.size
-        holds = self.holds
-        while position < size:
-            chunk = memoryview(self.read(position, min(_VERIFY_CHUNK, size - position)))
-            pos = 0
-            while pos < len(chunk):
-                header = header_at(chunk, pos, position + pos)
-                whole = header is not None and pos + header.size_in_bytes <= len(chunk)
-                if not whole and pos and position + len(chunk) < size:
-                    break  # the batch continues in the next chunk
-                if header is None or not holds(header):
-                    raise self.damage_at(chunk, pos, position + pos)
-                if header.base_offset < next_offset:
-                    text = (
-                        f"the batch at byte {header.position} has offset {header.base_offset}, but "
-                        f"{next_offset} is expected"
-                    )
-                    raise DamageError(Damage.OFFSETS, text, header.position, header.size_in_bytes)
-                if whole:
-                    batch = chunk[pos : pos + header.size_in_bytes]
-                else:
-                    batch = memoryview(self.read(header.position, header.size_in_bytes))
-                if crc_of(batch, header.magic, 0, len(batch)) != header.crc:
-                    text = f"the batch at byte {header.position} has a wrong CRC"
-                    raise DamageError(Damage.CRC, text, header.position, header.size_in_bytes)
-                next_offset = header.next_offset
-                pos += header.size_in_bytes
-                yield header
-            position += pos
+        """Yield headers like ``scan``, and raise DamageError for ``damage_in`` them too."""
+        for header in self.scan(position):
+            for damage in self.damage_in(header, next_offset):
+                raise damage
+            next_offset = header.next_offset
+            yield header
