@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from kafka_wire import ErrorCode
+from kafka_wire import ErrorCode, ProducerSnapshotProducerEntry
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import sync, write_atomically
-from krammar.broker.log.loading import aborted_entry, load
+from krammar.broker.log.loading import Loaded
 from krammar.broker.log.log_config import LogConfig
-from krammar.broker.log.producers import ProducerEntry, Producers
 from krammar.broker.log.reading import LogReader
 from krammar.broker.log.segment import Segment
 from krammar.broker.log.validation import check, read_batch
@@ -88,12 +87,11 @@ class PartitionLog(LogReader):
         self.watchers: set[Callable[[], None]] = set()
         self.deleted = False
         self.closed = False
-        loaded = load(
+        loaded = Loaded(
             path,
             config.index_interval_bytes,
             self.environment,
-            clean=clean,
-            recovery_point=recovery_point,
+            verify_from=None if clean else recovery_point,
             log_start_offset=log_start_offset,
         )
         self.segments = loaded.segments
@@ -101,7 +99,7 @@ class PartitionLog(LogReader):
         self.log_start_offset = loaded.log_start_offset
         self.size = sum(segment.size for segment in self.segments)
         self.recovery_point = min(recovery_point, self.end_offset)
-        self.producer_states: Producers = loaded.producers
+        self.producer_states = loaded.producers
         self._epochs = loaded.epochs
         self._snapshots = loaded.snapshots
         self.cleaned_to = cleaned_to
@@ -119,7 +117,7 @@ class PartitionLog(LogReader):
         first = self.producer_states.first_open_offset()
         return self.end_offset if first is None else max(first, self.log_start_offset)
 
-    def producers(self) -> list[ProducerEntry]:
+    def producers(self) -> list[ProducerSnapshotProducerEntry]:
         """Return the known producers, for DescribeProducers."""
         return self.producer_states.entries()
 
@@ -243,22 +241,21 @@ class PartitionLog(LogReader):
         """
         states = self.producer_states
         states.check_marker(producer_id, producer_epoch, coordinator_epoch)
-        now = self.environment.now_ms()
-        kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+        marker = ControlRecord(
+            ControlRecordType.COMMIT if commit else ControlRecordType.ABORT,
+            coordinator_epoch,
+            offset=self.end_offset,
+            timestamp=self.environment.now_ms(),
+        )
         data = encode_control_batch(
-            [ControlRecord(kind, coordinator_epoch, timestamp=now)],
-            base_offset=self.end_offset,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
+            [marker], producer_id=producer_id, producer_epoch=producer_epoch
         )
         header = header_at(data, 0, 0)
         assert header is not None
         segment = self._write(data[BODY_AT:], header, max(self.latest_epoch, 0))
-        completed = states.add_marker(
-            producer_id, producer_epoch, coordinator_epoch, header.base_offset, now, commit=commit
-        )
-        if completed is not None and completed.aborted:
-            segment.transactions.entries.append(aborted_entry(completed))
+        aborted = states.add_marker(header, marker)
+        if aborted is not None:
+            segment.transactions.entries.append(aborted)
         self.notify()
         return self._appended(header)
 
