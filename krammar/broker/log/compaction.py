@@ -14,7 +14,7 @@ never change.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -35,7 +35,7 @@ from krammar.wire.batches import (
     TimestampType,
     encode_batch,
 )
-from krammar.wire.batches.header import CODEC, DELETE_HORIZON, LOG_APPEND_TIME, header_at
+from krammar.wire.batches.header import CODEC, header_at
 
 # The maximum number of keys in one round, some 200 bytes each. The next round handles the rest.
 MAX_KEYS = 250_000
@@ -89,15 +89,6 @@ def find_dirt(log: PartitionLog, now_ms: int) -> Dirt:
     overdue = dirty > 0 and now_ms - oldest > config.max_compaction_lag_ms
     total = clean + dirty
     return Dirt(begin, end, dirty, dirty / total if total else 0.0, overdue)
-
-
-def is_due(log: PartitionLog, dirt: Dirt) -> bool:
-    """Return whether enough of a log is dirty, or dirty records have waited too long."""
-    return (
-        dirt.size > 0
-        and dirt.begin < dirt.end
-        and (dirt.overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio)
-    )
 
 
 @dataclass(slots=True)
@@ -170,21 +161,20 @@ class Compaction:
         self.dirt = dirt
         self.now_ms = now_ms
         self.end = dirt.begin
-        self._cleaned_to = dirt.begin  # where the next round begins
         self.done = False
         self._offsets: dict[bytes, int] = {}
         self._cleaned: Segment | None = None
-        # Batches before v2 have no delete horizon. The age of compacted segments determines whether their
-        # tombstones can be removed.
-        self._legacy_horizon = -1
+        # The offset of the last data record and the epoch of each producer.
+        self._last_of_producers: dict[int, tuple[int, int]] = {}
 
     @classmethod
     def due(cls, log: PartitionLog, now_ms: int) -> Compaction | None:
-        """Return a round for ``log`` if it is due. Raises OSError."""
+        """Return a round for ``log`` if enough of it is dirty, or has waited too long. Raises OSError."""
         if not log.config.compacts or log.closed:
             return None
         dirt = find_dirt(log, now_ms)
-        return cls(log, dirt, now_ms) if is_due(log, dirt) else None
+        urgent = dirt.overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
+        return cls(log, dirt, now_ms) if urgent and dirt.size and dirt.begin < dirt.end else None
 
     def run(self) -> Iterator[None]:
         """Run the round; pauses after each batch.
@@ -195,63 +185,55 @@ class Compaction:
         log = self.log
         segments = log.segments[:-1]
         try:
-            yield from self._collect_offsets(segments)
-            if self.end == self.dirt.begin:
-                log.cleaned_to = self._cleaned_to
-                self.done = True
-                return
+            cleaned_to = yield from self._collect_offsets(segments)
             chosen = [segment for segment in segments if segment.base_offset < self.end]
-            for segment in chosen:
-                if segment.base_offset < self.dirt.begin:
-                    self._legacy_horizon = segment.modified_ms() - log.config.delete_retention_ms
-            last_of_producers = log.producer_states.last_batches()
-            transactions = self._transactions(chosen[0].base_offset)
-            for group in self._groups(chosen):
-                yield from self._rewrite(group, transactions, last_of_producers)
-            log.cleaned_to = self._cleaned_to
+            if self.end > self.dirt.begin:
+                self._last_of_producers = log.producer_states.last_batches()
+                transactions = self._transactions(chosen[0].base_offset, self.end)
+                # Batches before v2 have no delete horizon. The age of compacted segments determines whether
+                # their tombstones can be removed.
+                compacted = [each for each in chosen if each.base_offset < self.dirt.begin]
+                legacy_horizon = -1
+                if compacted:
+                    legacy_horizon = compacted[-1].modified_ms() - log.config.delete_retention_ms
+                for group in self._groups(chosen):
+                    yield from self._rewrite(group, transactions, legacy_horizon)
+            log.cleaned_to = cleaned_to
             self.done = True
         finally:
             if self._cleaned is not None:
                 self._cleaned.remove()
 
-    def _transactions(self, begin: int) -> _Transactions:
-        entries: list[AbortedTxn] = []
-        for segment in self.log.segments:
-            found, complete = segment.aborted(begin, self.end)
-            entries += found
-            if complete:
-                break
+    def _transactions(self, begin: int, end: int) -> _Transactions:
+        entries = self.log.aborted_entries(begin, end)
         return _Transactions(sorted(entries, key=lambda entry: -entry.first_offset))
 
-    def _collect_offsets(self, segments: list[Segment]) -> Iterator[None]:
-        """Collect the newest offset of each key in the dirty part, up to ``MAX_KEYS``."""
+    def _collect_offsets(self, segments: list[Segment]) -> Generator[None, None, int]:
+        """Collect the newest offset of each key in the dirty part, up to ``MAX_KEYS``.
+
+        Returns where the next round begins.
+        """
         begin = self.dirt.begin
-        self.end = self.dirt.end
-        transactions = self._transactions(begin)
-        self.end = begin
+        transactions = self._transactions(begin, self.dirt.end)
         offsets = self._offsets
         for segment in segments:
             if not segment.size or segment.base_offset >= self.dirt.end:
                 continue
-            position = segment.locate(begin) if begin > segment.base_offset else 0
-            if position is None:
-                continue
-            for header in segment.scan(position):
+            for header in segment.scan_from(begin):
                 if header.base_offset >= self.dirt.end:
-                    return
+                    return self.end
                 if header.is_control:
-                    batch = segment.batch(header)
-                    transactions.end(batch)
+                    transactions.end(segment.batch(header))
                 elif not transactions.is_aborted(header):
                     if len(offsets) + max(header.records_count, 1) > MAX_KEYS and offsets:
-                        return
+                        return self.end
                     for record in segment.batch(header):
                         if record.key is not None and record.offset >= begin:
                             offsets[record.key] = record.offset
-                self.end = self._cleaned_to = header.next_offset
+                self.end = header.next_offset
                 yield
         # An earlier round may have removed all batches after the last one.
-        self._cleaned_to = self.dirt.end
+        return self.dirt.end
 
     def _groups(self, segments: list[Segment]) -> Iterator[list[Segment]]:
         """Yield groups of consecutive segments that fit into one segment."""
@@ -277,10 +259,7 @@ class Compaction:
             yield group
 
     def _rewrite(
-        self,
-        group: list[Segment],
-        transactions: _Transactions,
-        last_of_producers: dict[int, tuple[int, int]],
+        self, group: list[Segment], transactions: _Transactions, legacy_horizon: int
     ) -> Iterator[None]:
         """Rewrite the segments of a group as one, and replace them by it."""
         log = self.log
@@ -289,14 +268,11 @@ class Compaction:
         )
         self._cleaned = new
         for segment in group:
-            legacy_tombstones = segment.modified_ms() > self._legacy_horizon
+            legacy_tombstones = segment.modified_ms() > legacy_horizon
             for header in segment.scan():
-                if header.base_offset >= self.end:
-                    data: bytes | None = segment.read(header.position, header.size_in_bytes)
-                else:
-                    data = self._filter(
-                        segment, header, transactions, last_of_producers, legacy_tombstones, new
-                    )
+                data: bytes | None = segment.read(header.position, header.size_in_bytes)
+                if header.base_offset < self.end:
+                    data = self._filter(data, header, transactions, legacy_tombstones, new)
                 if data is not None:
                     written = header_at(data, 0, new.size)
                     assert written is not None
@@ -320,15 +296,13 @@ class Compaction:
 
     def _filter(
         self,
-        segment: Segment,
+        data: bytes,
         header: BatchHeader,
         transactions: _Transactions,
-        last_of_producers: dict[int, tuple[int, int]],
         legacy_tombstones: bool,
         new: Segment,
     ) -> bytes | None:
         """Return the batch without the removed records; None if the whole batch is removed."""
-        data = segment.read(header.position, header.size_in_bytes)
         batch = one_batch(data)
         horizon = header.base_timestamp if header.has_delete_horizon else None
         empty_transaction = False
@@ -348,7 +322,7 @@ class Compaction:
                 if self._stays(record, header, horizon, legacy_tombstones)
             ]
         if not kept:
-            if header.magic == 2 and self._header_stays(header, last_of_producers):
+            if header.magic == 2 and self._header_stays(header):
                 return _encode(header, [], header.base_timestamp if horizon is not None else None)
             return None
         if header.magic == 2 and horizon is None:
@@ -373,12 +347,10 @@ class Compaction:
             return legacy_tombstones
         return horizon is None or self.now_ms < horizon
 
-    def _header_stays(
-        self, header: BatchHeader, last_of_producers: dict[int, tuple[int, int]]
-    ) -> bool:
+    def _header_stays(self, header: BatchHeader) -> bool:
         if header.next_offset == self.end:
             return True
-        last = last_of_producers.get(header.producer_id)
+        last = self._last_of_producers.get(header.producer_id)
         if header.producer_id < 0 or last is None:
             return False
         offset, epoch = last
@@ -389,31 +361,23 @@ class Compaction:
 
 def _encode(header: BatchHeader, records: list[Record], horizon: int | None) -> bytes:
     """Encode a batch with its remaining records. Old message sets become v2."""
-    appended = header.attributes & LOG_APPEND_TIME and header.magic > 0
-    base_offset = header.base_offset
-    last_offset = header.last_offset
-    if header.magic < 2 and records:
-        base_offset = records[0].offset
-    max_timestamp: int | None = None
-    if appended or not records:
-        max_timestamp = header.max_timestamp
-    base_timestamp = horizon
-    if base_timestamp is None and not records:
-        base_timestamp = header.base_timestamp
+    # Message sets v0 have no timestamps.
+    timestamp_type = max(header.timestamp_type, TimestampType.CREATE_TIME)
+    appended = timestamp_type == TimestampType.LOG_APPEND_TIME
+    base_offset = records[0].offset if header.magic < 2 and records else header.base_offset
     return encode_batch(
         records,
-        compression=header.attributes & CODEC if records else 0,
+        compression=header.attributes & CODEC,
         base_offset=base_offset,
-        last_offset_delta=last_offset - base_offset,
+        last_offset_delta=header.last_offset - base_offset,
         partition_leader_epoch=header.partition_leader_epoch,
-        timestamp_type=(TimestampType.LOG_APPEND_TIME if appended else TimestampType.CREATE_TIME),
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
+        timestamp_type=timestamp_type,
+        base_timestamp=header.base_timestamp if horizon is None and not records else horizon,
+        max_timestamp=header.max_timestamp if appended or not records else None,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
         is_transactional=header.is_transactional,
         is_control=header.is_control,
-        has_delete_horizon=horizon is not None
-        or bool(header.magic == 2 and header.attributes & DELETE_HORIZON),
+        has_delete_horizon=horizon is not None or header.has_delete_horizon,
     )

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from uuid import UUID
@@ -118,6 +119,18 @@ def remove(paths: Iterable[str]) -> None:
         else:
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+
+def sync_all(paths: Iterable[str]) -> float:
+    """Force files and folders to the disk. Returns the seconds that it took. Raises OSError.
+
+    Files that do not exist are ignored: they are optional, or were deleted in the meantime.
+    """
+    begin = time.perf_counter()
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            sync(path)
+    return time.perf_counter() - begin
 
 
 def sync(path: Path | str) -> None:

@@ -15,7 +15,7 @@ from kafka_wire import ErrorCode, ProducerSnapshotProducerEntry
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
-from krammar.broker.log.files import sync, write_atomically
+from krammar.broker.log.files import sync, sync_all, write_atomically
 from krammar.broker.log.loading import Loaded
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.reading import LogReader
@@ -173,7 +173,6 @@ class PartitionLog(LogReader):
         self._write(body, header, leader_epoch)
         if idempotent:
             states.add_batch(header)
-        self.notify()
         return self._appended(header)
 
     def append_records(
@@ -228,7 +227,6 @@ class PartitionLog(LogReader):
         self._write(data[BODY_AT:], header, max(self.latest_epoch, 0))
         if producer_id >= 0:
             states.add_batch(header)
-        self.notify()
         return self._appended(header)
 
     def append_marker(
@@ -256,10 +254,10 @@ class PartitionLog(LogReader):
         aborted = states.add_marker(header, marker)
         if aborted is not None:
             segment.transactions.entries.append(aborted)
-        self.notify()
         return self._appended(header)
 
     def _appended(self, header: BatchHeader) -> Appended:
+        self.notify()
         append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
         return Appended(header.base_offset, header.last_offset, append_time, self.log_start_offset)
 
@@ -516,11 +514,7 @@ class PartitionLog(LogReader):
         end_offset = self.end_offset
         paths = self.begin_flush()
         if paths is not None:
-            begin = time.perf_counter()
-            for path in paths:
-                with contextlib.suppress(FileNotFoundError):  # some files are optional
-                    sync(path)
-            self.environment.flushed(time.perf_counter() - begin)
+            self.environment.flushed(sync_all(paths))
             self.finish_flush(end_offset)
 
     def begin_flush(self) -> list[str] | None:

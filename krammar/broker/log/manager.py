@@ -20,7 +20,7 @@ from krammar.broker.log.files import (
     StorageError,
     lock,
     remove,
-    sync,
+    sync_all,
     write_atomically,
     write_offsets,
     write_topic_id,
@@ -123,17 +123,11 @@ class _Flushing(Thread):
         self.error: OSError | None = None
 
     def run(self) -> None:
-        for _, _, paths in self.logs:
-            begin = time.perf_counter()
-            for path in paths:
-                try:
-                    sync(path)
-                except FileNotFoundError:
-                    pass  # the file is optional, or was deleted in the meantime
-                except OSError as error:
-                    self.error = error
-                    return
-            self.seconds.append(time.perf_counter() - begin)
+        try:
+            for _, _, paths in self.logs:
+                self.seconds.append(sync_all(paths))
+        except OSError as error:
+            self.error = error
 
 
 class LogManager:

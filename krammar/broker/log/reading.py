@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from kafka_wire import ErrorCode
+from kafka_wire import AbortedTxn, ErrorCode
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.segment import Segment
@@ -212,31 +212,27 @@ class LogReader:
                     where = segment
             if where is None:
                 return None
-            return self._first_at_offset(where, latest)
+            return where.first_at(latest[0], 0) or latest
         except (OSError, WireError) as error:
             raise self._failure(str(error)) from None
-
-    def _first_at_offset(self, segment: Segment, latest: tuple[int, int]) -> tuple[int, int]:
-        position = segment.locate(latest[1])
-        header = None if position is None else segment.header(position)
-        if header is not None:
-            for record in segment.batch(header):
-                if record.timestamp == latest[0]:
-                    return record.timestamp, record.offset
-        return latest
 
     def aborted_transactions(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Return producer id and first offset of the aborted transactions between two offsets.
 
         ``end`` is exclusive. Raises ApiError.
         """
-        found: list[tuple[int, int]] = []
         try:
-            for segment in self.segments[max(bisect_right(self._bases, begin) - 1, 0) :]:
-                entries, complete = segment.aborted(begin, end)
-                found += [(entry.producer_id, entry.first_offset) for entry in entries]
-                if complete:
-                    break
+            entries = self.aborted_entries(begin, end)
         except (OSError, DamageError) as error:
             raise self._failure(str(error)) from None
+        return [(entry.producer_id, entry.first_offset) for entry in entries]
+
+    def aborted_entries(self, begin: int, end: int) -> list[AbortedTxn]:
+        """Return the aborted transactions between two offsets. Raises OSError and DamageError."""
+        found = []
+        for segment in self.segments[max(bisect_right(self._bases, begin) - 1, 0) :]:
+            entries, complete = segment.aborted(begin, end)
+            found += entries
+            if complete:
+                break
         return found
