@@ -31,6 +31,7 @@ from krammar.broker.config import BrokerConfig, Listener
 from krammar.broker.config.definitions import split_address
 from krammar.broker.elections import Elections
 from krammar.broker.errors import BrokerError
+from krammar.broker.log.environment import Environment
 from krammar.broker.log.manager import LogManager
 from krammar.broker.node import Node, node_configs
 from krammar.broker.nodes import Nodes
@@ -221,7 +222,8 @@ class Broker:
         """Open the logs and the metadata; ``opened`` closes them."""
         config = self.config
         self.logs = LogManager(
-            config.log_dirs, fsync=config.fsync, now_ms=self.timers.now_ms, warn=log.warning
+            config.log_dirs,
+            Environment(now_ms=self.timers.now_ms, warn=log.warning, fsync=config.fsync),
         )
         opened.callback(self.logs.close)
         self.cluster = ClusterMetadata.open(
