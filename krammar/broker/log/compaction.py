@@ -35,6 +35,7 @@ from krammar.wire.batches import (
     TimestampType,
     encode_batch,
 )
+from krammar.wire.batches.control import END_OF_TRANSACTION
 from krammar.wire.batches.header import CODEC, header_at
 
 # The maximum number of keys in one round, some 200 bytes each. The next round handles the rest.
@@ -95,16 +96,14 @@ def find_dirt(log: PartitionLog, now_ms: int) -> Dirt:
 class _Transactions:
     """The open transactions during a pass over batches in order.
 
-    ``pending``    aborted transactions that begin later, the next one last
-    ``aborted``    aborted transactions by producer id
-    ``observed``   the producer ids of aborted transactions with at least one batch
-    ``committed``  the producer ids of other transactions with at least one batch
+    ``pending``   aborted transactions that begin later, the next one last
+    ``aborted``   aborted transactions by producer id
+    ``observed``  the producer ids of transactions with at least one batch
     """
 
     pending: list[AbortedTxn]
     aborted: dict[int, AbortedTxn] = field(default_factory=dict)
     observed: set[int] = field(default_factory=set)
-    committed: set[int] = field(default_factory=set)
 
     def _advance(self, offset: int) -> None:
         while self.pending and self.pending[-1].first_offset <= offset:
@@ -116,11 +115,8 @@ class _Transactions:
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
-        if header.producer_id in self.aborted:
-            self.observed.add(header.producer_id)
-            return True
-        self.committed.add(header.producer_id)
-        return False
+        self.observed.add(header.producer_id)
+        return header.producer_id in self.aborted
 
     def end(self, batch: RecordBatch) -> tuple[bool, AbortedTxn | None]:
         """Handle a control batch.
@@ -135,18 +131,14 @@ class _Transactions:
         if not records:
             return True, None
         kind = ControlRecord.from_record(records[0]).type
-        if kind == ControlRecordType.ABORT:
-            entry = self.aborted.pop(producer_id, None)
-            if entry is not None and producer_id in self.observed:
-                self.observed.discard(producer_id)
-                return False, entry
+        if kind not in END_OF_TRANSACTION:
+            return False, None
+        aborts = kind == ControlRecordType.ABORT
+        entry = self.aborted.pop(producer_id, None) if aborts else None
+        if producer_id not in self.observed or (aborts and entry is None):
             return True, None
-        if kind == ControlRecordType.COMMIT:
-            if producer_id in self.committed:
-                self.committed.discard(producer_id)
-                return False, None
-            return True, None
-        return False, None
+        self.observed.discard(producer_id)
+        return False, entry
 
 
 class Compaction:

@@ -20,7 +20,7 @@ from krammar.broker.log.loading import Loaded
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.reading import LogReader
 from krammar.broker.log.segment import Segment
-from krammar.broker.log.validation import check, read_batch
+from krammar.broker.log.validation import check, read_batch, too_large
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import LOG, PARTITION_METADATA, SEGMENT_FILES, SNAPSHOT, SWAP, stem
@@ -70,7 +70,7 @@ class PartitionLog(LogReader):
         partition: int,
         topic_id: UUID,
         config: LogConfig,
-        environment: Environment | None = None,
+        environment: Environment,
         *,
         clean: bool = False,
         recovery_point: int = 0,
@@ -83,7 +83,7 @@ class PartitionLog(LogReader):
         self.partition = partition
         self.topic_id = topic_id
         self.config = config
-        self.environment = environment or Environment()
+        self.environment = environment
         self.watchers: set[Callable[[], None]] = set()
         self.deleted = False
         self.closed = False
@@ -139,8 +139,6 @@ class PartitionLog(LogReader):
         """Append a record batch v2 from a client.
 
         Args:
-            batch: the batch
-            leader_epoch: the current leader epoch
             transaction_check: called for a batch of a transaction that is not open in this partition; raises
                 ApiError if the batch is not allowed
 
@@ -196,12 +194,13 @@ class PartitionLog(LogReader):
         data = encode_batch(
             [
                 Record(
-                    timestamp=now if record.timestamp == -1 else record.timestamp,
-                    key=record.key,
-                    value=record.value,
-                    headers=record.headers,
+                    -1,
+                    now if each.timestamp == -1 else each.timestamp,
+                    each.key,
+                    each.value,
+                    each.headers,
                 )
-                for record in records
+                for each in records
             ],
             compression=compression,
             base_offset=self.end_offset,
@@ -214,11 +213,7 @@ class PartitionLog(LogReader):
             is_transactional=is_transactional,
         )
         if len(data) > self.config.max_message_bytes:
-            raise ApiError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"the batch has {len(data)} bytes, but max.message.bytes is"
-                f" {self.config.max_message_bytes}",
-            )
+            raise too_large(len(data), self.config)
         header = header_at(data, 0, 0)
         assert header is not None
         states = self.producer_states
@@ -356,14 +351,11 @@ class PartitionLog(LogReader):
         self.segments.append(new)
         self._bases.append(new.base_offset)
         old.finish_time_index()
-        try:
+        name = self.path.name
+        with self.environment.warning(f"{name}: indexes cannot be written, and remain in memory"):
             old.write_indexes()
             self._epochs.write()
             self.take_snapshot()
-        except OSError as error:
-            self.environment.warn(
-                f"{self.path.name}: indexes cannot be written, and remain in memory: {error}"
-            )
 
     def take_snapshot(self) -> None:
         """Write the producers' state to a snapshot file. Raises OSError."""
@@ -488,12 +480,9 @@ class PartitionLog(LogReader):
         base = self._bases[0]
         for segment in gone:
             self.size -= segment.size
-            try:
+            with self.environment.warning(f"{segment.path}: cannot be deleted"):
                 paths = segment.mark_deleted()
-            except OSError as error:
-                self.environment.warn(f"{segment.path}: cannot be deleted: {error}")
-                continue
-            self.environment.remove_later(paths, self.config.file_delete_delay_ms)
+                self.environment.remove_later(paths, self.config.file_delete_delay_ms)
         self._drop_snapshots()
         if base > self.log_start_offset:
             self._begin_at(base)
