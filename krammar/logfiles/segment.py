@@ -304,6 +304,8 @@ class Segment:
             OSError: the file cannot be read.
             DamageError: a batch before it is invalid.
         """
+        if offset <= self.base_offset:
+            return 0 if self.size else None
         index = self.indexes[0]
         try:
             return self._walk(index, index.find(offset - self.base_offset), offset)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import pairwise
 
 from kafka_wire import AbortedTxn
 
@@ -175,10 +175,10 @@ class Compaction:
             OSError, DecodeError: the log is unchanged or partly compacted.
         """
         log = self.log
-        segments = log.segments[:-1]
+        segments = log.segments.copy()
         try:
-            cleaned_to = yield from self._collect_offsets(segments)
-            chosen = [segment for segment in segments if segment.base_offset < self.end]
+            cleaned_to = yield from self._collect_offsets(segments[:-1])
+            chosen = [segment for segment in segments[:-1] if segment.base_offset < self.end]
             if self.end > self.dirt.begin:
                 self._last_of_producers = log.producer_states.last_batches()
                 transactions = self._transactions(chosen[0].base_offset, self.end)
@@ -188,7 +188,7 @@ class Compaction:
                 legacy_horizon = -1
                 if compacted:
                     legacy_horizon = compacted[-1].modified_ms() - log.config.delete_retention_ms
-                for group in self._groups(chosen):
+                for group in self._groups(segments[: len(chosen) + 1]):
                     yield from self._rewrite(group, transactions, legacy_horizon)
             log.cleaned_to = cleaned_to
             self.done = True
@@ -228,18 +228,16 @@ class Compaction:
         return self.dirt.end
 
     def _groups(self, segments: list[Segment]) -> Iterator[list[Segment]]:
-        """Yield groups of consecutive segments that fit into one segment."""
+        """Yield groups of consecutive segments, but the last one, that fit into one segment."""
         config = self.log.config
         group: list[Segment] = []
         size = entries = 0
-        bases = [segment.base_offset for segment in self.log.segments]
-        ends = dict(zip(bases, islice(bases, 1, None), strict=False))
-        for segment in segments:
+        for segment, following in pairwise(segments):
             count = len(segment.indexes[0])
             if group and (
                 size + segment.size > config.segment_bytes
                 or (entries + count + 1) * 12 > config.segment_index_bytes
-                or ends[segment.base_offset] - group[0].base_offset > INT32_MAX
+                or following.base_offset - group[0].base_offset > INT32_MAX
             ):
                 yield group
                 group = []
@@ -247,8 +245,7 @@ class Compaction:
             group.append(segment)
             size += segment.size
             entries += count
-        if group:
-            yield group
+        yield group
 
     def _rewrite(
         self, group: list[Segment], transactions: _Transactions, legacy_horizon: int

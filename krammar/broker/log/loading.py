@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from operator import attrgetter
 from pathlib import Path
 
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.epochs import LeaderEpochs
-from krammar.broker.log.files import create
+from krammar.broker.log.files import create, remove
 from krammar.broker.log.log_config import INT64_MAX
 from krammar.broker.log.producers import Producers
-from krammar.broker.log.segment import Segment
+from krammar.broker.log.segment import Segment, segment_of
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import (
     CLEANED,
@@ -37,8 +35,6 @@ from krammar.wire.errors import WireError
 # How far back the last batches of producers are searched, in entries of the index: some 100 kB, or this
 # number of batches if they are larger.
 _RECALLED_ENTRIES = 24
-
-_base_offset = attrgetter("base_offset")
 
 
 class Loaded:
@@ -123,9 +119,7 @@ class Loaded:
         if leftovers:
             leftovers += swaps
             swaps = []
-        for name in deleted + leftovers:
-            with contextlib.suppress(OSError):
-                os.unlink(self._folder / name)
+        remove(os.fspath(self._folder / name) for name in deleted + leftovers)
         if not leftovers and not swaps:
             return set(names).difference(deleted)
         self._finish_swap(sorted(swaps))
@@ -166,15 +160,11 @@ class Loaded:
             return False
         return LEADER_EPOCHS in self._names
 
-    def _segment_of(self, offset: int) -> int:
-        """Return the number of the segment with an offset, or of the first one."""
-        return max(bisect_right(self.segments, offset, key=_base_offset) - 1, 0)
-
     def _recover(self) -> int:
         """Verify the log, or only find its end after a clean shutdown. Returns the end offset."""
         segments = self.segments
         verify_from = self._verify_from
-        first = len(segments) - 1 if verify_from is None else self._segment_of(verify_from)
+        first = len(segments) - 1 if verify_from is None else segment_of(segments, verify_from)
         next_offset = segments[first].base_offset
         for number in range(first, len(segments)):
             segment = segments[number]
@@ -230,7 +220,7 @@ class Loaded:
         # The first segment whose transaction index must be rebuilt.
         rebuild = len(segments)
         if self._verify_from is not None:
-            rebuild = self._segment_of(self._verify_from)
+            rebuild = segment_of(segments, self._verify_from)
         for number, segment in enumerate(segments[:rebuild]):
             if stem(segment.base_offset) + TRANSACTION_INDEX in self._names:
                 try:
@@ -270,7 +260,9 @@ class Loaded:
 
     def _headers_before(self, offset: int) -> Iterator[BatchHeader]:
         """Yield the headers of the batches shortly before ``offset``, in its segment and the previous one."""
-        number = bisect_left(self.segments, offset, key=_base_offset) - 1
+        if offset <= self.segments[0].base_offset:
+            return
+        number = segment_of(self.segments, offset - 1)
         for segment in self.segments[max(number - 1, 0) : number + 1]:
             with contextlib.suppress(DamageError):
                 for header in segment.scan(segment.position_before(offset, _RECALLED_ENTRIES)):
@@ -280,8 +272,8 @@ class Loaded:
 
     def _replay(self, start: int) -> None:
         """Add all batches from ``start`` on to the producers' state. Raises OSError and WireError."""
-        ends = [*map(_base_offset, self.segments[1:]), self.end_offset]
-        for segment, end in zip(self.segments, ends, strict=True):
+        ends = [segment.base_offset for segment in self.segments[1:]]
+        for segment, end in zip(self.segments, [*ends, self.end_offset], strict=True):
             if end <= start or not segment.size:
                 continue
             whole = start <= segment.base_offset

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,11 @@ from krammar.broker.log.files import sync, sync_all, write_atomically
 from krammar.broker.log.loading import Loaded
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.reading import LogReader
-from krammar.broker.log.segment import Segment
+from krammar.broker.log.segment import Segment, segment_of
 from krammar.broker.log.validation import check, read_batch, too_large
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
-from krammar.logfiles.names import LOG, PARTITION_METADATA, SEGMENT_FILES, SNAPSHOT, SWAP, stem
+from krammar.logfiles.names import PARTITION_METADATA, SNAPSHOT, SWAP, stem
 from krammar.wire.batches import (
     BatchHeader,
     Compression,
@@ -103,7 +102,6 @@ class PartitionLog(LogReader):
         self._epochs = loaded.epochs
         self._snapshots = loaded.snapshots
         self.cleaned_to = cleaned_to
-        self._bases = [segment.base_offset for segment in self.segments]
         self._sync_always = self.environment.fsync == "always"
         self._new_files = True  # whether there are new files since the last flush of the folder
         self._positions = {}
@@ -299,18 +297,14 @@ class PartitionLog(LogReader):
 
     def _is_full(self, segment: Segment, size: int, header: BatchHeader) -> bool:
         """Return whether a batch must begin a new segment."""
-        if not segment.size:
-            return False
         config = self.config
-        if segment.size + size > config.segment_bytes:
-            return True
-        last = self.end_offset + header.last_offset_delta
-        if last - segment.base_offset > INT32_MAX:
-            return True
-        # An entry of the larger index, the time index, has 12 bytes.
-        if (len(segment.indexes[0]) + 1) * 12 > config.segment_index_bytes:
-            return True
-        return self._is_old(segment, header.max_timestamp)
+        return segment.size > 0 and (
+            segment.size + size > config.segment_bytes
+            or self.end_offset + header.last_offset_delta - segment.base_offset > INT32_MAX
+            # An entry of the larger index, the time index, has 12 bytes.
+            or (len(segment.indexes[0]) + 1) * 12 > config.segment_index_bytes
+            or self._is_old(segment, header.max_timestamp)
+        )
 
     def _is_old(self, segment: Segment, timestamp: int) -> bool:
         """Return whether a segment is too old for a batch with this timestamp.
@@ -349,7 +343,6 @@ class PartitionLog(LogReader):
         if self._sync_always:
             sync(self.path)
         self.segments.append(new)
-        self._bases.append(new.base_offset)
         old.finish_time_index()
         name = self.path.name
         with self.environment.warning(f"{name}: indexes cannot be written, and remain in memory"):
@@ -368,9 +361,9 @@ class PartitionLog(LogReader):
 
     def _drop_snapshots(self) -> None:
         """Remove all snapshots but the newest, and those at the start of a segment, used for recovery."""
+        starts = {segment.base_offset for segment in self.segments}
         for old in self._snapshots[:-1]:
-            at = bisect_left(self._bases, old)
-            if at == len(self._bases) or self._bases[at] != old:
+            if old not in starts:
                 self._snapshots.remove(old)
                 with contextlib.suppress(OSError):
                     os.unlink(self._snapshot_path(old))
@@ -419,37 +412,32 @@ class PartitionLog(LogReader):
         self.log_start_offset = offset
         self._epochs.cut_before(offset)
 
-    def apply_retention(self, now_ms: int) -> int:
+    def apply_retention(self, now_ms: int) -> None:
         """Delete segments that are too old, exceed the size limit, or precede the log start offset.
-
-        Returns:
-            The number of deleted segments.
 
         Raises:
             ApiError: a new segment cannot be created.
+            OSError: a file cannot be read.
         """
         config = self.config
         count = 0
         excess = self.size - config.retention_bytes
-        for number, segment in enumerate(self.segments):
-            last = number == len(self.segments) - 1
-            next_base = self.end_offset if last else self._bases[number + 1]
-            due = next_base <= self.log_start_offset
+        ends = [segment.base_offset for segment in self.segments[1:]]
+        for segment, end in zip(self.segments, [*ends, self.end_offset], strict=True):
+            due = end <= self.log_start_offset
             if config.deletes and not due:
                 if config.retention_bytes >= 0 and excess >= segment.size:
                     due = True
                 elif config.retention_ms >= 0:
                     due = now_ms - segment.newest_ms() > config.retention_ms
-            if not due or (last and not segment.size):
+            if not due or (segment is self.active and not segment.size):
                 break
             excess -= segment.size
             count += 1
-        if not count:
-            return 0
         if count == len(self.segments):
             self.roll()
-        self._delete_segments(count)
-        return count
+        if count:
+            self._delete_segments(count)
 
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
         """Replace consecutive segments by a complete one, whose files are ``.cleaned``.
@@ -465,7 +453,6 @@ class PartitionLog(LogReader):
         new.close()
         new.created_ms = old[0].created_ms
         self.segments[first : first + len(old)] = [new]
-        self._bases[first : first + len(old)] = [new.base_offset]
         self._positions.clear()
         self.size += new.size - sum(segment.size for segment in old)
         self._new_files = True
@@ -475,9 +462,9 @@ class PartitionLog(LogReader):
     def _delete_segments(self, count: int) -> None:
         """Delete the first ``count`` segments; their files are removed after a delay."""
         gone = self.segments[:count]
-        del self.segments[:count], self._bases[:count]
+        del self.segments[:count]
         self._positions.clear()
-        base = self._bases[0]
+        base = self.segments[0].base_offset
         for segment in gone:
             self.size -= segment.size
             with self.environment.warning(f"{segment.path}: cannot be deleted"):
@@ -518,14 +505,13 @@ class PartitionLog(LogReader):
         if self.recovery_point >= self.end_offset and not self._epochs.changed:
             return None
         paths = []
-        first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
-        for segment in self.segments[first:]:
+        for segment in self.segments[segment_of(self.segments, self.recovery_point) :]:
             segment.write_indexes()
             # The indexes of the active segment are rebuilt after a power cut.
             if segment is self.active:
-                paths.append(segment.file(LOG))
+                paths.append(segment.path)
             else:
-                paths += [segment.file(ending) for ending in SEGMENT_FILES]
+                paths += segment.files
         self._epochs.write()
         if self._new_files:
             self._new_files = False

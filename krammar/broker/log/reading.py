@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from kafka_wire import AbortedTxn, ErrorCode
 
 from krammar.broker.errors import ApiError
-from krammar.broker.log.segment import Segment
+from krammar.broker.log.segment import Segment, segment_of
 from krammar.logfiles.damage import DamageError
 from krammar.wire.batches import RecordBatch, read_batches
 from krammar.wire.batches.header import HEADER_SIZE, SIZE_END, header_at
@@ -26,7 +26,6 @@ class LogReader:
     segments: list[Segment]
     log_start_offset: int
     end_offset: int
-    _bases: list[int]  # the base offsets of the segments
     # The positions of batches that are likely to be read next, by offset.
     _positions: dict[int, tuple[Segment, int]]
 
@@ -84,8 +83,7 @@ class LogReader:
                 return 0
             segment, position = found
             total = -position
-            number = bisect_left(self._bases, segment.base_offset)
-            for other in self.segments[number:]:
+            for other in self.segments[segment_of(self.segments, segment.base_offset) :]:
                 if other.base_offset >= end:
                     break
                 total += self._bound(other, end)
@@ -107,10 +105,8 @@ class LogReader:
         found = self._positions.get(offset)
         if found is not None and found[1] < found[0].size:
             return found
-        for segment in self.segments[max(bisect_right(self._bases, offset) - 1, 0) :]:
-            if not segment.size:
-                continue
-            position = 0 if offset <= segment.base_offset else segment.locate(offset)
+        for segment in self.segments[segment_of(self.segments, offset) :]:
+            position = segment.locate(offset)
             if position is not None:
                 self._keep_position(offset, segment, position)
                 return segment, position
@@ -162,13 +158,8 @@ class LogReader:
         start = self.log_start_offset if begin is None else begin
         try:
             for segment in list(self.segments):
-                position = 0
-                if start > segment.base_offset:
-                    found = segment.locate(start)
-                    if found is None:
-                        continue
-                    position = found
-                while position < segment.size:
+                position = segment.locate(start)
+                while position is not None and position < segment.size:
                     used = 0
                     for batch in read_batches(segment.read(position, _CHUNK)):
                         used = batch.position + batch.size_in_bytes
@@ -230,7 +221,7 @@ class LogReader:
     def aborted_entries(self, begin: int, end: int) -> list[AbortedTxn]:
         """Return the aborted transactions between two offsets. Raises OSError and DamageError."""
         found = []
-        for segment in self.segments[max(bisect_right(self._bases, begin) - 1, 0) :]:
+        for segment in self.segments[segment_of(self.segments, begin) :]:
             entries, complete = segment.aborted(begin, end)
             found += entries
             if complete:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
-from krammar.broker.log.files import create, write_fully, write_joined
+from krammar.broker.log.files import create, remove, write_fully, write_joined
 from krammar.broker.log.index import OffsetIndex, TimeIndex, TransactionIndex
 from krammar.broker.log.validation import one_batch
 from krammar.logfiles import segment
@@ -77,6 +78,10 @@ class Segment(segment.Segment):
 
     def _new_transactions(self) -> TransactionIndex:
         return TransactionIndex(self.file(TRANSACTION_INDEX))
+
+    @property
+    def files(self) -> list[str]:
+        return [self.file(ending) for ending in SEGMENT_FILES]
 
     # Indexes.
 
@@ -233,13 +238,9 @@ class Segment(segment.Segment):
     def rename(self, suffix: str) -> None:
         """Change the suffix of all file names. Raises OSError."""
         before = self.suffix
-        for ending in SEGMENT_FILES:
-            old = self.file(ending)
-            self.suffix = suffix
-            new = self.file(ending)
-            self.suffix = before
+        for file in self.files:
             with contextlib.suppress(FileNotFoundError):
-                os.rename(old, new)
+                os.rename(file, file.removesuffix(before) + suffix)
         self.suffix = suffix
         for index in (*(self._index or ()), self._transactions):
             if index is not None:
@@ -249,14 +250,12 @@ class Segment(segment.Segment):
         """Rename the files to ``.deleted``. Returns their paths, for removal. Raises OSError."""
         self.close()
         self.rename(DELETED)
-        return [self.file(ending) for ending in SEGMENT_FILES]
+        return self.files
 
     def remove(self) -> None:
         """Remove all files that exist."""
         self.close()
-        for ending in SEGMENT_FILES:
-            with contextlib.suppress(OSError):
-                os.unlink(self.file(ending))
+        remove(self.files)
 
     # Reading.
 
@@ -270,7 +269,7 @@ class Segment(segment.Segment):
 
     def scan_from(self, offset: int) -> Iterator[BatchHeader]:
         """Yield headers like ``scan``, from the first batch whose last offset is at least ``offset``."""
-        position = self.locate(offset) if offset > self.base_offset else 0
+        position = self.locate(offset)
         if position is not None:
             yield from self.scan(position)
 
@@ -281,3 +280,10 @@ class Segment(segment.Segment):
                 raise damage
             next_offset = header.next_offset
             yield header
+
+
+def segment_of(segments: Sequence[Segment], offset: int) -> int:
+    """Return the number of the last segment that begins at or before an offset, or else of the first one."""
+    if offset >= segments[-1].base_offset:
+        return len(segments) - 1
+    return max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)
