@@ -9,13 +9,11 @@ import shutil
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from uuid import UUID
 
 from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError, BrokerError
-from krammar.logfiles.names import LOCK, PARTITION_METADATA
-from krammar.logfiles.uuids import format_uuid
+from krammar.logfiles.names import LOCK
 
 
 class StorageError(BrokerError, ApiError):
@@ -68,12 +66,8 @@ def write_joined(fd: int, start: bytes, rest: memoryview, position: int) -> None
 def lock(path: Path) -> int:
     """Lock a log folder against other brokers, krammar's and Kafka's.
 
-    Returns:
-        The file descriptor; closing it releases the lock.
-
-    Raises:
-        BlockingIOError: another process has the lock.
-        OSError: the file cannot be created.
+    Returns a file descriptor; closing it releases the lock. Raises BlockingIOError if another process has the lock,
+    and OSError if the file cannot be created.
     """
     fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -95,20 +89,6 @@ def write_checkpoint(path: Path, rows: Sequence[Sequence[object]], *, sync: bool
     """Write a checkpoint file in Kafka's format. Raises OSError."""
     lines = ["0", str(len(rows)), *(" ".join(map(str, row)) for row in rows), ""]
     write_atomically(path, "\n".join(lines).encode(), sync=sync)
-
-
-def write_offsets(
-    path: Path, offsets: Iterable[tuple[tuple[str, int], int]], *, sync: bool = False
-) -> None:
-    """Write a checkpoint file with an offset per partition. Raises OSError."""
-    rows = [(topic, partition, offset) for (topic, partition), offset in sorted(offsets)]
-    write_checkpoint(path, rows, sync=sync)
-
-
-def write_topic_id(folder: Path, topic_id: UUID, *, sync: bool = False) -> None:
-    """Write ``partition.metadata``. Raises OSError."""
-    text = f"version: 0\ntopic_id: {format_uuid(topic_id)}\n"
-    write_atomically(folder / PARTITION_METADATA, text.encode(), sync=sync)
 
 
 def remove(paths: Iterable[str]) -> None:

@@ -38,10 +38,7 @@ _RECALLED_ENTRIES = 24
 
 
 class Loaded:
-    """The content of a partition's folder.
-
-    ``snapshots``  the offsets of the snapshots of producers, in order
-    """
+    """The content of a partition's folder."""
 
     def __init__(
         self,
@@ -100,7 +97,7 @@ class Loaded:
         self.epochs.cut(self.end_offset + 1)
         self.epochs.cut_before(self.log_start_offset)
         self.producers = Producers(folder.name)
-        self.snapshots = self._load_producers()
+        self._load_producers()
         for segment in self.segments:
             segment.close()
 
@@ -213,8 +210,8 @@ class Loaded:
                 if segment is not self.segments[-1]:
                     segment.write_indexes()
 
-    def _load_producers(self) -> list[int]:
-        """Read the newest usable snapshot, and the log from there on. Returns the offsets of all snapshots."""
+    def _load_producers(self) -> None:
+        """Read the newest usable snapshot, and the log from there on."""
         environment = self._environment
         segments = self.segments
         # The first segment whose transaction index must be rebuilt.
@@ -231,14 +228,12 @@ class Loaded:
                     rebuild = number
                     break
         usable = segments[rebuild].base_offset if rebuild < len(segments) else self.end_offset
-        kept = []
         start = -1
         for offset in reversed(snapshot_offsets(self._names)):
             snapshot = self._folder / f"{stem(offset)}{SNAPSHOT}"
             if offset > self.end_offset:
                 snapshot.unlink(missing_ok=True)
-                continue
-            if start < 0 and offset <= usable:
+            elif start < 0 and offset <= usable:
                 try:
                     self.producers.load(
                         snapshot.read_bytes(),
@@ -250,13 +245,10 @@ class Loaded:
                 except (OSError, DamageError) as error:
                     environment.warn(f"{snapshot}: {error}; the snapshot is skipped")
                     snapshot.unlink(missing_ok=True)
-                    continue
-            kept.append(offset)
         try:
             self._replay(start)
         except WireError as error:
             self._warn(f"the state of producers is incomplete: {error}")
-        return sorted(kept)
 
     def _headers_before(self, offset: int) -> Iterator[BatchHeader]:
         """Yield the headers of the batches shortly before ``offset``, in its segment and the previous one."""

@@ -22,7 +22,7 @@ from krammar.broker.log.segment import Segment, segment_of
 from krammar.broker.log.validation import check, read_batch, too_large
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
-from krammar.logfiles.names import PARTITION_METADATA, SNAPSHOT, SWAP, stem
+from krammar.logfiles.names import PARTITION_METADATA, SNAPSHOT, SWAP, snapshot_offsets, stem
 from krammar.wire.batches import (
     BatchHeader,
     Compression,
@@ -100,14 +100,10 @@ class PartitionLog(LogReader):
         self.recovery_point = min(recovery_point, self.end_offset)
         self.producer_states = loaded.producers
         self._epochs = loaded.epochs
-        self._snapshots = loaded.snapshots
         self.cleaned_to = cleaned_to
         self._sync_always = self.environment.fsync == "always"
         self._new_files = True  # whether there are new files since the last flush of the folder
         self._positions = {}
-
-    def __repr__(self) -> str:
-        return f"PartitionLog({self.topic}-{self.partition}, {self.end_offset})"
 
     @property
     def last_stable_offset(self) -> int:
@@ -150,9 +146,8 @@ class PartitionLog(LogReader):
         if idempotent:
             sent = states.duplicate(header)
             if sent is not None:
-                append_time = -1
-                if self.config.message_timestamp_type == "LogAppendTime":
-                    append_time = sent.timestamp
+                assigned = self.config.message_timestamp_type == "LogAppendTime"
+                append_time = sent.timestamp if assigned else -1
                 first = sent.last_offset - sent.offset_delta
                 return Appended(
                     first, sent.last_offset, append_time, self.log_start_offset, duplicate=True
@@ -265,7 +260,7 @@ class PartitionLog(LogReader):
         try:
             segment = self.active
             if self._is_full(segment, size, header):
-                self._roll()
+                self.roll()
                 segment = self.active
             segment.transactions  # noqa: B018  reads them: after the write, nothing may fail
             header.position = segment.size
@@ -284,8 +279,6 @@ class PartitionLog(LogReader):
                 self.environment.flushed(time.perf_counter() - begin)
         except (OSError, DamageError) as error:
             raise self._failure(str(error)) from None
-        if segment.first_timestamp is None and header.position == 0:
-            segment.first_timestamp = header.max_timestamp
         segment.note(header)
         if leader_epoch > self._epochs.latest:
             self._epochs.begin(leader_epoch, offset)
@@ -326,24 +319,21 @@ class PartitionLog(LogReader):
 
     def roll(self) -> None:
         """Begin a new segment unless the active one is empty. Raises ApiError."""
-        if not self.active.size:
+        old = self.active
+        if not old.size:
             return
         try:
-            self._roll()
+            new = Segment.create(
+                os.fspath(self.path), self.end_offset, self.config.index_interval_bytes
+            )
+            new.created_ms = self.environment.now_ms()
+            self._new_files = True
+            if self._sync_always:
+                sync(self.path)
+            self.segments.append(new)
+            old.finish_time_index()
         except (OSError, DamageError) as error:
             raise self._failure(str(error)) from None
-
-    def _roll(self) -> None:
-        old = self.active
-        new = Segment.create(
-            os.fspath(self.path), self.end_offset, self.config.index_interval_bytes
-        )
-        new.created_ms = self.environment.now_ms()
-        self._new_files = True
-        if self._sync_always:
-            sync(self.path)
-        self.segments.append(new)
-        old.finish_time_index()
         name = self.path.name
         with self.environment.warning(f"{name}: indexes cannot be written, and remain in memory"):
             old.write_indexes()
@@ -351,22 +341,19 @@ class PartitionLog(LogReader):
             self.take_snapshot()
 
     def take_snapshot(self) -> None:
-        """Write the producers' state to a snapshot file. Raises OSError."""
-        offset = self.end_offset
-        if self._snapshots and self._snapshots[-1] == offset:
-            return
-        write_atomically(self._snapshot_path(offset), self.producer_states.snapshot())
-        self._snapshots.append(offset)
-        self._drop_snapshots()
+        """Write the producers' state to a snapshot file, if it does not exist. Raises OSError."""
+        path = self._snapshot_path(self.end_offset)
+        if not path.exists():
+            write_atomically(path, self.producer_states.snapshot())
+            self._drop_snapshots()
 
     def _drop_snapshots(self) -> None:
         """Remove all snapshots but the newest, and those at the start of a segment, used for recovery."""
         starts = {segment.base_offset for segment in self.segments}
-        for old in self._snapshots[:-1]:
-            if old not in starts:
-                self._snapshots.remove(old)
-                with contextlib.suppress(OSError):
-                    os.unlink(self._snapshot_path(old))
+        with contextlib.suppress(OSError):
+            for old in snapshot_offsets(os.listdir(self.path))[:-1]:
+                if old not in starts:
+                    self._snapshot_path(old).unlink()
 
     def _snapshot_path(self, offset: int) -> Path:
         return self.path / f"{stem(offset)}{SNAPSHOT}"
@@ -535,7 +522,7 @@ class PartitionLog(LogReader):
             self.active.finish_time_index()
             for segment in self.segments:
                 segment.write_indexes()
-            if self.end_offset > (self._snapshots[-1] if self._snapshots else 0):
+            if self.end_offset:
                 self.take_snapshot()
             self.flush()
             self.recovery_point = self.end_offset

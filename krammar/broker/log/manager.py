@@ -21,8 +21,7 @@ from krammar.broker.log.files import (
     remove,
     sync_all,
     write_atomically,
-    write_offsets,
-    write_topic_id,
+    write_checkpoint,
 )
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
@@ -39,6 +38,7 @@ from krammar.logfiles.names import (
     STRAY_SUFFIX,
     parse_partition,
 )
+from krammar.logfiles.uuids import format_uuid
 from krammar.wire.errors import WireError
 from krammar.wire.primitives import NULL_UUID
 
@@ -104,11 +104,21 @@ class LogFolder:
         """Write a checkpoint file if its content has changed. Raises OSError."""
         offsets = self.offsets[name]
         if self._written.get(name) != offsets:
-            write_offsets(self.path / name, offsets.items(), sync=sync)
+            rows = [(*key, offset) for key, offset in sorted(offsets.items())]
+            write_checkpoint(self.path / name, rows, sync=sync)
             self._written[name] = dict(offsets)
 
+    def rename(self, key: tuple[str, int], suffix: str) -> Path:
+        """Append a unique id and a suffix to the name of a partition's folder. Raises OSError."""
+        path = self.partitions[key]
+        # A file name has at most 255 bytes.
+        ending = f".{uuid4().hex}{suffix}"
+        path = path.rename(path.with_name(path.name[: 255 - len(ending)] + ending))
+        self.forget(key)
+        return path
+
     def forget(self, key: tuple[str, int]) -> None:
-        """Remove a partition, whose folder was renamed, from ``partitions`` and ``offsets``."""
+        """Remove a partition from ``partitions`` and ``offsets``."""
         for known in (self.partitions, *self.offsets.values()):
             known.pop(key, None)
 
@@ -153,7 +163,7 @@ class LogManager:
         self._uncleanable: WeakSet[PartitionLog] = WeakSet()
         try:
             for path in dirs:
-                self.folders.append(LogFolder(Path(path), self.environment))
+                self.folders.append(LogFolder(Path(path), environment))
         except StorageError:
             for folder in self.folders:
                 folder.unlock()
@@ -174,7 +184,8 @@ class LogManager:
         log = self._logs.get(key)
         if log is not None:
             return log
-        folder = self._folder_of(key)
+        known_in = (each for each in self.folders if key in each.partitions)
+        folder = next(known_in, None) or min(self.folders, key=lambda each: len(each.partitions))
         path = folder.path / f"{topic}-{partition}"
         try:
             if key in folder.partitions:
@@ -202,19 +213,13 @@ class LogManager:
         self._logs[key] = log
         return log
 
-    def _folder_of(self, key: tuple[str, int]) -> LogFolder:
-        for folder in self.folders:
-            if key in folder.partitions:
-                return folder
-        return min(self.folders, key=lambda folder: len(folder.partitions))
-
     def _check_topic_id(self, folder: LogFolder, key: tuple[str, int], topic_id: UUID) -> UUID:
         """Set aside a folder that belongs to another topic with the same name, or to an unknown one."""
         path = folder.partitions[key]
         try:
             found = read_topic_id(path)
         except DamageError as error:
-            stray = self._set_aside(folder, key)
+            stray = folder.rename(key, STRAY_SUFFIX)
             self.environment.error(
                 f"{path / PARTITION_METADATA}: {error}. {path} may belong to another topic: it is renamed"
                 f" to {stray.name}, and the partition begins empty. To restore its records, stop the"
@@ -226,20 +231,16 @@ class LogManager:
         if found is None:
             self._write_topic_id(path, topic_id)
         elif found != topic_id:
-            stray = self._set_aside(folder, key)
-            self.environment.warn(
-                f"{path} belongs to a deleted topic; it is renamed to {stray.name}"
-            )
+            stray = folder.rename(key, STRAY_SUFFIX)
+            text = f"{path} belongs to a deleted topic; it is renamed to {stray.name}"
+            self.environment.warn(text)
         return topic_id
 
-    def _set_aside(self, folder: LogFolder, key: tuple[str, int]) -> Path:
-        stray = _rename(folder.partitions[key], STRAY_SUFFIX)
-        folder.forget(key)
-        return stray
-
     def _write_topic_id(self, path: Path, topic_id: UUID) -> None:
+        text = f"version: 0\ntopic_id: {format_uuid(topic_id)}\n"
         # With `interval`, the file is flushed together with the log.
-        write_topic_id(path, topic_id, sync=self.environment.fsync == "always")
+        sync = self.environment.fsync == "always"
+        write_atomically(path / PARTITION_METADATA, text.encode(), sync=sync)
 
     def delete(self, topic: str, partition: int) -> None:
         """Delete a partition: rename its folder now, and remove it after a delay."""
@@ -249,13 +250,12 @@ class LogManager:
             path = folder.partitions.get(key)
             if path is None:
                 continue
-            folder.forget(key)
             try:
-                target = _rename(path, DELETE_SUFFIX)
+                target = folder.rename(key, DELETE_SUFFIX)
+                self.environment.remove_later([os.fspath(target)], self.environment.delete_delay_ms)
             except OSError as error:
+                folder.forget(key)
                 self.environment.warn(f"{path}: cannot be deleted: {error.strerror}")
-                continue
-            self.environment.remove_later([os.fspath(target)], self.environment.delete_delay_ms)
         if log is not None:
             log.mark_deleted()
 
@@ -449,10 +449,3 @@ class LogManager:
         for folder in self.folders:
             folder.unlock()
         self._logs.clear()
-
-
-def _rename(path: Path, suffix: str) -> Path:
-    """Append a unique id and a suffix to the name of a partition's folder. Raises OSError."""
-    # A file name has at most 255 bytes.
-    ending = f".{uuid4().hex}{suffix}"
-    return path.rename(path.with_name(path.name[: 255 - len(ending)] + ending))

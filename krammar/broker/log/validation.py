@@ -53,18 +53,13 @@ def read_batch(batch: Data, config: LogConfig) -> tuple[BatchHeader, bytes]:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are not a record batch")
     magic = batch[MAGIC_AT]
     if magic < 2:
-        raise ApiError(
-            ErrorCode.INVALID_RECORD,
-            f"message format v{magic} is no longer supported; send record batches v2",
-        )
+        raise _invalid(f"message format v{magic} is no longer supported; send record batches v2")
     header = header_at(batch, 0, 0)
     if header is None or header.size_in_bytes > size:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes contain no complete record batch")
     if header.size_in_bytes < size:
-        raise ApiError(
-            ErrorCode.INVALID_RECORD,
-            f"{size - header.size_in_bytes} bytes follow the batch; exactly one batch is allowed",
-        )
+        rest = size - header.size_in_bytes
+        raise _invalid(f"{rest} bytes follow the batch; exactly one batch is allowed")
     if size > config.max_message_bytes:
         raise too_large(size, config)
     if size > config.segment_bytes:
