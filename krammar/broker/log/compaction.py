@@ -259,9 +259,10 @@ class Compaction:
         for segment in group:
             legacy_tombstones = segment.modified_ms() > legacy_horizon
             for header in segment.scan():
-                data: bytes | None = segment.read(header.position, header.size_in_bytes)
+                whole = segment.read(header.position, header.size_in_bytes)
+                data: bytes | None = whole
                 if header.base_offset < self.end:
-                    data = self._filter(data, header, transactions, legacy_tombstones, new)
+                    data = self._filter(whole, header, transactions, legacy_tombstones, new)
                 if data is not None:
                     written = header_at(data, 0, new.size)
                     assert written is not None
@@ -314,12 +315,10 @@ class Compaction:
             if header.magic == 2 and self._header_stays(header):
                 return _encode(header, [], header.base_timestamp if horizon is not None else None)
             return None
-        if header.magic == 2 and horizon is None:
-            tombstone = not header.is_control and any(record.value is None for record in kept)
-            if tombstone or empty_transaction:
-                horizon = self.now_ms + self.log.config.delete_retention_ms
-                return _encode(header, kept, horizon)
-        if len(kept) == len(records):
+        tombstone = not header.is_control and any(record.value is None for record in kept)
+        if header.magic == 2 and horizon is None and (tombstone or empty_transaction):
+            horizon = self.now_ms + self.log.config.delete_retention_ms
+        elif len(kept) == len(records):
             return data
         return _encode(header, kept, horizon)
 

@@ -21,15 +21,10 @@ class _Growing(index.IndexFile):
     ``stored``  the number of entries that are in the file
     """
 
-    __slots__ = ()
-
-    stored: int
-    _longer: bool  # whether the file has others after them
-
     def __init__(self, path: Path | str) -> None:
         super().__init__(path)
         self.stored = 0
-        self._longer = False
+        self._longer = False  # whether the file has others after them
 
     @property
     def is_written(self) -> bool:
@@ -62,8 +57,6 @@ class _Growing(index.IndexFile):
 
 
 class _GrowingColumns(_Growing, index.SparseIndex):
-    __slots__ = ()
-
     def add(self, key: int, value: int) -> None:
         self.keys.append(key)
         self.values.append(value)
@@ -83,13 +76,9 @@ class _GrowingColumns(_Growing, index.SparseIndex):
 class OffsetIndex(_GrowingColumns, index.OffsetIndex):
     """``.index``"""
 
-    __slots__ = ("_longer", "stored")
-
 
 class TimeIndex(_GrowingColumns, index.TimeIndex):
     """``.timeindex``"""
-
-    __slots__ = ("_longer", "stored")
 
     def add_newer(self, timestamp: int, relative_offset: int) -> None:
         """Add an entry if its timestamp is larger than the last one."""
@@ -99,8 +88,6 @@ class TimeIndex(_GrowingColumns, index.TimeIndex):
 
 class TransactionIndex(_Growing, txnindex.TransactionIndex):
     """``.txnindex``"""
-
-    __slots__ = ("_longer", "stored")
 
     def _encoded(self, begin: int) -> Iterable[bytes]:
         return (entry.encode(0) for entry in self.entries[begin:])

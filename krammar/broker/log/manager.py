@@ -119,8 +119,9 @@ class LogFolder:
 
     def forget(self, key: tuple[str, int]) -> None:
         """Remove a partition from ``partitions`` and ``offsets``."""
-        for known in (self.partitions, *self.offsets.values()):
-            known.pop(key, None)
+        self.partitions.pop(key, None)
+        for offsets in self.offsets.values():
+            offsets.pop(key, None)
 
     def unlock(self) -> None:
         """Release the lock, so that another broker can use the folder."""

@@ -61,9 +61,6 @@ class Producers:
         # offsets, so the first entry is the earliest.
         self._open: dict[int, int] = {}
 
-    def __len__(self) -> int:
-        return len(self.by_id)
-
     def first_open_offset(self) -> int | None:
         """Return the first offset of the earliest open transaction; None without any."""
         return next(iter(self._open.values()), None)
