@@ -121,9 +121,8 @@ class _Transactions:
     def end(self, batch: RecordBatch) -> tuple[bool, AbortedTxn | None]:
         """Handle a control batch.
 
-        Returns:
-            Whether no batch of its transaction is left, so that the marker can be removed; and the aborted transaction
-            that it ends, if a batch is left.
+        Returns whether no batch of its transaction is left, so that the marker can be removed; and the aborted
+        transaction that it ends, if a batch is left.
         """
         self._advance(batch.last_offset)
         producer_id = batch.producer_id
@@ -171,8 +170,7 @@ class Compaction:
     def run(self) -> Iterator[None]:
         """Run the round; pauses after each batch.
 
-        Raises:
-            OSError, DecodeError: the log is unchanged or partly compacted.
+        Raises OSError and DecodeError; the log is unchanged or partly compacted then.
         """
         log = self.log
         segments = log.segments.copy()
@@ -240,8 +238,7 @@ class Compaction:
                 or following.base_offset - group[0].base_offset > INT32_MAX
             ):
                 yield group
-                group = []
-                size = entries = 0
+                group, size, entries = [], 0, 0
             group.append(segment)
             size += segment.size
             entries += count

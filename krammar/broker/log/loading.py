@@ -49,17 +49,13 @@ class Loaded:
         verify_from: int | None,
         log_start_offset: int,
     ) -> None:
-        """Open a folder.
+        """Open a folder. Raises OSError.
 
         Args:
             interval: bytes per index entry
-            environment: clock, warnings and removals
             verify_from: the log is verified from this offset on, and truncated at the first corrupt batch; None after
                 a clean shutdown
             log_start_offset: the first offset that can be read
-
-        Raises:
-            OSError: a file cannot be read or written.
         """
         self._folder = folder
         self._interval = interval
@@ -235,11 +231,8 @@ class Loaded:
                 snapshot.unlink(missing_ok=True)
             elif start < 0 and offset <= usable:
                 try:
-                    self.producers.load(
-                        snapshot.read_bytes(),
-                        now_ms=environment.now_ms(),
-                        expiry_ms=environment.producer_expiry_ms,
-                    )
+                    expired_ms = environment.now_ms() - environment.producer_expiry_ms
+                    self.producers.load(snapshot.read_bytes(), expired_ms)
                     start = offset
                     self.producers.recall(self._headers_before(offset))
                 except (OSError, DamageError) as error:

@@ -177,10 +177,8 @@ class PartitionLog(LogReader):
     ) -> Appended:
         """Append records of a coordinator as one batch.
 
-        Offsets of the records are ignored. Records without a timestamp get the current time.
-
-        Raises:
-            ApiError: the batch cannot be written; the log is unchanged.
+        Offsets of the records are ignored. Records without a timestamp get the current time. Raises ApiError if the
+        batch cannot be written; the log is unchanged then.
         """
         now = self.environment.now_ms()
         append_time = self.config.message_timestamp_type == "LogAppendTime"
@@ -220,11 +218,7 @@ class PartitionLog(LogReader):
     def append_marker(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int
     ) -> Appended:
-        """End a producer's transaction in this partition.
-
-        Raises:
-            ApiError: the marker is refused, or cannot be written; the log is unchanged.
-        """
+        """End a producer's transaction in this partition. Raises ApiError; the log is unchanged then."""
         states = self.producer_states
         states.check_marker(producer_id, producer_epoch, coordinator_epoch)
         marker = ControlRecord(
@@ -372,10 +366,7 @@ class PartitionLog(LogReader):
     # Upkeep.
 
     def delete_records(self, before: int) -> int:
-        """Delete the records before an offset; -1 deletes all records.
-
-        Returns:
-            The new log start offset.
+        """Delete the records before an offset; -1 deletes all records. Returns the new log start offset.
 
         Raises:
             ApiError: the topic is compacted, or the offset is out of range.
@@ -402,9 +393,7 @@ class PartitionLog(LogReader):
     def apply_retention(self, now_ms: int) -> None:
         """Delete segments that are too old, exceed the size limit, or precede the log start offset.
 
-        Raises:
-            ApiError: a new segment cannot be created.
-            OSError: a file cannot be read.
+        Raises ApiError and OSError.
         """
         config = self.config
         count = 0
@@ -481,13 +470,9 @@ class PartitionLog(LogReader):
             self.finish_flush(end_offset)
 
     def begin_flush(self) -> list[str] | None:
-        """Write indexes and epochs to their files.
+        """Write indexes and epochs to their files. Raises OSError.
 
-        Returns:
-            The files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
-
-        Raises:
-            OSError: a file cannot be written.
+        Returns the files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
         """
         if self.recovery_point >= self.end_offset and not self._epochs.changed:
             return None

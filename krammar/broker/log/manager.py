@@ -303,8 +303,7 @@ class LogManager:
     def compact(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
         """Compact logs, the dirtiest first, for ``budget_ms`` milliseconds.
 
-        Returns:
-            Whether more work is left, so that it should be called again soon.
+        Returns whether more work is left, so that it should be called again soon.
         """
         now = self.environment.now_ms() if now_ms is None else now_ms
         until = time.monotonic() + budget_ms / 1000
@@ -360,8 +359,7 @@ class LogManager:
     def flush_in_background(self) -> None:
         """Flush without waiting for the disk: a later call finishes the flush.
 
-        Raises:
-            OSError: the previous flush failed.
+        Raises OSError if the previous flush failed.
         """
         if self._flushing is not None:
             if self._flushing.is_alive():

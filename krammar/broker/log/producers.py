@@ -232,23 +232,17 @@ class Producers:
             entries.append(entry)
         return entries
 
-    def load(self, data: bytes, *, now_ms: int, expiry_ms: int) -> None:
-        """Replace the state by a snapshot, without expired producers.
+    def load(self, data: bytes, expired_ms: int) -> None:
+        """Replace the state by the content of a ``.snapshot`` file.
 
-        Args:
-            data: the content of a ``.snapshot`` file
-            now_ms: milliseconds since 1970
-            expiry_ms: producers that were idle for this long have expired
-
-        Raises:
-            DamageError: the snapshot is corrupt; the state is unchanged.
+        Producers that were idle since ``expired_ms`` are left out. Raises DamageError; the state is unchanged then.
         """
         snapshot = read_snapshot(data)
         self.by_id = {}
         opened = []
         for entry in snapshot.producer_entries:
             first = entry.current_txn_first_offset
-            if first < 0 and now_ms - entry.timestamp >= expiry_ms:
+            if first < 0 and entry.timestamp <= expired_ms:
                 continue
             producer = self.by_id[entry.producer_id] = Producer(
                 entry.epoch, timestamp=entry.timestamp, coordinator_epoch=entry.coordinator_epoch

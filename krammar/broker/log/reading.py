@@ -40,8 +40,6 @@ class LogReader:
         """Read bytes of one segment, from the batch with ``offset`` on. The last batch may be incomplete.
 
         Args:
-            offset: the first offset
-            max_bytes: the maximum size of the result
             end: batches at this offset or later are excluded
             at_least_one: return the first batch completely, even if it is larger than ``max_bytes``; otherwise the
                 result is empty then

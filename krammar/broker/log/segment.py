@@ -14,14 +14,7 @@ from krammar.broker.log.validation import one_batch
 from krammar.logfiles import segment
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
-from krammar.logfiles.names import (
-    DELETED,
-    INDEX,
-    LOG,
-    SEGMENT_FILES,
-    TIME_INDEX,
-    TRANSACTION_INDEX,
-)
+from krammar.logfiles.names import DELETED, INDEX, LOG, SEGMENT_FILES, TIME_INDEX, TRANSACTION_INDEX
 from krammar.wire.batches import BatchHeader, RecordBatch
 
 # The size of a single write. For larger ones the kernel uses larger pages, which it must find first: in a
@@ -33,14 +26,7 @@ _PIECE = 64 * 1024
 class Segment(segment.Segment):
     """A segment that can be appended to. Appends update ``size``."""
 
-    __slots__ = (
-        "_max",
-        "_torn",
-        "created_ms",
-        "first_timestamp",
-        "interval",
-        "unindexed",
-    )
+    __slots__ = ("_max", "_torn", "created_ms", "first_timestamp", "interval", "unindexed")
 
     _index: tuple[OffsetIndex, TimeIndex] | None
     _transactions: TransactionIndex | None
@@ -139,8 +125,7 @@ class Segment(segment.Segment):
     def resume(self, offset: int) -> tuple[int, int]:
         """Remove the index entries of batches from ``offset`` on.
 
-        Returns:
-            The position and offset from which batches must be noted again.
+        Returns the position and offset from which batches must be noted again.
         """
         index, times = self.indexes
         entry = index.find(min(offset - 1 - self.base_offset, INT32_MAX))
