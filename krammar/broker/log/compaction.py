@@ -68,8 +68,8 @@ def find_dirt(log: PartitionLog, now_ms: int) -> Dirt:
     end = min(log.last_stable_offset, log.active.base_offset)
     clean = dirty = 0
     oldest = INT64_MAX
-    for number, segment in enumerate(segments[:-1]):
-        if segments[number + 1].base_offset <= begin:
+    for segment, following in pairwise(segments):
+        if following.base_offset <= begin:
             clean += segment.size
             continue
         if segment.base_offset >= end:
@@ -82,10 +82,9 @@ def find_dirt(log: PartitionLog, now_ms: int) -> Dirt:
             end = max(begin, segment.base_offset)
             break
         dirty += segment.size
-        if segment.size:
-            first = segment.header(0)
-            if first is not None:
-                oldest = min(oldest, first.max_timestamp)
+        first = segment.header(0)
+        if first is not None:
+            oldest = min(oldest, first.max_timestamp)
     end = max(begin, end)
     overdue = dirty > 0 and now_ms - oldest > config.max_compaction_lag_ms
     total = clean + dirty

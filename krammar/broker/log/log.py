@@ -182,16 +182,11 @@ class PartitionLog(LogReader):
         """
         now = self.environment.now_ms()
         append_time = self.config.message_timestamp_type == "LogAppendTime"
+        times = [now if record.timestamp == -1 else record.timestamp for record in records]
         data = encode_batch(
             [
-                Record(
-                    -1,
-                    now if each.timestamp == -1 else each.timestamp,
-                    each.key,
-                    each.value,
-                    each.headers,
-                )
-                for each in records
+                Record(-1, timestamp, record.key, record.value, record.headers)
+                for timestamp, record in zip(times, records, strict=True)
             ],
             compression=compression,
             base_offset=self.end_offset,

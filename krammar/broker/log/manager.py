@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Generator, Iterator, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from threading import Thread
 from uuid import UUID, uuid4
@@ -133,11 +133,19 @@ class LogFolder:
 class _Flushing(Thread):
     """Forces files to the disk in a thread. The thread that joins it updates the logs."""
 
-    def __init__(self) -> None:
+    def __init__(self, logs: Iterable[PartitionLog]) -> None:
         super().__init__(name="krammar-flush", daemon=True)
         self.logs: list[tuple[PartitionLog, int, list[str]]] = []
         self.seconds: list[float] = []  # of the logs that were flushed
         self.error: OSError | None = None
+        for log in logs:
+            try:
+                paths = log.begin_flush()
+            except OSError as error:
+                self.error = error
+                continue
+            if paths is not None:
+                self.logs.append((log, log.end_offset, paths))
 
     def run(self) -> None:
         try:
@@ -293,9 +301,8 @@ class LogManager:
         """Apply retention to all logs, and remove expired producers."""
         now = self.environment.now_ms() if now_ms is None else now_ms
         for log in self:
-            with self.environment.warning(
-                f"{log.path.name}: retention failed", (ApiError, OSError)
-            ):
+            text = f"{log.path.name}: retention failed"
+            with self.environment.warning(text, (ApiError, OSError)):
                 log.apply_retention(now)
             log.producer_states.expire(now, self.environment.producer_expiry_ms)
             log.release()
@@ -352,7 +359,7 @@ class LogManager:
     def flush(self) -> None:
         """Force all logs to the disk, then write the recovery points. Raises OSError."""
         self._finish_flush()
-        self._flushing = self._begin_flush()
+        self._flushing = _Flushing(self)
         self._flushing.run()
         self._finish_flush()
 
@@ -365,22 +372,10 @@ class LogManager:
             if self._flushing.is_alive():
                 return
             self._finish_flush()
-        flushing = self._begin_flush()
+        flushing = _Flushing(self)
         if flushing.logs:
             self._flushing = flushing
             flushing.start()
-
-    def _begin_flush(self) -> _Flushing:
-        flushing = _Flushing()
-        for log in self:
-            try:
-                paths = log.begin_flush()
-            except OSError as error:
-                flushing.error = error
-                continue
-            if paths is not None:
-                flushing.logs.append((log, log.end_offset, paths))
-        return flushing
 
     def _finish_flush(self) -> None:
         flushing, self._flushing = self._flushing, None

@@ -46,7 +46,6 @@ class Producer:
     batches: deque[Sent] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     timestamp: int = -1
     coordinator_epoch: int = -1
-    first_offset: int = -1  # of its open transaction
 
 
 class Producers:
@@ -96,7 +95,7 @@ class Producers:
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Return whether a producer with this epoch has an open transaction in the partition."""
         producer = self.by_id.get(producer_id)
-        return producer is not None and producer.first_offset >= 0 and producer.epoch == epoch
+        return producer is not None and producer.epoch == epoch and producer_id in self._open
 
     def check_batch(self, header: BatchHeader, *, sequence: bool = True) -> None:
         """Raise ApiError if the producer must not append this batch."""
@@ -106,7 +105,7 @@ class Producers:
         self._check_epoch(header.producer_id, producer, header.producer_epoch)
         if sequence:
             self._check_sequence(header, producer)
-        if producer.first_offset >= 0 and not header.is_transactional:
+        if header.producer_id in self._open and not header.is_transactional:
             raise self._error(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has an open transaction and sent a batch that is not"
@@ -151,9 +150,8 @@ class Producers:
         last = -1 if header.base_sequence < 0 else _add(header.base_sequence, delta)
         producer.batches.append(Sent(last, header.base_offset + delta, delta, header.max_timestamp))
         producer.timestamp = header.max_timestamp
-        if producer.first_offset < 0 and header.is_transactional:
-            producer.first_offset = header.base_offset
-            self._open[producer_id] = header.base_offset
+        if header.is_transactional:
+            self._open.setdefault(producer_id, header.base_offset)
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
         """Raise ApiError if a coordinator must not write this marker."""
@@ -179,10 +177,8 @@ class Producers:
             producer.batches.clear()
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.timestamp = marker.timestamp
-        first = producer.first_offset
-        producer.first_offset = -1
-        self._open.pop(producer_id, None)
-        if first < 0 or marker.type == ControlRecordType.COMMIT:
+        first = self._open.pop(producer_id, None)
+        if first is None or marker.type == ControlRecordType.COMMIT:
             return None
         stable = self.first_open_offset()
         return AbortedTxn(
@@ -197,7 +193,7 @@ class Producers:
         gone = [
             producer_id
             for producer_id, producer in self.by_id.items()
-            if producer.first_offset < 0 and now_ms - producer.timestamp >= after_ms
+            if producer_id not in self._open and now_ms - producer.timestamp >= after_ms
         ]
         for producer_id in gone:
             del self.by_id[producer_id]
@@ -227,7 +223,7 @@ class Producers:
                 offset_delta=last.offset_delta,
                 timestamp=producer.timestamp,
                 coordinator_epoch=producer.coordinator_epoch,
-                current_txn_first_offset=producer.first_offset,
+                current_txn_first_offset=self._open.get(producer_id, -1),
             )
             entries.append(entry)
         return entries
@@ -251,6 +247,5 @@ class Producers:
                 last = entry.last_sequence, entry.last_offset, entry.offset_delta
                 producer.batches.append(Sent(*last, entry.timestamp))
             if first >= 0:
-                producer.first_offset = first
                 opened.append((first, entry.producer_id))
         self._open = {producer_id: first for first, producer_id in sorted(opened)}
