@@ -142,8 +142,7 @@ class _Transactions:
 class Compaction:
     """One round of compaction.
 
-    ``end``   batches before this offset are compacted by this round
-    ``done``  whether the round is complete
+    ``end``  batches before this offset are compacted by this round
     """
 
     def __init__(self, log: PartitionLog, dirt: Dirt, now_ms: int) -> None:
@@ -151,7 +150,6 @@ class Compaction:
         self.dirt = dirt
         self.now_ms = now_ms
         self.end = dirt.begin
-        self.done = False
         self._offsets: dict[bytes, int] = {}
         self._cleaned: Segment | None = None
         # The offset of the last data record and the epoch of each producer.
@@ -188,7 +186,6 @@ class Compaction:
                 for group in self._groups(segments[: len(chosen) + 1]):
                     yield from self._rewrite(group, transactions, legacy_horizon)
             log.cleaned_to = cleaned_to
-            self.done = True
         finally:
             if self._cleaned is not None:
                 self._cleaned.remove()

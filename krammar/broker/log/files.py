@@ -32,19 +32,25 @@ class StorageError(BrokerError, ApiError):
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
     """Replace a file atomically: readers, even after a crash, see the old or the new content. Raises OSError."""
     temporary = f"{path}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
-        try:
-            write_fully(fd, data, 0)
-            if sync:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
+        write_from(temporary, 0, data, sync=sync)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def write_from(path: Path | str, position: int, data: bytes, *, sync: bool = False) -> None:
+    """Replace the content of a file from ``position`` on, or create the file. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        os.ftruncate(fd, position)
+        write_fully(fd, data, position)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def write_fully(fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
@@ -78,11 +84,6 @@ def lock(path: Path) -> int:
         os.close(fd)
         raise BlockingIOError(error.errno, error.strerror) from None
     return fd
-
-
-def create(path: Path | str) -> None:
-    """Create an empty file. Raises OSError."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
 
 
 def write_checkpoint(path: Path, rows: Sequence[Sequence[object]], *, sync: bool = False) -> None:

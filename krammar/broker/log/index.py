@@ -6,12 +6,11 @@ so an append neither opens an index nor fails because of one. After a crash, mis
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from krammar.broker.log.files import write_fully
+from krammar.broker.log.files import write_from
 from krammar.logfiles import index, txnindex
 
 
@@ -38,16 +37,8 @@ class _Growing(index.IndexFile):
     def write(self, *, sync: bool = False) -> None:
         """Write new entries to the file. Raises OSError; the entries remain in memory."""
         data = b"".join(self._encoded(self.stored))
-        position = self.stored * self.entry.size
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
-        try:
-            # The rest of the file may be space that Kafka preallocated, or entries that were removed.
-            os.ftruncate(fd, position)
-            write_fully(fd, data, position)
-            if sync:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
+        # The rest of the file may be space that Kafka preallocated, or entries that were removed.
+        write_from(self.path, self.stored * self.entry.size, data, sync=sync)
         self.stored = len(self)
         self._longer = False
 

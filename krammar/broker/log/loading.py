@@ -9,7 +9,7 @@ from pathlib import Path
 
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.epochs import LeaderEpochs
-from krammar.broker.log.files import create, remove
+from krammar.broker.log.files import remove, write_from
 from krammar.broker.log.log_config import INT64_MAX
 from krammar.broker.log.producers import Producers
 from krammar.broker.log.segment import Segment, segment_of
@@ -202,7 +202,7 @@ class Loaded:
                 segment.indexes  # noqa: B018  rebuilds them
                 for file in map(segment.file, endings):
                     if not os.path.exists(file):
-                        create(file)
+                        write_from(file, 0, b"")
                 if segment is not self.segments[-1]:
                     segment.write_indexes()
 

@@ -11,7 +11,7 @@ from krammar.broker.errors import ApiError
 from krammar.broker.log.segment import Segment, segment_of
 from krammar.logfiles.damage import DamageError
 from krammar.wire.batches import RecordBatch, read_batches
-from krammar.wire.batches.header import HEADER_SIZE, SIZE_END, header_at
+from krammar.wire.batches.header import SIZE_END, header_at
 from krammar.wire.errors import WireError
 
 _CHUNK = 1 << 20
@@ -163,11 +163,7 @@ class LogReader:
                         used = batch.position + batch.size_in_bytes
                         yield batch
                     if not used:
-                        header = segment.header(position)
-                        if header is None:
-                            head = segment.read(position, HEADER_SIZE)
-                            raise segment.damage_at(head, 0, position)
-                        used = header.size_in_bytes
+                        used = next(segment.scan(position)).size_in_bytes
                         yield from read_batches(segment.read(position, used))
                     position += used
         except (OSError, WireError) as error:

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from krammar.broker.log.files import create, remove, write_fully, write_joined
+from krammar.broker.log.files import remove, write_from, write_fully, write_joined
 from krammar.broker.log.index import OffsetIndex, TimeIndex, TransactionIndex
 from krammar.broker.log.validation import one_batch
 from krammar.logfiles import segment
@@ -48,7 +48,7 @@ class Segment(segment.Segment):
         segment = cls(folder, base_offset, interval, 0, suffix)
         try:
             for ending in (LOG, INDEX, TIME_INDEX):
-                create(segment.file(ending))
+                write_from(segment.file(ending), 0, b"")
         except OSError:
             segment.remove()
             raise
