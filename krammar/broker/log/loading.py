@@ -70,7 +70,12 @@ class Loaded:
         for segment in self.segments:
             segment.created_ms = environment.now_ms()
         self.epochs = LeaderEpochs(folder)
-        epochs_known = self._read_epochs()
+        epochs_known = LEADER_EPOCHS in self._names
+        try:
+            self.epochs.read()
+        except DamageError as error:
+            self._warn(f"{LEADER_EPOCHS}: {error}; rebuilt from the log")
+            epochs_known = False
         self.end_offset = self._recover() if self.segments else log_start_offset
         if self.end_offset < log_start_offset:
             self._warn(
@@ -143,15 +148,6 @@ class Loaded:
                 os.rename(folder / name, folder / name.removesuffix(SWAP))
             else:
                 os.unlink(folder / name)
-
-    def _read_epochs(self) -> bool:
-        """Read the leader epochs. Returns whether their file exists and is valid."""
-        try:
-            self.epochs.read()
-        except DamageError as error:
-            self._warn(f"{LEADER_EPOCHS}: {error}; rebuilt from the log")
-            return False
-        return LEADER_EPOCHS in self._names
 
     def _recover(self) -> int:
         """Verify the log, or only find its end after a clean shutdown. Returns the end offset."""

@@ -35,10 +35,6 @@ class Sent(NamedTuple):
     offset_delta: int
     timestamp: int
 
-    @property
-    def first_sequence(self) -> int:
-        return _add(self.last_sequence, -self.offset_delta)
-
 
 @dataclass(slots=True)
 class Producer:
@@ -69,10 +65,10 @@ class Producers:
         producer = self.by_id.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             return None
-        first = header.base_sequence
-        last = _add(first, header.last_offset_delta)
+        delta = header.last_offset_delta
+        last = _add(header.base_sequence, delta)
         for sent in producer.batches:
-            if sent.last_sequence == last and sent.first_sequence == first:
+            if sent.last_sequence == last and sent.offset_delta == delta:
                 return sent
         return None
 

@@ -188,16 +188,12 @@ class LogReader:
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """Return the latest timestamp and the offset of its first record. Raises ApiError."""
-        latest: tuple[int, int] = (-1, -1)
-        where: Segment | None = None
         try:
-            for segment in self.segments:
-                if segment.size and segment.latest[0] > latest[0]:
-                    latest = segment.latest
-                    where = segment
-            if where is None:
+            filled = [segment for segment in self.segments if segment.size]
+            where = max(filled, key=lambda segment: segment.latest[0], default=None)
+            if where is None or where.latest[0] < 0:
                 return None
-            return where.first_at(latest[0], 0) or latest
+            return where.first_at(where.latest[0], 0) or where.latest
         except (OSError, WireError) as error:
             raise self._failure(str(error)) from None
 
