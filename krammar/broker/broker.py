@@ -35,7 +35,7 @@ from krammar.broker.dispatch import Handlers
 from krammar.broker.elections import Elections
 from krammar.broker.errors import BrokerError
 from krammar.broker.groups.coordinator import GroupCoordinator
-from krammar.broker.log.environment import system_ms
+from krammar.broker.log.environment import Environment, system_ms
 from krammar.broker.log.manager import LogManager
 from krammar.broker.node import Node, node_configs
 from krammar.broker.nodes import Logs, Nodes, OwnLogs
@@ -228,7 +228,8 @@ class Broker:
         """Open the logs and the metadata."""
         config = self.config
         self.logs = LogManager(
-            config.log_dirs, fsync=config.fsync, now_ms=self.timers.now_ms, warn=log.warning
+            config.log_dirs,
+            Environment(now_ms=self.timers.now_ms, warn=log.warning, fsync=config.fsync),
         )
         self._opened.callback(self.logs.close)
         self.cluster = ClusterMetadata.open(

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -33,11 +32,9 @@ from krammar.logfiles.segment import Segment
 from krammar.logfiles.snapshot import read_snapshot
 from krammar.logfiles.txnindex import TransactionIndex
 from krammar.util.printable import escape
-from krammar.wire.batches import BatchHeader, ControlRecord, ControlRecordType, Record, crc32c
-from krammar.wire.batches.header import CRC_COVERS_FROM
+from krammar.wire.batches import BatchHeader, ControlRecord, ControlRecordType, Record
 from krammar.wire.errors import DecodeError, WireError
 
-_PIECE = 1 << 20
 _NAME = re.compile(r"([0-9]{20})(?:-[0-9]{10})?(\.[a-z]+)")
 
 
@@ -173,31 +170,18 @@ def _log(path: str, base: int, records: bool) -> Iterator[Item]:
         for header in segment.scan():
             yield from map(_damage, found)
             found.clear()
-            is_valid = _crc(segment, header) == header.crc
+            damage = segment.damage_in(header, next_offset)
+            is_valid = all(error.damage is not Damage.CRC for error in damage)
             yield Item("batch", _batch(header, is_valid))
-            size = header.size_in_bytes
-            if not is_valid:
-                text = f"the CRC of the batch at byte {header.position} does not match its bytes"
-                yield _damage(DamageError(Damage.CRC, text, header.position, size))
-            if header.base_offset < next_offset:
-                text = f"offset {header.base_offset} follows {next_offset - 1}"
-                yield _damage(DamageError(Damage.OFFSETS, text, header.position, size))
+            yield from map(_damage, damage)
             next_offset = header.next_offset
             if records and is_valid:
                 try:
                     yield from _records(segment, header, topic)
                 except DecodeError as error:
+                    size = header.size_in_bytes
                     yield _damage(DamageError(Damage.RECORDS, str(error), header.position, size))
         yield from map(_damage, found)
-
-
-def _crc(segment: Segment, header: BatchHeader) -> int:
-    crc = 0
-    end = header.position + header.size_in_bytes
-    for at in range(header.position + CRC_COVERS_FROM[header.magic], end, _PIECE):
-        data = segment.read(at, min(_PIECE, end - at))
-        crc = crc32c(data, crc) if header.magic > 1 else zlib.crc32(data, crc)
-    return crc
 
 
 def _batch(header: BatchHeader, is_valid: bool) -> dict[str, Any]:

@@ -18,39 +18,59 @@ from krammar.logfiles.damage import Damage, DamageError
 INT32_MAX = 0x7FFFFFFF
 
 
-class SparseIndex:
-    """Two columns of ascending numbers: ``keys`` to search, and their ``values``."""
+class IndexFile:
+    """A file of entries with the same size."""
 
-    __slots__ = ("keys", "path", "values")
+    __slots__ = ("path",)
 
     entry: Struct
+    damage: Damage
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = path
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def read(self) -> None:
+        """Read the entries.
+
+        Raises:
+            OSError: the file cannot be read.
+            DamageError: Kafka would not have written the content. The index is empty then.
+        """
+        with open(self.path, "rb", buffering=0) as file:
+            data = file.readall() or b""
+        size = self.entry.size
+        if rest := len(data) % size:
+            text = f"the size of {len(data)} bytes is not a multiple of {size}"
+            raise DamageError(self.damage, text, len(data) - rest)
+        self.load(data)
+
+    def load(self, data: bytes) -> None:
+        """Replace the entries by the content of a file. Raises DamageError; the index is unchanged then."""
+        raise NotImplementedError
+
+
+class SparseIndex(IndexFile):
+    """Two columns of ascending numbers: ``keys`` to search, and their ``values``."""
+
+    __slots__ = ("keys", "values")
+
+    damage = Damage.INDEX
     key_code: str
     strict_values: bool
 
     def __init__(self, path: Path | str) -> None:
-        self.path = path
+        super().__init__(path)
         self.keys = array(self.key_code)
         self.values = array("i")
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def read(self) -> None:
-        """Read the file.
-
-        Raises:
-            OSError: the file cannot be read.
-            DamageError: the entries do not ascend. The index is empty then.
-        """
-        with open(self.path, "rb", buffering=0) as file:
-            data = file.readall() or b""
+    def load(self, data: bytes) -> None:
         size = self.entry.size
-        if len(data) % size:
-            raise DamageError(
-                Damage.INDEX,
-                f"the size of {len(data)} bytes is not a multiple of {size}",
-                len(data) - len(data) % size,
-            )
         # Kafka preallocates the file, and truncates it when it closes it. So zeros at the end are not entries.
         used = len(data.rstrip(b"\0"))
         keys, values = self._decode(data[: used + -used % size])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Self
@@ -14,8 +15,9 @@ from krammar.logfiles.damage import Damage, DamageError, raise_damage
 from krammar.logfiles.index import INT32_MAX, OffsetIndex, TimeIndex
 from krammar.logfiles.names import DELETED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, stem
 from krammar.logfiles.txnindex import TransactionIndex
-from krammar.wire.batches import BatchHeader, RecordBatch, read_batches
+from krammar.wire.batches import BatchHeader, RecordBatch, crc32c, read_batches
 from krammar.wire.batches.header import (
+    CRC_COVERS_FROM,
     FRAME_SIZE,
     HEADER_SIZE,
     MIN_SIZE,
@@ -30,6 +32,8 @@ from krammar.wire.errors import DecodeError
 _LOCATE_CHUNK = 16 * 1024
 # Bytes per read while scanning small batches, so that not every batch needs a system call.
 _SCAN_CHUNK = 64 * 1024
+# Bytes per read while a CRC is computed.
+_CRC_CHUNK = 1 << 20
 
 
 class Segment:
@@ -111,8 +115,7 @@ class Segment:
     def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """The indexes, which are read on first use. They are empty if they are missing or damaged."""
         if self._index is None:
-            index = OffsetIndex(self.file(INDEX))
-            times = TimeIndex(self.file(TIME_INDEX))
+            index, times = self._new_indexes()
             for each in (index, times):
                 with contextlib.suppress(OSError, DamageError):
                     each.read()
@@ -123,16 +126,22 @@ class Segment:
 
     def rebuild(self) -> None:
         """Discard indexes that do not match the batches."""
-        self._index = OffsetIndex(self.file(INDEX)), TimeIndex(self.file(TIME_INDEX))
+        self._index = self._new_indexes()
+
+    def _new_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        return OffsetIndex(self.file(INDEX)), TimeIndex(self.file(TIME_INDEX))
 
     @property
     def transactions(self) -> TransactionIndex:
         """Read the aborted transactions whose markers are in this segment. Raises OSError and DamageError."""
         if self._transactions is None:
-            transactions = TransactionIndex(self.file(TRANSACTION_INDEX))
+            transactions = self._new_transactions()
             transactions.read()
             self._transactions = transactions
         return self._transactions
+
+    def _new_transactions(self) -> TransactionIndex:
+        return TransactionIndex(self.file(TRANSACTION_INDEX))
 
     def aborted(self, begin: int, end: int) -> tuple[list[AbortedTxn], bool]:
         """Return the aborted transactions that overlap the offsets ``begin`` up to but not including ``end``.
@@ -240,6 +249,28 @@ class Segment:
                 pos += error.size
             position += pos
 
+    def damage_in(self, header: BatchHeader, next_offset: int) -> list[DamageError]:
+        """Return the damage of a batch that a scan does not find. Raises OSError.
+
+        It is a wrong CRC, and an offset before ``next_offset``, the end of the batches before it.
+        """
+        found = []
+        if self._crc(header) != header.crc:
+            text = f"the CRC of the batch at byte {header.position} does not match its bytes"
+            found.append(DamageError(Damage.CRC, text, header.position, header.size_in_bytes))
+        if header.base_offset < next_offset:
+            text = f"offset {header.base_offset} follows {next_offset - 1}"
+            found.append(DamageError(Damage.OFFSETS, text, header.position, header.size_in_bytes))
+        return found
+
+    def _crc(self, header: BatchHeader) -> int:
+        crc = 0
+        end = header.position + header.size_in_bytes
+        for at in range(header.position + CRC_COVERS_FROM[header.magic], end, _CRC_CHUNK):
+            data = self.read(at, min(_CRC_CHUNK, end - at))
+            crc = crc32c(data, crc) if header.magic > 1 else zlib.crc32(data, crc)
+        return crc
+
     def position_before(self, offset: int, entries: int = 0) -> int:
         """Return a position at or before the batch with ``offset``, ``entries`` index entries before it."""
         index = self.indexes[0]
@@ -273,6 +304,8 @@ class Segment:
             OSError: the file cannot be read.
             DamageError: a batch before it is invalid.
         """
+        if offset <= self.base_offset:
+            return 0 if self.size else None
         index = self.indexes[0]
         try:
             return self._walk(index, index.find(offset - self.base_offset), offset)

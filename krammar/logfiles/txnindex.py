@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from struct import Struct
 
 from kafka_wire import AbortedTxn
 
 from krammar.logfiles.damage import Damage, DamageError
+from krammar.logfiles.index import IndexFile
 
-ENTRY = Struct(">hqqqq")
 
-
-class TransactionIndex:
+class TransactionIndex(IndexFile):
     """The entries of the file, ordered by the offsets of the markers. The file exists only if there are any."""
 
-    __slots__ = ("entries", "path")
+    __slots__ = ("entries",)
+
+    entry = Struct(">hqqqq")
+    damage = Damage.TRANSACTION_INDEX
 
     def __init__(self, path: Path | str) -> None:
-        self.path = path
+        super().__init__(path)
         self.entries: list[AbortedTxn] = []
 
-    def read(self) -> None:
-        """Read the file.
+    def __len__(self) -> int:
+        return len(self.entries)
 
-        Raises:
-            OSError: the file cannot be read.
-            DamageError: Kafka would not have written the content. The index is empty then.
-        """
-        try:
-            with open(self.path, "rb", buffering=0) as file:
-                data = file.readall() or b""
-        except FileNotFoundError:
-            return
-        if len(data) % ENTRY.size:
-            raise DamageError(
-                Damage.TRANSACTION_INDEX,
-                f"the size of {len(data)} bytes is not a multiple of {ENTRY.size}",
-                len(data) - len(data) % ENTRY.size,
-            )
+    def read(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            super().read()
+
+    def load(self, data: bytes) -> None:
         entries = [
             AbortedTxn(
                 version=version,
@@ -47,15 +40,12 @@ class TransactionIndex:
                 last_offset=last,
                 last_stable_offset=stable,
             )
-            for version, producer, first, last, stable in ENTRY.iter_unpack(data)
+            for version, producer, first, last, stable in self.entry.iter_unpack(data)
         ]
         before = -1
         for at, entry in enumerate(entries):
             if entry.version != 0 or not before < entry.last_offset >= entry.first_offset >= 0:
-                raise DamageError(
-                    Damage.TRANSACTION_INDEX,
-                    f"the entries do not ascend at entry {at}",
-                    at * ENTRY.size,
-                )
+                text = f"the entries do not ascend at entry {at}"
+                raise DamageError(self.damage, text, at * self.entry.size)
             before = entry.last_offset
         self.entries = entries

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from krammar.broker import Broker
+from krammar.broker.log.environment import Environment
 from krammar.broker.log.manager import LogManager
 from krammar.spark.logs.folders import find_partitions, only_replica
 from tests.spark.logs_support import CODECS, FIRST_MS, STEP_MS, Folder, Row, consume
@@ -197,7 +198,7 @@ def test_folders_are_partitions_to_the_broker_as_well(tmp_path: Path) -> None:
         segment = tmp_path / name / f"{0:020}.log"
         segment.parent.mkdir()
         segment.touch()
-    manager = LogManager([tmp_path])
+    manager = LogManager([tmp_path], Environment())
     manager.close()
     found = find_partitions([str(tmp_path)])
     paths = {key: Path(only_replica(replicas).path) for key, replicas in found.items()}

@@ -131,9 +131,9 @@ class TransactionAdminHandlers:
         result.active_producers = [
             DescribeProducersResponseTopicPartitionActiveProducer(
                 producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
+                producer_epoch=producer.epoch,
                 last_sequence=producer.last_sequence,
-                last_timestamp=producer.last_timestamp,
+                last_timestamp=producer.timestamp,
                 coordinator_epoch=producer.coordinator_epoch,
                 current_txn_start_offset=producer.current_txn_first_offset,
             )

@@ -14,9 +14,9 @@ never change.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import pairwise
 
 from kafka_wire import AbortedTxn
 
@@ -35,7 +35,8 @@ from krammar.wire.batches import (
     TimestampType,
     encode_batch,
 )
-from krammar.wire.batches.header import CODEC, DELETE_HORIZON, LOG_APPEND_TIME, header_at
+from krammar.wire.batches.control import END_OF_TRANSACTION
+from krammar.wire.batches.header import CODEC, header_at
 
 # The maximum number of keys in one round, some 200 bytes each. The next round handles the rest.
 MAX_KEYS = 250_000
@@ -67,8 +68,8 @@ def find_dirt(log: PartitionLog, now_ms: int) -> Dirt:
     end = min(log.last_stable_offset, log.active.base_offset)
     clean = dirty = 0
     oldest = INT64_MAX
-    for number, segment in enumerate(segments[:-1]):
-        if segments[number + 1].base_offset <= begin:
+    for segment, following in pairwise(segments):
+        if following.base_offset <= begin:
             clean += segment.size
             continue
         if segment.base_offset >= end:
@@ -81,39 +82,27 @@ def find_dirt(log: PartitionLog, now_ms: int) -> Dirt:
             end = max(begin, segment.base_offset)
             break
         dirty += segment.size
-        if segment.size:
-            first = segment.header(0)
-            if first is not None:
-                oldest = min(oldest, first.max_timestamp)
+        first = segment.header(0)
+        if first is not None:
+            oldest = min(oldest, first.max_timestamp)
     end = max(begin, end)
     overdue = dirty > 0 and now_ms - oldest > config.max_compaction_lag_ms
     total = clean + dirty
     return Dirt(begin, end, dirty, dirty / total if total else 0.0, overdue)
 
 
-def is_due(log: PartitionLog, dirt: Dirt) -> bool:
-    """Return whether enough of a log is dirty, or dirty records have waited too long."""
-    return (
-        dirt.size > 0
-        and dirt.begin < dirt.end
-        and (dirt.overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio)
-    )
-
-
 @dataclass(slots=True)
 class _Transactions:
     """The open transactions during a pass over batches in order.
 
-    ``pending``    aborted transactions that begin later, the next one last
-    ``aborted``    aborted transactions by producer id
-    ``observed``   the producer ids of aborted transactions with at least one batch
-    ``committed``  the producer ids of other transactions with at least one batch
+    ``pending``   aborted transactions that begin later, the next one last
+    ``aborted``   aborted transactions by producer id
+    ``observed``  the producer ids of transactions with at least one batch
     """
 
     pending: list[AbortedTxn]
     aborted: dict[int, AbortedTxn] = field(default_factory=dict)
     observed: set[int] = field(default_factory=set)
-    committed: set[int] = field(default_factory=set)
 
     def _advance(self, offset: int) -> None:
         while self.pending and self.pending[-1].first_offset <= offset:
@@ -125,18 +114,14 @@ class _Transactions:
         self._advance(header.last_offset)
         if not header.is_transactional:
             return False
-        if header.producer_id in self.aborted:
-            self.observed.add(header.producer_id)
-            return True
-        self.committed.add(header.producer_id)
-        return False
+        self.observed.add(header.producer_id)
+        return header.producer_id in self.aborted
 
     def end(self, batch: RecordBatch) -> tuple[bool, AbortedTxn | None]:
         """Handle a control batch.
 
-        Returns:
-            Whether no batch of its transaction is left, so that the marker can be removed; and the aborted transaction
-            that it ends, if a batch is left.
+        Returns whether no batch of its transaction is left, so that the marker can be removed; and the aborted
+        transaction that it ends, if a batch is left.
         """
         self._advance(batch.last_offset)
         producer_id = batch.producer_id
@@ -144,25 +129,20 @@ class _Transactions:
         if not records:
             return True, None
         kind = ControlRecord.from_record(records[0]).type
-        if kind == ControlRecordType.ABORT:
-            entry = self.aborted.pop(producer_id, None)
-            if entry is not None and producer_id in self.observed:
-                self.observed.discard(producer_id)
-                return False, entry
+        if kind not in END_OF_TRANSACTION:
+            return False, None
+        aborts = kind == ControlRecordType.ABORT
+        entry = self.aborted.pop(producer_id, None) if aborts else None
+        if producer_id not in self.observed or (aborts and entry is None):
             return True, None
-        if kind == ControlRecordType.COMMIT:
-            if producer_id in self.committed:
-                self.committed.discard(producer_id)
-                return False, None
-            return True, None
-        return False, None
+        self.observed.discard(producer_id)
+        return False, entry
 
 
 class Compaction:
     """One round of compaction.
 
-    ``end``   batches before this offset are compacted by this round
-    ``done``  whether the round is complete
+    ``end``  batches before this offset are compacted by this round
     """
 
     def __init__(self, log: PartitionLog, dirt: Dirt, now_ms: int) -> None:
@@ -170,117 +150,98 @@ class Compaction:
         self.dirt = dirt
         self.now_ms = now_ms
         self.end = dirt.begin
-        self._cleaned_to = dirt.begin  # where the next round begins
-        self.done = False
         self._offsets: dict[bytes, int] = {}
         self._cleaned: Segment | None = None
-        # Batches before v2 have no delete horizon. The age of compacted segments determines whether their
-        # tombstones can be removed.
-        self._legacy_horizon = -1
+        # The offset of the last data record and the epoch of each producer.
+        self._last_of_producers: dict[int, tuple[int, int]] = {}
 
     @classmethod
     def due(cls, log: PartitionLog, now_ms: int) -> Compaction | None:
-        """Return a round for ``log`` if it is due. Raises OSError."""
+        """Return a round for ``log`` if enough of it is dirty, or has waited too long. Raises OSError."""
         if not log.config.compacts or log.closed:
             return None
         dirt = find_dirt(log, now_ms)
-        return cls(log, dirt, now_ms) if is_due(log, dirt) else None
+        urgent = dirt.overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
+        return cls(log, dirt, now_ms) if urgent and dirt.size and dirt.begin < dirt.end else None
 
     def run(self) -> Iterator[None]:
         """Run the round; pauses after each batch.
 
-        Raises:
-            OSError, DecodeError: the log is unchanged or partly compacted.
+        Raises OSError and DecodeError; the log is unchanged or partly compacted then.
         """
         log = self.log
-        segments = log.segments[:-1]
+        segments = log.segments.copy()
         try:
-            yield from self._collect_offsets(segments)
-            if self.end == self.dirt.begin:
-                log.cleaned_to = self._cleaned_to
-                self.done = True
-                return
-            chosen = [segment for segment in segments if segment.base_offset < self.end]
-            for segment in chosen:
-                if segment.base_offset < self.dirt.begin:
-                    self._legacy_horizon = segment.modified_ms() - log.config.delete_retention_ms
-            last_of_producers = log.producer_states.last_batches()
-            transactions = self._transactions(chosen[0].base_offset)
-            for group in self._groups(chosen):
-                yield from self._rewrite(group, transactions, last_of_producers)
-            log.cleaned_to = self._cleaned_to
-            self.done = True
+            cleaned_to = yield from self._collect_offsets(segments[:-1])
+            chosen = [segment for segment in segments[:-1] if segment.base_offset < self.end]
+            if self.end > self.dirt.begin:
+                self._last_of_producers = log.producer_states.last_batches()
+                transactions = self._transactions(chosen[0].base_offset, self.end)
+                # Batches before v2 have no delete horizon. The age of compacted segments determines whether
+                # their tombstones can be removed.
+                compacted = [each for each in chosen if each.base_offset < self.dirt.begin]
+                legacy_horizon = -1
+                if compacted:
+                    legacy_horizon = compacted[-1].modified_ms() - log.config.delete_retention_ms
+                for group in self._groups(segments[: len(chosen) + 1]):
+                    yield from self._rewrite(group, transactions, legacy_horizon)
+            log.cleaned_to = cleaned_to
         finally:
             if self._cleaned is not None:
                 self._cleaned.remove()
 
-    def _transactions(self, begin: int) -> _Transactions:
-        entries: list[AbortedTxn] = []
-        for segment in self.log.segments:
-            found, complete = segment.aborted(begin, self.end)
-            entries += found
-            if complete:
-                break
+    def _transactions(self, begin: int, end: int) -> _Transactions:
+        entries = self.log.aborted_entries(begin, end)
         return _Transactions(sorted(entries, key=lambda entry: -entry.first_offset))
 
-    def _collect_offsets(self, segments: list[Segment]) -> Iterator[None]:
-        """Collect the newest offset of each key in the dirty part, up to ``MAX_KEYS``."""
+    def _collect_offsets(self, segments: list[Segment]) -> Generator[None, None, int]:
+        """Collect the newest offset of each key in the dirty part, up to ``MAX_KEYS``.
+
+        Returns where the next round begins.
+        """
         begin = self.dirt.begin
-        self.end = self.dirt.end
-        transactions = self._transactions(begin)
-        self.end = begin
+        transactions = self._transactions(begin, self.dirt.end)
         offsets = self._offsets
         for segment in segments:
             if not segment.size or segment.base_offset >= self.dirt.end:
                 continue
-            position = segment.locate(begin) if begin > segment.base_offset else 0
-            if position is None:
-                continue
-            for header in segment.scan(position):
+            for header in segment.scan_from(begin):
                 if header.base_offset >= self.dirt.end:
-                    return
+                    return self.end
                 if header.is_control:
-                    batch = segment.batch(header)
-                    transactions.end(batch)
+                    transactions.end(segment.batch(header))
                 elif not transactions.is_aborted(header):
                     if len(offsets) + max(header.records_count, 1) > MAX_KEYS and offsets:
-                        return
+                        return self.end
                     for record in segment.batch(header):
                         if record.key is not None and record.offset >= begin:
                             offsets[record.key] = record.offset
-                self.end = self._cleaned_to = header.next_offset
+                self.end = header.next_offset
                 yield
         # An earlier round may have removed all batches after the last one.
-        self._cleaned_to = self.dirt.end
+        return self.dirt.end
 
     def _groups(self, segments: list[Segment]) -> Iterator[list[Segment]]:
-        """Yield groups of consecutive segments that fit into one segment."""
+        """Yield groups of consecutive segments, but the last one, that fit into one segment."""
         config = self.log.config
         group: list[Segment] = []
         size = entries = 0
-        bases = [segment.base_offset for segment in self.log.segments]
-        ends = dict(zip(bases, islice(bases, 1, None), strict=False))
-        for segment in segments:
+        for segment, following in pairwise(segments):
             count = len(segment.indexes[0])
             if group and (
                 size + segment.size > config.segment_bytes
                 or (entries + count + 1) * 12 > config.segment_index_bytes
-                or ends[segment.base_offset] - group[0].base_offset > INT32_MAX
+                or following.base_offset - group[0].base_offset > INT32_MAX
             ):
                 yield group
-                group = []
-                size = entries = 0
+                group, size, entries = [], 0, 0
             group.append(segment)
             size += segment.size
             entries += count
-        if group:
-            yield group
+        yield group
 
     def _rewrite(
-        self,
-        group: list[Segment],
-        transactions: _Transactions,
-        last_of_producers: dict[int, tuple[int, int]],
+        self, group: list[Segment], transactions: _Transactions, legacy_horizon: int
     ) -> Iterator[None]:
         """Rewrite the segments of a group as one, and replace them by it."""
         log = self.log
@@ -289,14 +250,12 @@ class Compaction:
         )
         self._cleaned = new
         for segment in group:
-            legacy_tombstones = segment.modified_ms() > self._legacy_horizon
+            legacy_tombstones = segment.modified_ms() > legacy_horizon
             for header in segment.scan():
-                if header.base_offset >= self.end:
-                    data: bytes | None = segment.read(header.position, header.size_in_bytes)
-                else:
-                    data = self._filter(
-                        segment, header, transactions, last_of_producers, legacy_tombstones, new
-                    )
+                whole = segment.read(header.position, header.size_in_bytes)
+                data: bytes | None = whole
+                if header.base_offset < self.end:
+                    data = self._filter(whole, header, transactions, legacy_tombstones, new)
                 if data is not None:
                     written = header_at(data, 0, new.size)
                     assert written is not None
@@ -305,7 +264,7 @@ class Compaction:
                 yield
             for entry in segment.transactions.entries:
                 if entry.last_offset >= self.end:
-                    new.transactions.add(entry)
+                    new.transactions.entries.append(entry)
         if log.closed or any(segment not in log.segments for segment in group):
             return  # the segments were deleted in the meantime
         modified = os.stat(group[-1].path)
@@ -320,22 +279,20 @@ class Compaction:
 
     def _filter(
         self,
-        segment: Segment,
+        data: bytes,
         header: BatchHeader,
         transactions: _Transactions,
-        last_of_producers: dict[int, tuple[int, int]],
         legacy_tombstones: bool,
         new: Segment,
     ) -> bytes | None:
         """Return the batch without the removed records; None if the whole batch is removed."""
-        data = segment.read(header.position, header.size_in_bytes)
         batch = one_batch(data)
         horizon = header.base_timestamp if header.has_delete_horizon else None
         empty_transaction = False
         if header.is_control:
             empty_transaction, entry = transactions.end(batch)
             if entry is not None:
-                new.transactions.add(entry)
+                new.transactions.entries.append(entry)
             drop = empty_transaction and horizon is not None and horizon <= self.now_ms
             records = batch.records()
             kept = [] if drop else records
@@ -348,15 +305,13 @@ class Compaction:
                 if self._stays(record, header, horizon, legacy_tombstones)
             ]
         if not kept:
-            if header.magic == 2 and self._header_stays(header, last_of_producers):
+            if header.magic == 2 and self._header_stays(header):
                 return _encode(header, [], header.base_timestamp if horizon is not None else None)
             return None
-        if header.magic == 2 and horizon is None:
-            tombstone = not header.is_control and any(record.value is None for record in kept)
-            if tombstone or empty_transaction:
-                horizon = self.now_ms + self.log.config.delete_retention_ms
-                return _encode(header, kept, horizon)
-        if len(kept) == len(records):
+        tombstone = not header.is_control and any(record.value is None for record in kept)
+        if header.magic == 2 and horizon is None and (tombstone or empty_transaction):
+            horizon = self.now_ms + self.log.config.delete_retention_ms
+        elif len(kept) == len(records):
             return data
         return _encode(header, kept, horizon)
 
@@ -373,12 +328,10 @@ class Compaction:
             return legacy_tombstones
         return horizon is None or self.now_ms < horizon
 
-    def _header_stays(
-        self, header: BatchHeader, last_of_producers: dict[int, tuple[int, int]]
-    ) -> bool:
+    def _header_stays(self, header: BatchHeader) -> bool:
         if header.next_offset == self.end:
             return True
-        last = last_of_producers.get(header.producer_id)
+        last = self._last_of_producers.get(header.producer_id)
         if header.producer_id < 0 or last is None:
             return False
         offset, epoch = last
@@ -389,31 +342,23 @@ class Compaction:
 
 def _encode(header: BatchHeader, records: list[Record], horizon: int | None) -> bytes:
     """Encode a batch with its remaining records. Old message sets become v2."""
-    appended = header.attributes & LOG_APPEND_TIME and header.magic > 0
-    base_offset = header.base_offset
-    last_offset = header.last_offset
-    if header.magic < 2 and records:
-        base_offset = records[0].offset
-    max_timestamp: int | None = None
-    if appended or not records:
-        max_timestamp = header.max_timestamp
-    base_timestamp = horizon
-    if base_timestamp is None and not records:
-        base_timestamp = header.base_timestamp
+    # Message sets v0 have no timestamps.
+    timestamp_type = max(header.timestamp_type, TimestampType.CREATE_TIME)
+    appended = timestamp_type == TimestampType.LOG_APPEND_TIME
+    base_offset = records[0].offset if header.magic < 2 and records else header.base_offset
     return encode_batch(
         records,
-        compression=header.attributes & CODEC if records else 0,
+        compression=header.attributes & CODEC,
         base_offset=base_offset,
-        last_offset_delta=last_offset - base_offset,
+        last_offset_delta=header.last_offset - base_offset,
         partition_leader_epoch=header.partition_leader_epoch,
-        timestamp_type=(TimestampType.LOG_APPEND_TIME if appended else TimestampType.CREATE_TIME),
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
+        timestamp_type=timestamp_type,
+        base_timestamp=header.base_timestamp if horizon is None and not records else horizon,
+        max_timestamp=header.max_timestamp if appended or not records else None,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
         is_transactional=header.is_transactional,
         is_control=header.is_control,
-        has_delete_horizon=horizon is not None
-        or bool(header.magic == 2 and header.attributes & DELETE_HORIZON),
+        has_delete_horizon=horizon is not None or header.has_delete_horizon,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -42,12 +43,21 @@ class Environment:
     delete_delay_ms: int = 60_000
     later: list[tuple[int, str]] = field(default_factory=list)
 
-    def remove_later(self, paths: Iterable[str], delay_ms: int) -> None:
-        """Schedule the removal of paths after a delay."""
-        self.remove_at(self.now_ms() + delay_ms, paths)
+    @contextmanager
+    def warning(
+        self, text: str, errors: tuple[type[Exception], ...] = (OSError,)
+    ) -> Iterator[None]:
+        """Turn errors into a warning that begins with ``text``."""
+        try:
+            yield
+        except errors as error:
+            self.warn(f"{text}: {error}")
 
-    def remove_at(self, due_ms: int, paths: Iterable[str]) -> None:
-        """Schedule the removal of paths that exist, in milliseconds since 1970."""
+    def remove_later(
+        self, paths: Iterable[str], delay_ms: int, deleted_ms: int | None = None
+    ) -> None:
+        """Schedule the removal of paths that exist, ``delay_ms`` after their deletion, by default now."""
+        due_ms = (self.now_ms() if deleted_ms is None else deleted_ms) + delay_ms
         for path in paths:
             if os.path.exists(path):
                 heappush(self.later, (due_ms, path))

@@ -6,15 +6,14 @@ import contextlib
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from uuid import UUID
 
 from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError, BrokerError
-from krammar.logfiles.names import LOCK, PARTITION_METADATA
-from krammar.logfiles.uuids import format_uuid
+from krammar.logfiles.names import LOCK
 
 
 class StorageError(BrokerError, ApiError):
@@ -33,19 +32,25 @@ class StorageError(BrokerError, ApiError):
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
     """Replace a file atomically: readers, even after a crash, see the old or the new content. Raises OSError."""
     temporary = f"{path}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
-        try:
-            write_fully(fd, data, 0)
-            if sync:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
+        write_from(temporary, 0, data, sync=sync)
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def write_from(path: Path | str, position: int, data: bytes, *, sync: bool = False) -> None:
+    """Replace the content of a file from ``position`` on, or create the file. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        os.ftruncate(fd, position)
+        write_fully(fd, data, position)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def write_fully(fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
@@ -67,12 +72,8 @@ def write_joined(fd: int, start: bytes, rest: memoryview, position: int) -> None
 def lock(path: Path) -> int:
     """Lock a log folder against other brokers, krammar's and Kafka's.
 
-    Returns:
-        The file descriptor; closing it releases the lock.
-
-    Raises:
-        BlockingIOError: another process has the lock.
-        OSError: the file cannot be created.
+    Returns a file descriptor; closing it releases the lock. Raises BlockingIOError if another process has the lock,
+    and OSError if the file cannot be created.
     """
     fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -85,29 +86,10 @@ def lock(path: Path) -> int:
     return fd
 
 
-def create(path: Path | str) -> None:
-    """Create an empty file. Raises OSError."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644))
-
-
 def write_checkpoint(path: Path, rows: Sequence[Sequence[object]], *, sync: bool = False) -> None:
     """Write a checkpoint file in Kafka's format. Raises OSError."""
     lines = ["0", str(len(rows)), *(" ".join(map(str, row)) for row in rows), ""]
     write_atomically(path, "\n".join(lines).encode(), sync=sync)
-
-
-def write_offsets(
-    path: Path, offsets: Iterable[tuple[tuple[str, int], int]], *, sync: bool = False
-) -> None:
-    """Write a checkpoint file with an offset per partition. Raises OSError."""
-    rows = [(topic, partition, offset) for (topic, partition), offset in sorted(offsets)]
-    write_checkpoint(path, rows, sync=sync)
-
-
-def write_topic_id(folder: Path, topic_id: UUID, *, sync: bool = False) -> None:
-    """Write ``partition.metadata``. Raises OSError."""
-    text = f"version: 0\ntopic_id: {format_uuid(topic_id)}\n"
-    write_atomically(folder / PARTITION_METADATA, text.encode(), sync=sync)
 
 
 def remove(paths: Iterable[str]) -> None:
@@ -118,6 +100,18 @@ def remove(paths: Iterable[str]) -> None:
         else:
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+
+def sync_all(paths: Iterable[str]) -> float:
+    """Force files and folders to the disk. Returns the seconds that it took. Raises OSError.
+
+    Files that do not exist are ignored: they are optional, or were deleted in the meantime.
+    """
+    begin = time.perf_counter()
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            sync(path)
+    return time.perf_counter() - begin
 
 
 def sync(path: Path | str) -> None:

@@ -6,35 +6,48 @@ so an append neither opens an index nor fails because of one. After a crash, mis
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from kafka_wire import AbortedTxn
-
-from krammar.broker.log.files import write_fully
+from krammar.broker.log.files import write_from
 from krammar.logfiles import index, txnindex
 
 
-class WritableIndex(index.SparseIndex):
-    """An index that grows."""
+class _Growing(index.IndexFile):
+    """An index that grows.
 
-    __slots__ = ("_longer", "stored")
+    ``stored``  the number of entries that are in the file
+    """
 
     def __init__(self, path: Path | str) -> None:
         super().__init__(path)
-        self.stored = 0  # entries that are in the file
+        self.stored = 0
         self._longer = False  # whether the file has others after them
 
     @property
     def is_written(self) -> bool:
         """Whether the file has exactly the entries in memory."""
-        return self.stored == len(self.keys) and not self._longer
+        return self.stored == len(self) and not self._longer
 
     def read(self) -> None:
         super().read()
-        self.stored = len(self.keys)
+        self.stored = len(self)
 
+    def write(self, *, sync: bool = False) -> None:
+        """Write new entries to the file. Raises OSError; the entries remain in memory."""
+        data = b"".join(self._encoded(self.stored))
+        # The rest of the file may be space that Kafka preallocated, or entries that were removed.
+        write_from(self.path, self.stored * self.entry.size, data, sync=sync)
+        self.stored = len(self)
+        self._longer = False
+
+    def _encoded(self, begin: int) -> Iterable[bytes]:
+        """Encode the entries from the one with this number on."""
+        raise NotImplementedError
+
+
+class _GrowingColumns(_Growing, index.SparseIndex):
     def add(self, key: int, value: int) -> None:
         self.keys.append(key)
         self.values.append(value)
@@ -45,29 +58,18 @@ class WritableIndex(index.SparseIndex):
             self._longer = True
         super().keep(count)
 
-    def write(self, *, sync: bool = False) -> None:
-        """Write new entries to the file. Raises OSError; the entries remain in memory."""
-        stored = self.stored
-        pack = self.entry.pack
-        data = b"".join(
-            map(pack, islice(self.keys, stored, None), islice(self.values, stored, None))
+    def _encoded(self, begin: int) -> Iterable[bytes]:
+        return map(
+            self.entry.pack, islice(self.keys, begin, None), islice(self.values, begin, None)
         )
-        # The rest of the file may be space that Kafka preallocated, or entries that were removed.
-        _write_from(self.path, stored * self.entry.size, data, sync)
-        self.stored = len(self.keys)
-        self._longer = False
 
 
-class OffsetIndex(WritableIndex, index.OffsetIndex):
+class OffsetIndex(_GrowingColumns, index.OffsetIndex):
     """``.index``"""
 
-    __slots__ = ()
 
-
-class TimeIndex(WritableIndex, index.TimeIndex):
+class TimeIndex(_GrowingColumns, index.TimeIndex):
     """``.timeindex``"""
-
-    __slots__ = ()
 
     def add_newer(self, timestamp: int, relative_offset: int) -> None:
         """Add an entry if its timestamp is larger than the last one."""
@@ -75,39 +77,8 @@ class TimeIndex(WritableIndex, index.TimeIndex):
             self.add(timestamp, relative_offset)
 
 
-class TransactionIndex(txnindex.TransactionIndex):
+class TransactionIndex(_Growing, txnindex.TransactionIndex):
     """``.txnindex``"""
 
-    __slots__ = ("stored",)
-
-    def __init__(self, path: Path | str) -> None:
-        super().__init__(path)
-        self.stored = 0
-
-    def read(self) -> None:
-        super().read()
-        self.stored = len(self.entries)
-
-    def add(self, entry: AbortedTxn) -> None:
-        self.entries.append(entry)
-
-    def write(self, *, sync: bool = False) -> None:
-        """Write new entries to the file. Raises OSError."""
-        if not self.entries and not self.stored:
-            return
-        self.stored = stored = min(self.stored, len(self.entries))
-        data = b"".join(entry.encode(0) for entry in self.entries[stored:])
-        _write_from(self.path, stored * txnindex.ENTRY.size, data, sync)
-        self.stored = len(self.entries)
-
-
-def _write_from(path: Path | str, position: int, data: bytes, sync: bool) -> None:
-    """Truncate the file to ``position`` and append ``data``. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-    try:
-        os.ftruncate(fd, position)
-        write_fully(fd, data, position)
-        if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
+    def _encoded(self, begin: int) -> Iterable[bytes]:
+        return (entry.encode(0) for entry in self.entries[begin:])

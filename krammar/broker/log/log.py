@@ -5,26 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from kafka_wire import ErrorCode
+from kafka_wire import ErrorCode, ProducerSnapshotProducerEntry
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
-from krammar.broker.log.files import sync, write_atomically
-from krammar.broker.log.loading import aborted_entry, load
+from krammar.broker.log.files import sync, sync_all, write_atomically
+from krammar.broker.log.loading import Loaded
 from krammar.broker.log.log_config import LogConfig
-from krammar.broker.log.producers import ProducerEntry, Producers
 from krammar.broker.log.reading import LogReader
-from krammar.broker.log.segment import Segment
-from krammar.broker.log.validation import check, read_batch
+from krammar.broker.log.segment import Segment, segment_of
+from krammar.broker.log.validation import check, read_batch, too_large
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
-from krammar.logfiles.names import LOG, PARTITION_METADATA, SEGMENT_FILES, SNAPSHOT, SWAP, stem
+from krammar.logfiles.names import PARTITION_METADATA, SNAPSHOT, SWAP, snapshot_offsets, stem
 from krammar.wire.batches import (
     BatchHeader,
     Compression,
@@ -71,7 +69,7 @@ class PartitionLog(LogReader):
         partition: int,
         topic_id: UUID,
         config: LogConfig,
-        environment: Environment | None = None,
+        environment: Environment,
         *,
         clean: bool = False,
         recovery_point: int = 0,
@@ -84,16 +82,15 @@ class PartitionLog(LogReader):
         self.partition = partition
         self.topic_id = topic_id
         self.config = config
-        self.environment = environment or Environment()
+        self.environment = environment
         self.watchers: set[Callable[[], None]] = set()
         self.deleted = False
         self.closed = False
-        loaded = load(
+        loaded = Loaded(
             path,
             config.index_interval_bytes,
             self.environment,
-            clean=clean,
-            recovery_point=recovery_point,
+            verify_from=None if clean else recovery_point,
             log_start_offset=log_start_offset,
         )
         self.segments = loaded.segments
@@ -101,17 +98,12 @@ class PartitionLog(LogReader):
         self.log_start_offset = loaded.log_start_offset
         self.size = sum(segment.size for segment in self.segments)
         self.recovery_point = min(recovery_point, self.end_offset)
-        self.producer_states: Producers = loaded.producers
+        self.producer_states = loaded.producers
         self._epochs = loaded.epochs
-        self._snapshots = loaded.snapshots
         self.cleaned_to = cleaned_to
-        self._bases = [segment.base_offset for segment in self.segments]
         self._sync_always = self.environment.fsync == "always"
         self._new_files = True  # whether there are new files since the last flush of the folder
         self._positions = {}
-
-    def __repr__(self) -> str:
-        return f"PartitionLog({self.topic}-{self.partition}, {self.end_offset})"
 
     @property
     def last_stable_offset(self) -> int:
@@ -119,7 +111,7 @@ class PartitionLog(LogReader):
         first = self.producer_states.first_open_offset()
         return self.end_offset if first is None else max(first, self.log_start_offset)
 
-    def producers(self) -> list[ProducerEntry]:
+    def producers(self) -> list[ProducerSnapshotProducerEntry]:
         """Return the known producers, for DescribeProducers."""
         return self.producer_states.entries()
 
@@ -141,8 +133,6 @@ class PartitionLog(LogReader):
         """Append a record batch v2 from a client.
 
         Args:
-            batch: the batch
-            leader_epoch: the current leader epoch
             transaction_check: called for a batch of a transaction that is not open in this partition; raises
                 ApiError if the batch is not allowed
 
@@ -156,9 +146,8 @@ class PartitionLog(LogReader):
         if idempotent:
             sent = states.duplicate(header)
             if sent is not None:
-                append_time = -1
-                if self.config.message_timestamp_type == "LogAppendTime":
-                    append_time = sent.timestamp
+                assigned = self.config.message_timestamp_type == "LogAppendTime"
+                append_time = sent.timestamp if assigned else -1
                 first = sent.last_offset - sent.offset_delta
                 return Appended(
                     first, sent.last_offset, append_time, self.log_start_offset, duplicate=True
@@ -175,7 +164,6 @@ class PartitionLog(LogReader):
         self._write(body, header, leader_epoch)
         if idempotent:
             states.add_batch(header)
-        self.notify()
         return self._appended(header)
 
     def append_records(
@@ -189,22 +177,16 @@ class PartitionLog(LogReader):
     ) -> Appended:
         """Append records of a coordinator as one batch.
 
-        Offsets of the records are ignored. Records without a timestamp get the current time.
-
-        Raises:
-            ApiError: the batch cannot be written; the log is unchanged.
+        Offsets of the records are ignored. Records without a timestamp get the current time. Raises ApiError if the
+        batch cannot be written; the log is unchanged then.
         """
         now = self.environment.now_ms()
         append_time = self.config.message_timestamp_type == "LogAppendTime"
+        times = [now if record.timestamp == -1 else record.timestamp for record in records]
         data = encode_batch(
             [
-                Record(
-                    timestamp=now if record.timestamp == -1 else record.timestamp,
-                    key=record.key,
-                    value=record.value,
-                    headers=record.headers,
-                )
-                for record in records
+                Record(-1, timestamp, record.key, record.value, record.headers)
+                for timestamp, record in zip(times, records, strict=True)
             ],
             compression=compression,
             base_offset=self.end_offset,
@@ -217,11 +199,7 @@ class PartitionLog(LogReader):
             is_transactional=is_transactional,
         )
         if len(data) > self.config.max_message_bytes:
-            raise ApiError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"the batch has {len(data)} bytes, but max.message.bytes is"
-                f" {self.config.max_message_bytes}",
-            )
+            raise too_large(len(data), self.config)
         header = header_at(data, 0, 0)
         assert header is not None
         states = self.producer_states
@@ -230,39 +208,33 @@ class PartitionLog(LogReader):
         self._write(data[BODY_AT:], header, max(self.latest_epoch, 0))
         if producer_id >= 0:
             states.add_batch(header)
-        self.notify()
         return self._appended(header)
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int
     ) -> Appended:
-        """End a producer's transaction in this partition.
-
-        Raises:
-            ApiError: the marker is refused, or cannot be written; the log is unchanged.
-        """
+        """End a producer's transaction in this partition. Raises ApiError; the log is unchanged then."""
         states = self.producer_states
         states.check_marker(producer_id, producer_epoch, coordinator_epoch)
-        now = self.environment.now_ms()
-        kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+        marker = ControlRecord(
+            ControlRecordType.COMMIT if commit else ControlRecordType.ABORT,
+            coordinator_epoch,
+            offset=self.end_offset,
+            timestamp=self.environment.now_ms(),
+        )
         data = encode_control_batch(
-            [ControlRecord(kind, coordinator_epoch, timestamp=now)],
-            base_offset=self.end_offset,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
+            [marker], producer_id=producer_id, producer_epoch=producer_epoch
         )
         header = header_at(data, 0, 0)
         assert header is not None
         segment = self._write(data[BODY_AT:], header, max(self.latest_epoch, 0))
-        completed = states.add_marker(
-            producer_id, producer_epoch, coordinator_epoch, header.base_offset, now, commit=commit
-        )
-        if completed is not None and completed.aborted:
-            segment.transactions.add(aborted_entry(completed))
-        self.notify()
+        aborted = states.add_marker(header, marker)
+        if aborted is not None:
+            segment.transactions.entries.append(aborted)
         return self._appended(header)
 
     def _appended(self, header: BatchHeader) -> Appended:
+        self.notify()
         append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
         return Appended(header.base_offset, header.last_offset, append_time, self.log_start_offset)
 
@@ -277,7 +249,7 @@ class PartitionLog(LogReader):
         try:
             segment = self.active
             if self._is_full(segment, size, header):
-                self._roll()
+                self.roll()
                 segment = self.active
             segment.transactions  # noqa: B018  reads them: after the write, nothing may fail
             header.position = segment.size
@@ -296,8 +268,6 @@ class PartitionLog(LogReader):
                 self.environment.flushed(time.perf_counter() - begin)
         except (OSError, DamageError) as error:
             raise self._failure(str(error)) from None
-        if segment.first_timestamp is None and header.position == 0:
-            segment.first_timestamp = header.max_timestamp
         segment.note(header)
         if leader_epoch > self._epochs.latest:
             self._epochs.begin(leader_epoch, offset)
@@ -309,18 +279,14 @@ class PartitionLog(LogReader):
 
     def _is_full(self, segment: Segment, size: int, header: BatchHeader) -> bool:
         """Return whether a batch must begin a new segment."""
-        if not segment.size:
-            return False
         config = self.config
-        if segment.size + size > config.segment_bytes:
-            return True
-        last = self.end_offset + header.last_offset_delta
-        if last - segment.base_offset > INT32_MAX:
-            return True
-        # An entry of the larger index, the time index, has 12 bytes.
-        if (len(segment.indexes[0]) + 1) * 12 > config.segment_index_bytes:
-            return True
-        return self._is_old(segment, header.max_timestamp)
+        return segment.size > 0 and (
+            segment.size + size > config.segment_bytes
+            or self.end_offset + header.last_offset_delta - segment.base_offset > INT32_MAX
+            # An entry of the larger index, the time index, has 12 bytes.
+            or (len(segment.indexes[0]) + 1) * 12 > config.segment_index_bytes
+            or self._is_old(segment, header.max_timestamp)
+        )
 
     def _is_old(self, segment: Segment, timestamp: int) -> bool:
         """Return whether a segment is too old for a batch with this timestamp.
@@ -342,51 +308,41 @@ class PartitionLog(LogReader):
 
     def roll(self) -> None:
         """Begin a new segment unless the active one is empty. Raises ApiError."""
-        if not self.active.size:
+        old = self.active
+        if not old.size:
             return
         try:
-            self._roll()
+            new = Segment.create(
+                os.fspath(self.path), self.end_offset, self.config.index_interval_bytes
+            )
+            new.created_ms = self.environment.now_ms()
+            self._new_files = True
+            if self._sync_always:
+                sync(self.path)
+            self.segments.append(new)
+            old.finish_time_index()
         except (OSError, DamageError) as error:
             raise self._failure(str(error)) from None
-
-    def _roll(self) -> None:
-        old = self.active
-        new = Segment.create(
-            os.fspath(self.path), self.end_offset, self.config.index_interval_bytes
-        )
-        new.created_ms = self.environment.now_ms()
-        self._new_files = True
-        if self._sync_always:
-            sync(self.path)
-        self.segments.append(new)
-        self._bases.append(new.base_offset)
-        old.finish_time_index()
-        try:
+        name = self.path.name
+        with self.environment.warning(f"{name}: indexes cannot be written, and remain in memory"):
             old.write_indexes()
             self._epochs.write()
             self.take_snapshot()
-        except OSError as error:
-            self.environment.warn(
-                f"{self.path.name}: indexes cannot be written, and remain in memory: {error}"
-            )
 
     def take_snapshot(self) -> None:
-        """Write the producers' state to a snapshot file. Raises OSError."""
-        offset = self.end_offset
-        if self._snapshots and self._snapshots[-1] == offset:
-            return
-        write_atomically(self._snapshot_path(offset), self.producer_states.snapshot())
-        self._snapshots.append(offset)
-        self._drop_snapshots()
+        """Write the producers' state to a snapshot file, if it does not exist. Raises OSError."""
+        path = self._snapshot_path(self.end_offset)
+        if not path.exists():
+            write_atomically(path, self.producer_states.snapshot())
+            self._drop_snapshots()
 
     def _drop_snapshots(self) -> None:
         """Remove all snapshots but the newest, and those at the start of a segment, used for recovery."""
-        for old in self._snapshots[:-1]:
-            at = bisect_left(self._bases, old)
-            if at == len(self._bases) or self._bases[at] != old:
-                self._snapshots.remove(old)
-                with contextlib.suppress(OSError):
-                    os.unlink(self._snapshot_path(old))
+        starts = {segment.base_offset for segment in self.segments}
+        with contextlib.suppress(OSError):
+            for old in snapshot_offsets(os.listdir(self.path))[:-1]:
+                if old not in starts:
+                    self._snapshot_path(old).unlink()
 
     def _snapshot_path(self, offset: int) -> Path:
         return self.path / f"{stem(offset)}{SNAPSHOT}"
@@ -405,10 +361,7 @@ class PartitionLog(LogReader):
     # Upkeep.
 
     def delete_records(self, before: int) -> int:
-        """Delete the records before an offset; -1 deletes all records.
-
-        Returns:
-            The new log start offset.
+        """Delete the records before an offset; -1 deletes all records. Returns the new log start offset.
 
         Raises:
             ApiError: the topic is compacted, or the offset is out of range.
@@ -432,37 +385,30 @@ class PartitionLog(LogReader):
         self.log_start_offset = offset
         self._epochs.cut_before(offset)
 
-    def apply_retention(self, now_ms: int) -> int:
+    def apply_retention(self, now_ms: int) -> None:
         """Delete segments that are too old, exceed the size limit, or precede the log start offset.
 
-        Returns:
-            The number of deleted segments.
-
-        Raises:
-            ApiError: a new segment cannot be created.
+        Raises ApiError and OSError.
         """
         config = self.config
         count = 0
         excess = self.size - config.retention_bytes
-        for number, segment in enumerate(self.segments):
-            last = number == len(self.segments) - 1
-            next_base = self.end_offset if last else self._bases[number + 1]
-            due = next_base <= self.log_start_offset
+        ends = [segment.base_offset for segment in self.segments[1:]]
+        for segment, end in zip(self.segments, [*ends, self.end_offset], strict=True):
+            due = end <= self.log_start_offset
             if config.deletes and not due:
                 if config.retention_bytes >= 0 and excess >= segment.size:
                     due = True
                 elif config.retention_ms >= 0:
                     due = now_ms - segment.newest_ms() > config.retention_ms
-            if not due or (last and not segment.size):
+            if not due or (segment is self.active and not segment.size):
                 break
             excess -= segment.size
             count += 1
-        if not count:
-            return 0
         if count == len(self.segments):
             self.roll()
-        self._delete_segments(count)
-        return count
+        if count:
+            self._delete_segments(count)
 
     def replace_segments(self, old: list[Segment], new: Segment) -> None:
         """Replace consecutive segments by a complete one, whose files are ``.cleaned``.
@@ -478,7 +424,6 @@ class PartitionLog(LogReader):
         new.close()
         new.created_ms = old[0].created_ms
         self.segments[first : first + len(old)] = [new]
-        self._bases[first : first + len(old)] = [new.base_offset]
         self._positions.clear()
         self.size += new.size - sum(segment.size for segment in old)
         self._new_files = True
@@ -488,17 +433,14 @@ class PartitionLog(LogReader):
     def _delete_segments(self, count: int) -> None:
         """Delete the first ``count`` segments; their files are removed after a delay."""
         gone = self.segments[:count]
-        del self.segments[:count], self._bases[:count]
+        del self.segments[:count]
         self._positions.clear()
-        base = self._bases[0]
+        base = self.segments[0].base_offset
         for segment in gone:
             self.size -= segment.size
-            try:
+            with self.environment.warning(f"{segment.path}: cannot be deleted"):
                 paths = segment.mark_deleted()
-            except OSError as error:
-                self.environment.warn(f"{segment.path}: cannot be deleted: {error}")
-                continue
-            self.environment.remove_later(paths, self.config.file_delete_delay_ms)
+                self.environment.remove_later(paths, self.config.file_delete_delay_ms)
         self._drop_snapshots()
         if base > self.log_start_offset:
             self._begin_at(base)
@@ -519,33 +461,24 @@ class PartitionLog(LogReader):
         end_offset = self.end_offset
         paths = self.begin_flush()
         if paths is not None:
-            begin = time.perf_counter()
-            for path in paths:
-                with contextlib.suppress(FileNotFoundError):  # some files are optional
-                    sync(path)
-            self.environment.flushed(time.perf_counter() - begin)
+            self.environment.flushed(sync_all(paths))
             self.finish_flush(end_offset)
 
     def begin_flush(self) -> list[str] | None:
-        """Write indexes and epochs to their files.
+        """Write indexes and epochs to their files. Raises OSError.
 
-        Returns:
-            The files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
-
-        Raises:
-            OSError: a file cannot be written.
+        Returns the files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
         """
         if self.recovery_point >= self.end_offset and not self._epochs.changed:
             return None
         paths = []
-        first = max(bisect_right(self._bases, self.recovery_point) - 1, 0)
-        for segment in self.segments[first:]:
+        for segment in self.segments[segment_of(self.segments, self.recovery_point) :]:
             segment.write_indexes()
             # The indexes of the active segment are rebuilt after a power cut.
             if segment is self.active:
-                paths.append(segment.file(LOG))
+                paths.append(segment.path)
             else:
-                paths += [segment.file(ending) for ending in SEGMENT_FILES]
+                paths += segment.files
         self._epochs.write()
         if self._new_files:
             self._new_files = False
@@ -569,7 +502,7 @@ class PartitionLog(LogReader):
             self.active.finish_time_index()
             for segment in self.segments:
                 segment.write_indexes()
-            if self.end_offset > (self._snapshots[-1] if self._snapshots else 0):
+            if self.end_offset:
                 self.take_snapshot()
             self.flush()
             self.recovery_point = self.end_offset

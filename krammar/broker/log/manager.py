@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from threading import Thread
 from uuid import UUID, uuid4
@@ -15,15 +14,14 @@ from weakref import WeakSet
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.compaction import Compaction
-from krammar.broker.log.environment import Environment, system_ms
+from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import (
     StorageError,
     lock,
     remove,
-    sync,
+    sync_all,
     write_atomically,
-    write_offsets,
-    write_topic_id,
+    write_checkpoint,
 )
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
@@ -40,6 +38,7 @@ from krammar.logfiles.names import (
     STRAY_SUFFIX,
     parse_partition,
 )
+from krammar.logfiles.uuids import format_uuid
 from krammar.wire.errors import WireError
 from krammar.wire.primitives import NULL_UUID
 
@@ -50,6 +49,7 @@ class LogFolder:
     """One of ``log.dirs``, with its lock and its checkpoint files.
 
     ``clean``       whether the last broker was shut down cleanly
+    ``offsets``     the content of the checkpoint files, by their names
     ``partitions``  the folders of partitions
     ``leftovers``   the folders of deleted partitions
     """
@@ -69,9 +69,9 @@ class LogFolder:
         try:
             self.clean = (path / CLEAN_SHUTDOWN).exists()
             (path / CLEAN_SHUTDOWN).unlink(missing_ok=True)
-            self.recovery_points = self._read(RECOVERY_POINTS)
-            self.log_starts = self._read(LOG_STARTS)
-            self.cleaner_offsets = self._read(CLEANER_OFFSETS)
+            self.offsets = {
+                name: self._read(name) for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS)
+            }
             self.partitions = self._find_partitions()
         except OSError as error:
             self.unlock()
@@ -100,11 +100,28 @@ class LogFolder:
                 found[key] = self.path / name
         return found
 
-    def write(self, name: str, offsets: dict[tuple[str, int], int], *, sync: bool = False) -> None:
+    def write(self, name: str, *, sync: bool = False) -> None:
         """Write a checkpoint file if its content has changed. Raises OSError."""
+        offsets = self.offsets[name]
         if self._written.get(name) != offsets:
-            write_offsets(self.path / name, offsets.items(), sync=sync)
+            rows = [(*key, offset) for key, offset in sorted(offsets.items())]
+            write_checkpoint(self.path / name, rows, sync=sync)
             self._written[name] = dict(offsets)
+
+    def rename(self, key: tuple[str, int], suffix: str) -> Path:
+        """Append a unique id and a suffix to the name of a partition's folder. Raises OSError."""
+        path = self.partitions[key]
+        # A file name has at most 255 bytes.
+        ending = f".{uuid4().hex}{suffix}"
+        path = path.rename(path.with_name(path.name[: 255 - len(ending)] + ending))
+        self.forget(key)
+        return path
+
+    def forget(self, key: tuple[str, int]) -> None:
+        """Remove a partition from ``partitions`` and ``offsets``."""
+        self.partitions.pop(key, None)
+        for offsets in self.offsets.values():
+            offsets.pop(key, None)
 
     def unlock(self) -> None:
         """Release the lock, so that another broker can use the folder."""
@@ -116,45 +133,35 @@ class LogFolder:
 class _Flushing(Thread):
     """Forces files to the disk in a thread. The thread that joins it updates the logs."""
 
-    def __init__(self) -> None:
+    def __init__(self, logs: Iterable[PartitionLog]) -> None:
         super().__init__(name="krammar-flush", daemon=True)
         self.logs: list[tuple[PartitionLog, int, list[str]]] = []
         self.seconds: list[float] = []  # of the logs that were flushed
         self.error: OSError | None = None
+        for log in logs:
+            try:
+                paths = log.begin_flush()
+            except OSError as error:
+                self.error = error
+                continue
+            if paths is not None:
+                self.logs.append((log, log.end_offset, paths))
 
     def run(self) -> None:
-        for _, _, paths in self.logs:
-            begin = time.perf_counter()
-            for path in paths:
-                try:
-                    sync(path)
-                except FileNotFoundError:
-                    pass  # the file is optional, or was deleted in the meantime
-                except OSError as error:
-                    self.error = error
-                    return
-            self.seconds.append(time.perf_counter() - begin)
+        try:
+            for _, _, paths in self.logs:
+                self.seconds.append(sync_all(paths))
+        except OSError as error:
+            self.error = error
 
 
 class LogManager:
     """The logs of all partitions, spread over one or more folders."""
 
-    def __init__(
-        self,
-        dirs: Sequence[Path],
-        *,
-        fsync: str = "interval",
-        now_ms: Callable[[], int] = system_ms,
-        warn: Callable[[str], None] | None = None,
-        producer_expiry_ms: int = 86_400_000,
-    ) -> None:
+    def __init__(self, dirs: Sequence[Path], environment: Environment) -> None:
         """Lock the folders, and create missing ones. Raises StorageError."""
-        self.environment = Environment(
-            now_ms=now_ms, fsync=fsync, producer_expiry_ms=producer_expiry_ms
-        )
-        if warn is not None:
-            self.environment.warn = warn
-        self.environment.log_start_moved = self._checkpoint_starts
+        self.environment = environment
+        environment.log_start_moved = self._checkpoint_starts
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self.folders: list[LogFolder] = []
         self._closed = False
@@ -165,7 +172,7 @@ class LogManager:
         self._uncleanable: WeakSet[PartitionLog] = WeakSet()
         try:
             for path in dirs:
-                self.folders.append(LogFolder(Path(path), self.environment))
+                self.folders.append(LogFolder(Path(path), environment))
         except StorageError:
             for folder in self.folders:
                 folder.unlock()
@@ -186,13 +193,15 @@ class LogManager:
         log = self._logs.get(key)
         if log is not None:
             return log
-        folder = self._folder_of(key)
+        known_in = (each for each in self.folders if key in each.partitions)
+        folder = next(known_in, None) or min(self.folders, key=lambda each: len(each.partitions))
         path = folder.path / f"{topic}-{partition}"
         try:
             if key in folder.partitions:
                 topic_id = self._check_topic_id(folder, key, topic_id)
             known = key in folder.partitions
             if not known:
+                folder.forget(key)
                 path.mkdir(exist_ok=True)
                 self._write_topic_id(path, topic_id)
                 folder.partitions[key] = path
@@ -204,20 +213,14 @@ class LogManager:
                 config,
                 self.environment,
                 clean=folder.clean or not known,
-                recovery_point=folder.recovery_points.get(key, 0) if known else 0,
-                log_start_offset=folder.log_starts.get(key, 0) if known else 0,
-                cleaned_to=folder.cleaner_offsets.get(key, 0) if known else 0,
+                recovery_point=folder.offsets[RECOVERY_POINTS].get(key, 0),
+                log_start_offset=folder.offsets[LOG_STARTS].get(key, 0),
+                cleaned_to=folder.offsets[CLEANER_OFFSETS].get(key, 0),
             )
         except OSError as error:
             raise StorageError(f"{error.filename or path}: {error.strerror or error}") from None
         self._logs[key] = log
         return log
-
-    def _folder_of(self, key: tuple[str, int]) -> LogFolder:
-        for folder in self.folders:
-            if key in folder.partitions:
-                return folder
-        return min(self.folders, key=lambda folder: len(folder.partitions))
 
     def _check_topic_id(self, folder: LogFolder, key: tuple[str, int], topic_id: UUID) -> UUID:
         """Set aside a folder that belongs to another topic with the same name, or to an unknown one."""
@@ -225,7 +228,7 @@ class LogManager:
         try:
             found = read_topic_id(path)
         except DamageError as error:
-            stray = self._set_aside(folder, key)
+            stray = folder.rename(key, STRAY_SUFFIX)
             self.environment.error(
                 f"{path / PARTITION_METADATA}: {error}. {path} may belong to another topic: it is renamed"
                 f" to {stray.name}, and the partition begins empty. To restore its records, stop the"
@@ -237,37 +240,31 @@ class LogManager:
         if found is None:
             self._write_topic_id(path, topic_id)
         elif found != topic_id:
-            stray = self._set_aside(folder, key)
-            self.environment.warn(
-                f"{path} belongs to a deleted topic; it is renamed to {stray.name}"
-            )
+            stray = folder.rename(key, STRAY_SUFFIX)
+            text = f"{path} belongs to a deleted topic; it is renamed to {stray.name}"
+            self.environment.warn(text)
         return topic_id
 
-    def _set_aside(self, folder: LogFolder, key: tuple[str, int]) -> Path:
-        stray = _rename(folder.partitions[key], STRAY_SUFFIX)
-        del folder.partitions[key]
-        return stray
-
     def _write_topic_id(self, path: Path, topic_id: UUID) -> None:
+        text = f"version: 0\ntopic_id: {format_uuid(topic_id)}\n"
         # With `interval`, the file is flushed together with the log.
-        write_topic_id(path, topic_id, sync=self.environment.fsync == "always")
+        sync = self.environment.fsync == "always"
+        write_atomically(path / PARTITION_METADATA, text.encode(), sync=sync)
 
     def delete(self, topic: str, partition: int) -> None:
         """Delete a partition: rename its folder now, and remove it after a delay."""
         key = topic, partition
         log = self._logs.pop(key, None)
         for folder in self.folders:
-            path = folder.partitions.pop(key, None)
+            path = folder.partitions.get(key)
             if path is None:
                 continue
-            for offsets in (folder.recovery_points, folder.log_starts, folder.cleaner_offsets):
-                offsets.pop(key, None)
             try:
-                target = _rename(path, DELETE_SUFFIX)
+                target = folder.rename(key, DELETE_SUFFIX)
+                self.environment.remove_later([os.fspath(target)], self.environment.delete_delay_ms)
             except OSError as error:
+                folder.forget(key)
                 self.environment.warn(f"{path}: cannot be deleted: {error.strerror}")
-                continue
-            self.environment.remove_later([os.fspath(target)], self.environment.delete_delay_ms)
         if log is not None:
             log.mark_deleted()
 
@@ -284,13 +281,10 @@ class LogManager:
         environment = self.environment
         for folder in self.folders:
             for path in folder.leftovers:
-                try:
+                with contextlib.suppress(OSError):
                     # The rename has set the ctime.
-                    deleted_ms = os.stat(path).st_ctime_ns // 1_000_000
-                except OSError:
-                    continue
-                deleted_ms = min(deleted_ms, environment.now_ms())
-                environment.remove_at(deleted_ms + environment.delete_delay_ms, [path])
+                    deleted_ms = min(os.stat(path).st_ctime_ns // 1_000_000, environment.now_ms())
+                    environment.remove_later([path], environment.delete_delay_ms, deleted_ms)
             folder.leftovers = []
 
     def remove_due(self) -> None:
@@ -307,18 +301,16 @@ class LogManager:
         """Apply retention to all logs, and remove expired producers."""
         now = self.environment.now_ms() if now_ms is None else now_ms
         for log in self:
-            try:
+            text = f"{log.path.name}: retention failed"
+            with self.environment.warning(text, (ApiError, OSError)):
                 log.apply_retention(now)
-            except (ApiError, OSError) as error:
-                self.environment.warn(f"{log.path.name}: retention failed: {error}")
             log.producer_states.expire(now, self.environment.producer_expiry_ms)
             log.release()
 
     def compact(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
         """Compact logs, the dirtiest first, for ``budget_ms`` milliseconds.
 
-        Returns:
-            Whether more work is left, so that it should be called again soon.
+        Returns whether more work is left, so that it should be called again soon.
         """
         now = self.environment.now_ms() if now_ms is None else now_ms
         until = time.monotonic() + budget_ms / 1000
@@ -347,61 +339,43 @@ class LogManager:
         """Return a round for the dirtiest log that is due. As in Kafka, unreadable logs are not retried."""
         best: Compaction | None = None
         for log in self:
-            if not log.config.compacts or log in failed or log in self._uncleanable:
+            if log in failed or log in self._uncleanable:
                 continue
-            try:
+            text = f"{log.path.name}: compaction failed"
+            with self.environment.warning(text, (OSError, DamageError)):
                 found = Compaction.due(log, now_ms)
-            except (OSError, DamageError) as error:
-                self.environment.warn(f"{log.path.name}: compaction failed: {error}")
-                continue
-            if found is not None and (best is None or found.dirt.ratio > best.dirt.ratio):
-                best = found
+                if found is not None and (best is None or found.dirt.ratio > best.dirt.ratio):
+                    best = found
         return best
 
     def _checkpoint_cleaner(self, log: PartitionLog) -> None:
         for folder in self.folders:
             key = log.topic, log.partition
             if folder.partitions.get(key) == log.path:
-                folder.cleaner_offsets[key] = log.cleaned_to
-                try:
-                    folder.write(CLEANER_OFFSETS, folder.cleaner_offsets)
-                except OSError as error:
-                    self.environment.warn(f"{folder.path / CLEANER_OFFSETS}: {error}")
+                folder.offsets[CLEANER_OFFSETS][key] = log.cleaned_to
+                with self.environment.warning(f"{folder.path / CLEANER_OFFSETS}"):
+                    folder.write(CLEANER_OFFSETS)
 
     def flush(self) -> None:
         """Force all logs to the disk, then write the recovery points. Raises OSError."""
         self._finish_flush()
-        flushing = self._begin_flush()
-        flushing.run()
-        self._flushing = flushing
+        self._flushing = _Flushing(self)
+        self._flushing.run()
         self._finish_flush()
 
     def flush_in_background(self) -> None:
         """Flush without waiting for the disk: a later call finishes the flush.
 
-        Raises:
-            OSError: the previous flush failed.
+        Raises OSError if the previous flush failed.
         """
         if self._flushing is not None:
             if self._flushing.is_alive():
                 return
             self._finish_flush()
-        flushing = self._begin_flush()
+        flushing = _Flushing(self)
         if flushing.logs:
             self._flushing = flushing
             flushing.start()
-
-    def _begin_flush(self) -> _Flushing:
-        flushing = _Flushing()
-        for log in self:
-            try:
-                paths = log.begin_flush()
-            except OSError as error:
-                flushing.error = error
-                continue
-            if paths is not None:
-                flushing.logs.append((log, log.end_offset, paths))
-        return flushing
 
     def _finish_flush(self) -> None:
         flushing, self._flushing = self._flushing, None
@@ -418,34 +392,31 @@ class LogManager:
             raise flushing.error
 
     def _checkpoint_starts(self) -> None:
-        try:
+        with self.environment.warning(f"{LOG_STARTS} could not be written"):
             for folder in self.folders:
                 self._write_starts(folder)
-        except OSError as error:
-            self.environment.warn(f"{LOG_STARTS} could not be written: {error}")
+
+    def _logs_in(self, folder: LogFolder) -> list[tuple[tuple[str, int], PartitionLog]]:
+        return [(key, self._logs[key]) for key in folder.partitions if key in self._logs]
 
     def _write_starts(self, folder: LogFolder) -> None:
-        for key in folder.partitions:
-            log = self._logs.get(key)
-            if log is None:
-                continue
+        starts = folder.offsets[LOG_STARTS]
+        for key, log in self._logs_in(folder):
             if log.log_start_offset > log.segments[0].base_offset:
-                folder.log_starts[key] = log.log_start_offset
+                starts[key] = log.log_start_offset
             else:
-                folder.log_starts.pop(key, None)
-        folder.write(LOG_STARTS, folder.log_starts, sync=self.environment.fsync != "never")
+                starts.pop(key, None)
+        folder.write(LOG_STARTS, sync=self.environment.fsync != "never")
 
     def _checkpoint(self) -> None:
         sync = self.environment.fsync != "never"
         for folder in self.folders:
-            logs = [
-                (key, log) for key in folder.partitions if (log := self._logs.get(key)) is not None
-            ]
-            for key, log in logs:
-                folder.recovery_points[key] = log.recovery_point
-            folder.write(RECOVERY_POINTS, folder.recovery_points, sync=sync)
+            logs = self._logs_in(folder)
+            folder.offsets[RECOVERY_POINTS].update((key, log.recovery_point) for key, log in logs)
+            folder.write(RECOVERY_POINTS, sync=sync)
             self._write_starts(folder)
-            folder.write(HIGH_WATERMARKS, {key: log.end_offset for key, log in logs})
+            folder.offsets[HIGH_WATERMARKS] = {key: log.end_offset for key, log in logs}
+            folder.write(HIGH_WATERMARKS)
 
     def close(self) -> None:
         """Close all logs, so that they can be opened without verification. Never raises."""
@@ -456,10 +427,8 @@ class LogManager:
             self._steps.close()
         self._round = None
         clean = True
-        try:
+        with self.environment.warning("cannot force the logs to the disk"):
             self._finish_flush()
-        except OSError as error:
-            self.environment.warn(f"cannot force the logs to the disk: {error}")
         for log in self:
             try:
                 log.close()
@@ -467,21 +436,10 @@ class LogManager:
                 clean = False
                 self.environment.warn(f"{log.path.name}: cannot be closed cleanly: {error}")
         self.remove_due()
-        try:
+        with self.environment.warning("checkpoints could not be written"):
             self._checkpoint()
-            for folder in self.folders:
-                if clean:
-                    text = json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":"))
-                    write_atomically(folder.path / CLEAN_SHUTDOWN, text.encode())
-        except OSError as error:
-            self.environment.warn(f"checkpoints could not be written: {error}")
+            for folder in self.folders if clean else ():
+                write_atomically(folder.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
         for folder in self.folders:
             folder.unlock()
         self._logs.clear()
-
-
-def _rename(path: Path, suffix: str) -> Path:
-    """Append a unique id and a suffix to the name of a partition's folder. Raises OSError."""
-    # A file name has at most 255 bytes.
-    ending = f".{uuid4().hex}{suffix}"
-    return path.rename(path.with_name(path.name[: 255 - len(ending)] + ending))

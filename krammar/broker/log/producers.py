@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafka_wire import ErrorCode, ProducerSnapshot, ProducerSnapshotProducerEntry
+from kafka_wire import AbortedTxn, ErrorCode, ProducerSnapshot, ProducerSnapshotProducerEntry
 
 from krammar.broker.errors import ApiError
 from krammar.logfiles.snapshot import CRC_AT, CRC_COVERS_FROM, read_snapshot
-from krammar.wire.batches import BatchHeader, crc32c
+from krammar.wire.batches import BatchHeader, ControlRecord, ControlRecordType, crc32c
+from krammar.wire.batches.control import END_OF_TRANSACTION
 
 _REMEMBERED = 5
 _SEQUENCES = 1 << 31
@@ -34,34 +35,6 @@ class Sent(NamedTuple):
     offset_delta: int
     timestamp: int
 
-    @property
-    def first_sequence(self) -> int:
-        return _add(self.last_sequence, -self.offset_delta)
-
-
-class ProducerEntry(NamedTuple):
-    """A producer for DescribeProducers.
-
-    ``current_txn_first_offset``  -1 without an open transaction
-    """
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp: int
-    coordinator_epoch: int
-    current_txn_first_offset: int
-
-
-class Completed(NamedTuple):
-    """A transaction that a marker ended."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    aborted: bool
-    last_stable_offset: int
-
 
 @dataclass(slots=True)
 class Producer:
@@ -69,11 +42,6 @@ class Producer:
     batches: deque[Sent] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     timestamp: int = -1
     coordinator_epoch: int = -1
-    first_offset: int = -1  # of its open transaction
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else -1
 
 
 class Producers:
@@ -88,24 +56,19 @@ class Producers:
         # offsets, so the first entry is the earliest.
         self._open: dict[int, int] = {}
 
-    def __len__(self) -> int:
-        return len(self.by_id)
-
     def first_open_offset(self) -> int | None:
         """Return the first offset of the earliest open transaction; None without any."""
-        for offset in self._open.values():
-            return offset
-        return None
+        return next(iter(self._open.values()), None)
 
     def duplicate(self, header: BatchHeader) -> Sent | None:
         """Return the one of the last five batches that this batch repeats, if any."""
         producer = self.by_id.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             return None
-        first = header.base_sequence
-        last = _add(first, header.last_offset_delta)
+        delta = header.last_offset_delta
+        last = _add(header.base_sequence, delta)
         for sent in producer.batches:
-            if sent.last_sequence == last and sent.first_sequence == first:
+            if sent.last_sequence == last and sent.offset_delta == delta:
                 return sent
         return None
 
@@ -128,7 +91,7 @@ class Producers:
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Return whether a producer with this epoch has an open transaction in the partition."""
         producer = self.by_id.get(producer_id)
-        return producer is not None and producer.first_offset >= 0 and producer.epoch == epoch
+        return producer is not None and producer.epoch == epoch and producer_id in self._open
 
     def check_batch(self, header: BatchHeader, *, sequence: bool = True) -> None:
         """Raise ApiError if the producer must not append this batch."""
@@ -138,19 +101,21 @@ class Producers:
         self._check_epoch(header.producer_id, producer, header.producer_epoch)
         if sequence:
             self._check_sequence(header, producer)
-        if producer.first_offset >= 0 and not header.is_transactional:
-            raise ApiError(
+        if header.producer_id in self._open and not header.is_transactional:
+            raise self._error(
                 ErrorCode.INVALID_TXN_STATE,
-                f"{self.topic_partition}: producer {header.producer_id} has an open transaction and"
-                " sent a batch that is not transactional",
+                f"producer {header.producer_id} has an open transaction and sent a batch that is not"
+                " transactional",
             )
+
+    def _error(self, code: ErrorCode, text: str) -> ApiError:
+        return ApiError(code, f"{self.topic_partition}: {text}")
 
     def _check_epoch(self, producer_id: int, producer: Producer, epoch: int) -> None:
         if epoch < producer.epoch:
-            raise ApiError(
+            raise self._error(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"{self.topic_partition}: epoch {epoch} of producer {producer_id} is older than"
-                f" its last epoch {producer.epoch}",
+                f"epoch {epoch} of producer {producer_id} is older than its last epoch {producer.epoch}",
             )
 
     def _check_sequence(self, header: BatchHeader, producer: Producer) -> None:
@@ -162,10 +127,10 @@ class Producers:
         else:
             expected = 0
         if first != expected:
-            raise ApiError(
+            raise self._error(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"{self.topic_partition}: producer {header.producer_id} (epoch"
-                f" {header.producer_epoch}) sent sequence {first}, but {expected} is expected",
+                f"producer {header.producer_id} (epoch {header.producer_epoch}) sent sequence {first},"
+                f" but {expected} is expected",
             )
 
     def add_batch(self, header: BatchHeader) -> None:
@@ -181,9 +146,8 @@ class Producers:
         last = -1 if header.base_sequence < 0 else _add(header.base_sequence, delta)
         producer.batches.append(Sent(last, header.base_offset + delta, delta, header.max_timestamp))
         producer.timestamp = header.max_timestamp
-        if producer.first_offset < 0 and header.is_transactional:
-            producer.first_offset = header.base_offset
-            self._open[producer_id] = header.base_offset
+        if header.is_transactional:
+            self._open.setdefault(producer_id, header.base_offset)
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
         """Raise ApiError if a coordinator must not write this marker."""
@@ -192,39 +156,32 @@ class Producers:
             return
         self._check_epoch(producer_id, producer, epoch)
         if coordinator_epoch < producer.coordinator_epoch:
-            raise ApiError(
+            raise self._error(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-                f"{self.topic_partition}: coordinator epoch {coordinator_epoch} of a marker for"
-                f" producer {producer_id} is older than the last one, {producer.coordinator_epoch}",
+                f"coordinator epoch {coordinator_epoch} of a marker for producer {producer_id} is older"
+                f" than the last one, {producer.coordinator_epoch}",
             )
 
-    def add_marker(
-        self,
-        producer_id: int,
-        epoch: int,
-        coordinator_epoch: int,
-        offset: int,
-        timestamp: int,
-        *,
-        commit: bool,
-    ) -> Completed | None:
-        """Add a marker that is in the log. Returns the transaction that it ends, if any."""
-        producer = self.by_id.get(producer_id)
-        if producer is None:
-            producer = self.by_id[producer_id] = Producer()
-        if producer.epoch != epoch:
-            producer.epoch = epoch
-            producer.batches.clear()
-        producer.coordinator_epoch = coordinator_epoch
-        producer.timestamp = timestamp
-        first = producer.first_offset
-        producer.first_offset = -1
-        if first < 0:
+    def add_marker(self, header: BatchHeader, marker: ControlRecord) -> AbortedTxn | None:
+        """Add a control record that is in the log. Returns the transaction that it aborts, if any."""
+        if marker.type not in END_OF_TRANSACTION:
             return None
-        self._open.pop(producer_id, None)
+        producer_id = header.producer_id
+        producer = self.by_id.setdefault(producer_id, Producer())
+        if producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.timestamp = marker.timestamp
+        first = self._open.pop(producer_id, None)
+        if first is None or marker.type == ControlRecordType.COMMIT:
+            return None
         stable = self.first_open_offset()
-        return Completed(
-            producer_id, first, offset, not commit, offset + 1 if stable is None else stable
+        return AbortedTxn(
+            producer_id=producer_id,
+            first_offset=first,
+            last_offset=marker.offset,
+            last_stable_offset=marker.offset + 1 if stable is None else stable,
         )
 
     def expire(self, now_ms: int, after_ms: int) -> int:
@@ -232,7 +189,7 @@ class Producers:
         gone = [
             producer_id
             for producer_id, producer in self.by_id.items()
-            if producer.first_offset < 0 and now_ms - producer.timestamp >= after_ms
+            if producer_id not in self._open and now_ms - producer.timestamp >= after_ms
         ]
         for producer_id in gone:
             del self.by_id[producer_id]
@@ -240,38 +197,21 @@ class Producers:
 
     def last_batches(self) -> dict[int, tuple[int, int]]:
         """Return the offset of the last data record (or -1) and the epoch of each producer, by id."""
-        return {
-            producer_id: (
-                producer.batches[-1].last_offset if producer.batches else -1,
-                producer.epoch,
-            )
-            for producer_id, producer in self.by_id.items()
-        }
-
-    def entries(self) -> list[ProducerEntry]:
-        return [
-            ProducerEntry(
-                producer_id,
-                producer.epoch,
-                producer.last_sequence,
-                producer.timestamp,
-                producer.coordinator_epoch,
-                producer.first_offset,
-            )
-            for producer_id, producer in self.by_id.items()
-        ]
+        return {entry.producer_id: (entry.last_offset, entry.epoch) for entry in self.entries()}
 
     def snapshot(self) -> bytes:
         """Encode the state as the content of a ``.snapshot`` file."""
-        data = bytearray(ProducerSnapshot(producer_entries=self._snapshot_entries()).encode(1))
+        data = bytearray(ProducerSnapshot(producer_entries=self.entries()).encode(1))
         crc = crc32c(bytes(data[CRC_COVERS_FROM:]))
         data[CRC_AT:CRC_COVERS_FROM] = crc.to_bytes(4, "big")
         return bytes(data)
 
-    def _snapshot_entries(self) -> Iterable[ProducerSnapshotProducerEntry]:
+    def entries(self) -> list[ProducerSnapshotProducerEntry]:
+        """Return the state of all producers, as in a snapshot. -1 means none."""
+        entries = []
         for producer_id, producer in self.by_id.items():
             last = producer.batches[-1] if producer.batches else Sent(-1, -1, 0, -1)
-            yield ProducerSnapshotProducerEntry(
+            entry = ProducerSnapshotProducerEntry(
                 producer_id=producer_id,
                 epoch=producer.epoch,
                 last_sequence=last.last_sequence,
@@ -279,37 +219,29 @@ class Producers:
                 offset_delta=last.offset_delta,
                 timestamp=producer.timestamp,
                 coordinator_epoch=producer.coordinator_epoch,
-                current_txn_first_offset=producer.first_offset,
+                current_txn_first_offset=self._open.get(producer_id, -1),
             )
+            entries.append(entry)
+        return entries
 
-    def load(self, data: bytes, *, now_ms: int, expiry_ms: int) -> None:
-        """Replace the state by a snapshot, without expired producers.
+    def load(self, data: bytes, expired_ms: int) -> None:
+        """Replace the state by the content of a ``.snapshot`` file.
 
-        Args:
-            data: the content of a ``.snapshot`` file
-            now_ms: milliseconds since 1970
-            expiry_ms: producers that were idle for this long have expired
-
-        Raises:
-            DamageError: the snapshot is corrupt; the state is unchanged.
+        Producers that were idle since ``expired_ms`` are left out. Raises DamageError; the state is unchanged then.
         """
         snapshot = read_snapshot(data)
         self.by_id = {}
         opened = []
         for entry in snapshot.producer_entries:
             first = entry.current_txn_first_offset
-            if first < 0 and now_ms - entry.timestamp >= expiry_ms:
+            if first < 0 and entry.timestamp <= expired_ms:
                 continue
             producer = self.by_id[entry.producer_id] = Producer(
                 entry.epoch, timestamp=entry.timestamp, coordinator_epoch=entry.coordinator_epoch
             )
             if entry.last_sequence >= 0 or entry.last_offset >= 0:
-                producer.batches.append(
-                    Sent(
-                        entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp
-                    )
-                )
+                last = entry.last_sequence, entry.last_offset, entry.offset_delta
+                producer.batches.append(Sent(*last, entry.timestamp))
             if first >= 0:
-                producer.first_offset = first
                 opened.append((first, entry.producer_id))
         self._open = {producer_id: first for first, producer_id in sorted(opened)}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator
 
-from kafka_wire import ErrorCode
+from kafka_wire import AbortedTxn, ErrorCode
 
 from krammar.broker.errors import ApiError
-from krammar.broker.log.segment import Segment
+from krammar.broker.log.segment import Segment, segment_of
 from krammar.logfiles.damage import DamageError
 from krammar.wire.batches import RecordBatch, read_batches
-from krammar.wire.batches.header import HEADER_SIZE, SIZE_END, header_at
+from krammar.wire.batches.header import SIZE_END, header_at
 from krammar.wire.errors import WireError
 
 _CHUNK = 1 << 20
@@ -26,7 +26,6 @@ class LogReader:
     segments: list[Segment]
     log_start_offset: int
     end_offset: int
-    _bases: list[int]  # the base offsets of the segments
     # The positions of batches that are likely to be read next, by offset.
     _positions: dict[int, tuple[Segment, int]]
 
@@ -41,8 +40,6 @@ class LogReader:
         """Read bytes of one segment, from the batch with ``offset`` on. The last batch may be incomplete.
 
         Args:
-            offset: the first offset
-            max_bytes: the maximum size of the result
             end: batches at this offset or later are excluded
             at_least_one: return the first batch completely, even if it is larger than ``max_bytes``; otherwise the
                 result is empty then
@@ -84,8 +81,7 @@ class LogReader:
                 return 0
             segment, position = found
             total = -position
-            number = bisect_left(self._bases, segment.base_offset)
-            for other in self.segments[number:]:
+            for other in self.segments[segment_of(self.segments, segment.base_offset) :]:
                 if other.base_offset >= end:
                     break
                 total += self._bound(other, end)
@@ -107,10 +103,8 @@ class LogReader:
         found = self._positions.get(offset)
         if found is not None and found[1] < found[0].size:
             return found
-        for segment in self.segments[max(bisect_right(self._bases, offset) - 1, 0) :]:
-            if not segment.size:
-                continue
-            position = 0 if offset <= segment.base_offset else segment.locate(offset)
+        for segment in self.segments[segment_of(self.segments, offset) :]:
+            position = segment.locate(offset)
             if position is not None:
                 self._keep_position(offset, segment, position)
                 return segment, position
@@ -162,23 +156,14 @@ class LogReader:
         start = self.log_start_offset if begin is None else begin
         try:
             for segment in list(self.segments):
-                position = 0
-                if start > segment.base_offset:
-                    found = segment.locate(start)
-                    if found is None:
-                        continue
-                    position = found
-                while position < segment.size:
+                position = segment.locate(start)
+                while position is not None and position < segment.size:
                     used = 0
                     for batch in read_batches(segment.read(position, _CHUNK)):
                         used = batch.position + batch.size_in_bytes
                         yield batch
                     if not used:
-                        header = segment.header(position)
-                        if header is None:
-                            head = segment.read(position, HEADER_SIZE)
-                            raise segment.damage_at(head, 0, position)
-                        used = header.size_in_bytes
+                        used = next(segment.scan(position)).size_in_bytes
                         yield from read_batches(segment.read(position, used))
                     position += used
         except (OSError, WireError) as error:
@@ -203,40 +188,32 @@ class LogReader:
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """Return the latest timestamp and the offset of its first record. Raises ApiError."""
-        latest: tuple[int, int] = (-1, -1)
-        where: Segment | None = None
         try:
-            for segment in self.segments:
-                if segment.size and segment.latest[0] > latest[0]:
-                    latest = segment.latest
-                    where = segment
-            if where is None:
+            filled = [segment for segment in self.segments if segment.size]
+            where = max(filled, key=lambda segment: segment.latest[0], default=None)
+            if where is None or where.latest[0] < 0:
                 return None
-            return self._first_at_offset(where, latest)
+            return where.first_at(where.latest[0], 0) or where.latest
         except (OSError, WireError) as error:
             raise self._failure(str(error)) from None
-
-    def _first_at_offset(self, segment: Segment, latest: tuple[int, int]) -> tuple[int, int]:
-        position = segment.locate(latest[1])
-        header = None if position is None else segment.header(position)
-        if header is not None:
-            for record in segment.batch(header):
-                if record.timestamp == latest[0]:
-                    return record.timestamp, record.offset
-        return latest
 
     def aborted_transactions(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Return producer id and first offset of the aborted transactions between two offsets.
 
         ``end`` is exclusive. Raises ApiError.
         """
-        found: list[tuple[int, int]] = []
         try:
-            for segment in self.segments[max(bisect_right(self._bases, begin) - 1, 0) :]:
-                entries, complete = segment.aborted(begin, end)
-                found += [(entry.producer_id, entry.first_offset) for entry in entries]
-                if complete:
-                    break
+            entries = self.aborted_entries(begin, end)
         except (OSError, DamageError) as error:
             raise self._failure(str(error)) from None
+        return [(entry.producer_id, entry.first_offset) for entry in entries]
+
+    def aborted_entries(self, begin: int, end: int) -> list[AbortedTxn]:
+        """Return the aborted transactions between two offsets. Raises OSError and DamageError."""
+        found = []
+        for segment in self.segments[segment_of(self.segments, begin) :]:
+            entries, complete = segment.aborted(begin, end)
+            found += entries
+            if complete:
+                break
         return found

@@ -5,27 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
-from krammar.broker.log.files import create, write_fully, write_joined
+from krammar.broker.log.files import remove, write_from, write_fully, write_joined
 from krammar.broker.log.index import OffsetIndex, TimeIndex, TransactionIndex
 from krammar.broker.log.validation import one_batch
 from krammar.logfiles import segment
-from krammar.logfiles.damage import Damage, DamageError
+from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
-from krammar.logfiles.names import (
-    DELETED,
-    INDEX,
-    LOG,
-    SEGMENT_FILES,
-    TIME_INDEX,
-    TRANSACTION_INDEX,
-)
+from krammar.logfiles.names import DELETED, INDEX, LOG, SEGMENT_FILES, TIME_INDEX, TRANSACTION_INDEX
 from krammar.wire.batches import BatchHeader, RecordBatch
-from krammar.wire.batches.crc import crc_of
-from krammar.wire.batches.header import header_at
 
-_VERIFY_CHUNK = 1 << 20
 # The size of a single write. For larger ones the kernel uses larger pages, which it must find first: in a
 # virtual machine whose host allocates memory on first use, 1 MB then takes 3 ms, instead of 0.3 ms in pieces
 # that fit into freed pages. Elsewhere, pieces cost almost nothing.
@@ -35,14 +26,7 @@ _PIECE = 64 * 1024
 class Segment(segment.Segment):
     """A segment that can be appended to. Appends update ``size``."""
 
-    __slots__ = (
-        "_max",
-        "_torn",
-        "created_ms",
-        "first_timestamp",
-        "interval",
-        "unindexed",
-    )
+    __slots__ = ("_max", "_torn", "created_ms", "first_timestamp", "interval", "unindexed")
 
     _index: tuple[OffsetIndex, TimeIndex] | None
     _transactions: TransactionIndex | None
@@ -64,13 +48,12 @@ class Segment(segment.Segment):
         segment = cls(folder, base_offset, interval, 0, suffix)
         try:
             for ending in (LOG, INDEX, TIME_INDEX):
-                create(segment.file(ending))
+                write_from(segment.file(ending), 0, b"")
         except OSError:
             segment.remove()
             raise
-        segment._index = segment._new_indexes()
-        segment._max = (-1, -1)
-        segment._transactions = TransactionIndex(segment.file(TRANSACTION_INDEX))
+        segment.reset_indexes()
+        segment._transactions = segment._new_transactions()
         return segment
 
     def _open(self) -> int:
@@ -79,32 +62,37 @@ class Segment(segment.Segment):
     def _new_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         return OffsetIndex(self.file(INDEX)), TimeIndex(self.file(TIME_INDEX))
 
+    def _new_transactions(self) -> TransactionIndex:
+        return TransactionIndex(self.file(TRANSACTION_INDEX))
+
+    @property
+    def files(self) -> list[str]:
+        return [self.file(ending) for ending in SEGMENT_FILES]
+
     # Indexes.
 
     @property
     def indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """The indexes, loaded at first use, and rebuilt if they are missing or corrupt."""
         if self._index is None:
-            self._index = self._read_indexes()
-            if self._index is None:
+            indexes = self._new_indexes()
+            if self._can_read(*indexes):
+                self._index = indexes
+            else:
                 self.rebuild()
-        indexes = self._index
-        assert indexes is not None
-        return indexes
+        assert self._index is not None
+        return self._index
 
-    def _read_indexes(self) -> tuple[OffsetIndex, TimeIndex] | None:
-        index, times = self._new_indexes()
+    def _can_read(self, index: OffsetIndex, times: TimeIndex) -> bool:
         try:
             index.read()
             times.read()
         except (OSError, DamageError):
-            return None
+            return False
         if self.size and not times.keys:
-            return None  # the time index of every complete segment has an entry
+            return False  # the time index of every complete segment has an entry
         # If the last entry does not point to a batch, the index belongs to another segment.
-        if index and not self.is_at(self.base_offset + index.keys[-1], index.values[-1]):
-            return None
-        return index, times
+        return not index or self.is_at(self.base_offset + index.keys[-1], index.values[-1])
 
     def rebuild(self) -> None:
         """Rebuild both indexes from the batches."""
@@ -137,8 +125,7 @@ class Segment(segment.Segment):
     def resume(self, offset: int) -> tuple[int, int]:
         """Remove the index entries of batches from ``offset`` on.
 
-        Returns:
-            The position and offset from which batches must be noted again.
+        Returns the position and offset from which batches must be noted again.
         """
         index, times = self.indexes
         entry = index.find(min(offset - 1 - self.base_offset, INT32_MAX))
@@ -148,9 +135,8 @@ class Segment(segment.Segment):
             return 0, self.base_offset
         index.keep(entry + 1)
         times.keep(bisect_right(times.values, index.keys[entry]))
-        self._max = (
-            (times.keys[-1], times.values[-1] + self.base_offset) if times.keys else (-1, -1)
-        )
+        self._max = None
+        self._max = self.latest
         self.unindexed = header.size_in_bytes
         return header.position + header.size_in_bytes, header.next_offset
 
@@ -165,11 +151,8 @@ class Segment(segment.Segment):
         """The latest timestamp and the last offset of its batch; (-1, -1) without records."""
         if self._max is None:
             times = self.indexes[1]
-            if self._max is None:
-                if times.keys:
-                    self._max = times.keys[-1], times.values[-1] + self.base_offset
-                else:
-                    self._max = (-1, -1)
+            last = times.values[-1] + self.base_offset if times else -1
+            self._max = times.keys[-1] if times else -1, last
         return self._max
 
     def modified_ms(self) -> int:
@@ -181,18 +164,9 @@ class Segment(segment.Segment):
         latest = self.latest[0]
         return latest if latest >= 0 else self.modified_ms()
 
-    @property
-    def transactions(self) -> TransactionIndex:
-        """The aborted transactions, loaded at first use. Raises OSError and DamageError."""
-        if self._transactions is None:
-            transactions = TransactionIndex(self.file(TRANSACTION_INDEX))
-            transactions.read()
-            self._transactions = transactions
-        return self._transactions
-
     def reset_transactions(self) -> None:
         """Remove all aborted transactions, in memory and on the disk, before they are rebuilt."""
-        self._transactions = TransactionIndex(self.file(TRANSACTION_INDEX))
+        self._transactions = self._new_transactions()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._transactions.path)
 
@@ -238,13 +212,9 @@ class Segment(segment.Segment):
 
     def write_indexes(self, *, sync: bool = False) -> None:
         """Write the index files, where necessary. Raises OSError."""
-        if self._index is not None:
-            for index in self._index:
-                if sync or not index.is_written:
-                    index.write(sync=sync)
-        transactions = self._transactions
-        if transactions is not None and (sync or transactions.stored != len(transactions.entries)):
-            transactions.write(sync=sync)
+        for index in (*(self._index or ()), self._transactions):
+            if index is not None and not index.is_written:
+                index.write(sync=sync)
 
     def sync(self) -> None:
         """Force the batches to the disk. Raises OSError."""
@@ -253,13 +223,9 @@ class Segment(segment.Segment):
     def rename(self, suffix: str) -> None:
         """Change the suffix of all file names. Raises OSError."""
         before = self.suffix
-        for ending in SEGMENT_FILES:
-            old = self.file(ending)
-            self.suffix = suffix
-            new = self.file(ending)
-            self.suffix = before
+        for file in self.files:
             with contextlib.suppress(FileNotFoundError):
-                os.rename(old, new)
+                os.rename(file, file.removesuffix(before) + suffix)
         self.suffix = suffix
         for index in (*(self._index or ()), self._transactions):
             if index is not None:
@@ -269,14 +235,12 @@ class Segment(segment.Segment):
         """Rename the files to ``.deleted``. Returns their paths, for removal. Raises OSError."""
         self.close()
         self.rename(DELETED)
-        return [self.file(ending) for ending in SEGMENT_FILES]
+        return self.files
 
     def remove(self) -> None:
         """Remove all files that exist."""
         self.close()
-        for ending in SEGMENT_FILES:
-            with contextlib.suppress(OSError):
-                os.unlink(self.file(ending))
+        remove(self.files)
 
     # Reading.
 
@@ -288,39 +252,23 @@ class Segment(segment.Segment):
         """Decode a batch without checking its CRC, which the append or the recovery has checked."""
         return one_batch(self.read(header.position, header.size_in_bytes))
 
-    # Recovery.
+    def scan_from(self, offset: int) -> Iterator[BatchHeader]:
+        """Yield headers like ``scan``, from the first batch whose last offset is at least ``offset``."""
+        position = self.locate(offset)
+        if position is not None:
+            yield from self.scan(position)
 
     def verify(self, position: int, next_offset: int) -> Iterator[BatchHeader]:
-        """Yield headers like ``scan``, and check CRCs, and that offsets ascend from ``next_offset``.
+        """Yield headers like ``scan``, and raise DamageError for ``damage_in`` them too."""
+        for header in self.scan(position):
+            for damage in self.damage_in(header, next_offset):
+                raise damage
+            next_offset = header.next_offset
+            yield header
 
-        Raises DamageError.
-        """
-        size = self.size
-        holds = self.holds
-        while position < size:
-            chunk = memoryview(self.read(position, min(_VERIFY_CHUNK, size - position)))
-            pos = 0
-            while pos < len(chunk):
-                header = header_at(chunk, pos, position + pos)
-                whole = header is not None and pos + header.size_in_bytes <= len(chunk)
-                if not whole and pos and position + len(chunk) < size:
-                    break  # the batch continues in the next chunk
-                if header is None or not holds(header):
-                    raise self.damage_at(chunk, pos, position + pos)
-                if header.base_offset < next_offset:
-                    text = (
-                        f"the batch at byte {header.position} has offset {header.base_offset}, but "
-                        f"{next_offset} is expected"
-                    )
-                    raise DamageError(Damage.OFFSETS, text, header.position, header.size_in_bytes)
-                if whole:
-                    batch = chunk[pos : pos + header.size_in_bytes]
-                else:
-                    batch = memoryview(self.read(header.position, header.size_in_bytes))
-                if crc_of(batch, header.magic, 0, len(batch)) != header.crc:
-                    text = f"the batch at byte {header.position} has a wrong CRC"
-                    raise DamageError(Damage.CRC, text, header.position, header.size_in_bytes)
-                next_offset = header.next_offset
-                pos += header.size_in_bytes
-                yield header
-            position += pos
+
+def segment_of(segments: Sequence[Segment], offset: int) -> int:
+    """Return the number of the last segment that begins at or before an offset, or else of the first one."""
+    if offset >= segments[-1].base_offset:
+        return len(segments) - 1
+    return max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)

@@ -47,40 +47,21 @@ MOST_INVALID_RECORDS = 10_000
 
 
 def read_batch(batch: Data, config: LogConfig) -> tuple[BatchHeader, bytes]:
-    """Split a batch into header and body, and check sizes and CRC.
-
-    Args:
-        batch: the bytes, which must be exactly one batch
-        config: the topic's settings
-
-    Returns:
-        The header, and a copy of the bytes that the CRC covers.
-
-    Raises:
-        ApiError: the batch is refused.
-    """
+    """Split exactly one batch into its header and a copy of its body, and check sizes and CRC. Raises ApiError."""
     size = len(batch)
     if size <= MAGIC_AT:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are not a record batch")
     magic = batch[MAGIC_AT]
     if magic < 2:
-        raise ApiError(
-            ErrorCode.INVALID_RECORD,
-            f"message format v{magic} is no longer supported; send record batches v2",
-        )
+        raise _invalid(f"message format v{magic} is no longer supported; send record batches v2")
     header = header_at(batch, 0, 0)
     if header is None or header.size_in_bytes > size:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes contain no complete record batch")
     if header.size_in_bytes < size:
-        raise ApiError(
-            ErrorCode.INVALID_RECORD,
-            f"{size - header.size_in_bytes} bytes follow the batch; exactly one batch is allowed",
-        )
+        rest = size - header.size_in_bytes
+        raise _invalid(f"{rest} bytes follow the batch; exactly one batch is allowed")
     if size > config.max_message_bytes:
-        raise ApiError(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {size} bytes, but max.message.bytes is {config.max_message_bytes}",
-        )
+        raise too_large(size, config)
     if size > config.segment_bytes:
         raise ApiError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -96,6 +77,13 @@ def read_batch(batch: Data, config: LogConfig) -> tuple[BatchHeader, bytes]:
     return header, body
 
 
+def too_large(size: int, config: LogConfig, reason: str = "") -> ApiError:
+    """Return the error for a batch that is larger than the topic allows."""
+    limit = config.max_message_bytes
+    text = f"the batch has {size} bytes{reason}, but max.message.bytes is {limit}"
+    return ApiError(ErrorCode.MESSAGE_TOO_LARGE, text)
+
+
 def _invalid(text: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_RECORD, text)
 
@@ -107,17 +95,12 @@ def check(
     now_ms: int,
     max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
 ) -> bytes:
-    """Check the records of a batch, and return the body to store.
+    """Check the records of a batch, and return the body to store. Raises ApiError.
 
     Args:
-        body: the body of the batch
         header: updated if the body changes
-        config: the topic's settings
         now_ms: milliseconds since 1970
         max_uncompressed: the maximum size of decompressed records in bytes
-
-    Raises:
-        ApiError: the batch is refused.
     """
     _check_header(header, config)
     codec = header.attributes & CODEC
@@ -149,11 +132,7 @@ def check(
     if wanted is not None and wanted != codec:
         body = _with_compression(body, header, wanted, config.compression_level, max_uncompressed)
         if header.size_in_bytes > config.max_message_bytes:
-            raise ApiError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"the batch has {header.size_in_bytes} bytes with the topic's compression, but"
-                f" max.message.bytes is {config.max_message_bytes}",
-            )
+            raise too_large(header.size_in_bytes, config, " with the topic's compression")
     return body
 
 
@@ -213,9 +192,9 @@ def _check_each(
             )
         return
     # There is one code for all records. As in Kafka, an invalid timestamp takes precedence.
-    code = ErrorCode.INVALID_RECORD
-    if any(error is ErrorCode.INVALID_TIMESTAMP for _, error, _ in invalid):
-        code = ErrorCode.INVALID_TIMESTAMP
+    codes = [code for _, code, _ in invalid]
+    has_time = ErrorCode.INVALID_TIMESTAMP in codes
+    code = ErrorCode.INVALID_TIMESTAMP if has_time else ErrorCode.INVALID_RECORD
     index, _, text = invalid[0]
     more = " or more" if len(invalid) == MOST_INVALID_RECORDS else ""
     raise InvalidRecords(
@@ -229,14 +208,19 @@ def _check_each(
 def _invalid_records(
     records: bytes, start: int, count: int, base_timestamp: int, config: LogConfig, now_ms: int
 ) -> Iterator[tuple[int, ErrorCode, str]]:
+    """Yield the index, the error and its text of each invalid record. The records must be valid as bytes."""
     needs_key = config.compacts
     earliest = now_ms - config.message_timestamp_before_max_ms
     latest = now_ms + config.message_timestamp_after_max_ms
     own_times = config.message_timestamp_type != "LogAppendTime"
-    for index, (timestamp, has_key) in enumerate(
-        _times_and_keys(records, start, count, base_timestamp)
-    ):
-        if needs_key and not has_key:
+    end = start
+    for index in range(count):
+        length, at = varint(records, end)
+        end = at + length
+        delta, at = varlong(records, at + 1)
+        _, at = varint(records, at)
+        timestamp = base_timestamp + delta
+        if needs_key and varint(records, at)[0] < 0:
             text = "the record has no key, which records of a compacted topic need"
             yield index, ErrorCode.INVALID_RECORD, text
         elif own_times and timestamp != -1 and not earliest <= timestamp <= latest:
@@ -245,18 +229,6 @@ def _invalid_records(
                 " topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms"
             )
             yield index, ErrorCode.INVALID_TIMESTAMP, text
-
-
-def _times_and_keys(
-    records: bytes, pos: int, count: int, base_timestamp: int
-) -> Iterator[tuple[int, bool]]:
-    """Yield the timestamp of each record, and whether it has a key. The records must be valid."""
-    for _ in range(count):
-        length, body = varint(records, pos)
-        pos = body + length
-        delta, body = varlong(records, body + 1)
-        _, body = varint(records, body)
-        yield base_timestamp + delta, varint(records, body)[0] >= 0
 
 
 def _with_timestamps(

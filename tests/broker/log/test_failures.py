@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from kafka_wire import ErrorCode
 
+from krammar.broker.log.environment import Environment
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.manager import LogManager
@@ -167,7 +168,7 @@ def test_compaction_that_does_not_fit(tmp_path: Path) -> None:
     config = LogConfig(
         cleanup_policy=frozenset({"compact"}), segment_bytes=4000, min_cleanable_dirty_ratio=0.1
     )
-    manager = LogManager([tmp_path], now_ms=Clock(), warn=warnings.append)
+    manager = LogManager([tmp_path], Environment(now_ms=Clock(), warn=warnings.append))
     log = manager.open("t", TOPIC_ID, 0, config)
     for number in range(200):
         log.append(batch(b"value %d" % number, key=b"%d" % (number % 150)))
@@ -186,7 +187,7 @@ def test_compaction_that_does_not_fit(tmp_path: Path) -> None:
 
 def test_a_manager_closes_even_so(tmp_path: Path) -> None:
     warnings: list[str] = []
-    manager = LogManager([tmp_path], now_ms=Clock(), warn=warnings.append)
+    manager = LogManager([tmp_path], Environment(now_ms=Clock(), warn=warnings.append))
     log = manager.open("t", TOPIC_ID, 0, LogConfig(index_interval_bytes=0))
     for number in range(10):
         log.append(sent(1, number))
@@ -194,7 +195,7 @@ def test_a_manager_closes_even_so(tmp_path: Path) -> None:
         manager.close()
     assert warnings
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
-    manager = LogManager([tmp_path], now_ms=Clock(), warn=warnings.append)
+    manager = LogManager([tmp_path], Environment(now_ms=Clock(), warn=warnings.append))
     log = manager.open("t", TOPIC_ID, 0, LogConfig(index_interval_bytes=0))
     assert log.end_offset == 10
     check_indexes(log)

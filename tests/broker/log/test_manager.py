@@ -16,6 +16,7 @@ from uuid import UUID
 import pytest
 from kafka_wire import ErrorCode
 
+from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import StorageError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
@@ -49,9 +50,8 @@ class Managers:
         self.all: list[LogManager] = []
 
     def start(self, *more: Path, **options: Any) -> LogManager:
-        manager = LogManager(
-            [self.path, *more], now_ms=self.clock, warn=self.warnings.append, **options
-        )
+        environment = Environment(now_ms=self.clock, warn=self.warnings.append, **options)
+        manager = LogManager([self.path, *more], environment)
         self.all.append(manager)
         return manager
 
@@ -147,8 +147,9 @@ def test_two_brokers_do_not_share_a_folder(managers: Managers) -> None:
         managers.start()
     script = (
         "import sys\nfrom pathlib import Path\n"
+        "from krammar.broker.log.environment import Environment\n"
         "from krammar.broker.log.manager import LogManager\n"
-        "try:\n    LogManager([Path(sys.argv[1])])\n"
+        "try:\n    LogManager([Path(sys.argv[1])], Environment())\n"
         "except Exception as error:\n    print(type(error).__name__)\n"
     )
     command = [sys.executable, "-c", script, str(managers.path)]
@@ -170,8 +171,8 @@ def test_partitions_are_spread_over_folders(managers: Managers, tmp_path: Path) 
         assert manager.open("t", TOPIC_ID, partition, LogConfig()).end_offset == 1
     manager.close()
     with pytest.raises(StorageError, match=r"data is in use"):
-        LogManager([other, managers.path, managers.path])
-    LogManager([other]).close()  # was unlocked again
+        LogManager([other, managers.path, managers.path], Environment())
+    LogManager([other], Environment()).close()  # was unlocked again
 
 
 @pytest.mark.parametrize("policy", ["always", "interval", "never"])
@@ -517,9 +518,9 @@ def test_folders_that_cannot_be_used(managers: Managers, tmp_path: Path) -> None
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(StorageError, match="file"):
-        LogManager([file])
+        LogManager([file], Environment())
     with pytest.raises(StorageError, match="log folder"):
-        LogManager([file / "below"])
+        LogManager([file / "below"], Environment())
     manager = managers.start()
     (managers.path / "t-0").write_text("no folder")
     with pytest.raises(StorageError, match="t-0"):
