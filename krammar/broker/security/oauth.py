@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import NamedTuple
 
 from krammar.auth.oauth import ERROR_ANSWER, FirstMessage, Jwt, OAuthError
 
 _INVALID = json.dumps({"status": "invalid_token"}).encode()
 
 
-class Accepted(NamedTuple):
-    """The claims of an accepted token. ``expires_at_ms`` is in milliseconds since 1970."""
-
-    user: str
-    expires_at_ms: int
+# Returns the user of a token, and its expiry in milliseconds since 1970, or raises OAuthError.
+Validate = Callable[[str, int], tuple[str, int]]
 
 
-# Returns the claims of a token, or raises OAuthError.
-Validate = Callable[[str, int], Accepted]
-
-
-def validate_unsecured(token: str, now_ms: int) -> Accepted:
+def validate_unsecured(token: str, now_ms: int) -> tuple[str, int]:
     """Read a token without a signature. Anyone can create one, so it proves nothing.
 
     Raises:
@@ -38,7 +30,7 @@ def validate_unsecured(token: str, now_ms: int) -> Accepted:
         raise OAuthError("the token has no claim 'exp'")
     if expires_at * 1000 <= now_ms:
         raise OAuthError("the token has expired")
-    return Accepted(user, int(expires_at * 1000))
+    return user, int(expires_at * 1000)
 
 
 class OAuthExchange:
@@ -64,12 +56,11 @@ class OAuthExchange:
             raise self.refusal
         first = FirstMessage.decode(message)
         try:
-            accepted = self._validate(first.token, self._now_ms())
+            user, expires_at_ms = self._validate(first.token, self._now_ms())
         except OAuthError as error:
             self.refusal = error
             return _INVALID
-        if first.identity and first.identity != accepted.user:
+        if first.identity and first.identity != user:
             raise OAuthError("the client requests the identity of another user")
-        self.user, self.expires_at_ms = accepted
-        self.done = True
+        self.user, self.expires_at_ms, self.done = user, expires_at_ms, True
         return b""

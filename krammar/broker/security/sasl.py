@@ -16,7 +16,8 @@ from kafka_wire import ErrorCode, SaslAuthenticateResponse, SaslHandshakeRespons
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.oauth import OAuthError
 from krammar.auth.scram import BY_NAME, ScramError
-from krammar.broker.security import oauth, scram
+from krammar.broker.security.oauth import OAuthExchange
+from krammar.broker.security.scram import IdentityError, ScramServer
 from krammar.broker.security.settings import PLAIN
 
 if TYPE_CHECKING:
@@ -46,26 +47,23 @@ class LoginError(Exception):
 
 
 class Exchange(Protocol):
-    """One login with a mechanism.
+    """One login with a mechanism. ``step`` returns the answer to a message of the client.
 
-    ``user``  the name from the client; None before it is known
+    ``user``           the name from the client; None before it is known
+    ``expires_at_ms``  when the credential expires, in milliseconds since 1970; None for never
     """
 
     user: str | None
     done: bool
+    expires_at_ms: int | None
 
-    @property
-    def expires_at_ms(self) -> int | None:
-        """When the credential expires, in milliseconds since 1970; None for never."""
-
-    def step(self, message: bytes) -> bytes:
-        """Return the answer to a message of the client. Raises LoginError."""
+    def step(self, message: bytes) -> bytes: ...
 
 
 class PlainExchange:
     """A login with PLAIN (RFC 4616): one message with name and password."""
 
-    expires_at_ms = None
+    expires_at_ms: int | None = None
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self.user: str | None = None
@@ -98,28 +96,16 @@ class PlainExchange:
         return b""
 
 
-class ScramExchange(scram.ScramServer):
-    """A login with SCRAM, whose errors are LoginErrors."""
-
-    expires_at_ms = None
-
-    def step(self, message: bytes) -> bytes:
-        try:
-            return super().step(message)
-        except ScramError as error:
-            raise LoginError(str(error)) from None
-        except scram.IdentityError:
-            raise LoginError("the client requests another identity", _OTHER_IDENTITY) from None
-
-
-class OAuthExchange(oauth.OAuthExchange):
-    """OAUTHBEARER, with its errors as the authenticator wants them."""
-
-    def step(self, message: bytes) -> bytes:
-        try:
-            return super().step(message)
-        except OAuthError as error:
-            raise LoginError(str(error), f"Authentication failed: {error}") from None
+def _answer(exchange: Exchange, message: bytes) -> bytes:
+    """Return the answer to a message of the client. Raises LoginError."""
+    try:
+        return exchange.step(message)
+    except ScramError as error:
+        raise LoginError(str(error)) from None
+    except IdentityError:
+        raise LoginError("the client requests another identity", _OTHER_IDENTITY) from None
+    except OAuthError as error:
+        raise LoginError(str(error), f"Authentication failed: {error}") from None
 
 
 class Authenticator:
@@ -140,7 +126,7 @@ class Authenticator:
         self._credentials = credentials
         self._now_ms = now_ms
         self._session = session
-        self._settings = credentials.sasl_settings(session.listener)
+        self._settings = credentials.sasl[session.listener.name]
         self._exchange: Exchange | None = None
         self._mechanism = ""  # of the current exchange or the last login
         self._logged_in = False
@@ -149,9 +135,9 @@ class Authenticator:
 
     def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
         """Begin a login or a re-authentication."""
-        if self._exchange is not None or self.failed:
-            return self._refuse_handshake("SaslHandshake during a login")
-        if self._logged_in and not self._may_renew():
+        if self._exchange is not None:
+            self._fail("SaslHandshake during a login")
+        if self.failed or (self._logged_in and not self._may_renew()):
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         offered = list(self._settings.mechanisms)
         if mechanism not in offered:
@@ -180,27 +166,22 @@ class Authenticator:
         if mechanism == PLAIN:
             return PlainExchange(self._settings.plain_users)
         if mechanism == OAUTHBEARER:
-            validate = self._credentials.token_validator(self._session.listener)
+            validate = self._credentials.validators[self._session.listener.name]
             return OAuthExchange(validate, self._now_ms)
         kind = BY_NAME[mechanism]
-        return ScramExchange(kind, lambda user: self._credentials.credential(kind, user))
-
-    def _refuse_handshake(self, reason: str) -> SaslHandshakeResponse:
-        self._fail(reason)
-        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        return ScramServer(kind, lambda user: self._credentials.credential(kind, user))
 
     def authenticate(self, message: bytes, version: int) -> SaslAuthenticateResponse:
         """Handle SaslAuthenticate."""
-        if self._exchange is None and self._logged_in and not self.failed:
+        if self._exchange is None:
+            if self._logged_in and not self.failed:
+                when = "after successful authentication"
+            else:
+                when = "before SaslHandshake"
+                self._fail(f"SaslAuthenticate {when}")
             return SaslAuthenticateResponse(
                 error_code=ErrorCode.ILLEGAL_SASL_STATE,
-                error_message="SaslAuthenticate request received after successful authentication",
-            )
-        if self._exchange is None or self.failed:
-            self._fail("SaslAuthenticate before SaslHandshake")
-            return SaslAuthenticateResponse(
-                error_code=ErrorCode.ILLEGAL_SASL_STATE,
-                error_message="SaslAuthenticate request received before SaslHandshake",
+                error_message=f"SaslAuthenticate request received {when}",
             )
         try:
             answer, lifetime_ms = self._step(self._exchange, message)
@@ -218,7 +199,7 @@ class Authenticator:
 
     def raw(self, message: bytes) -> bytes | None:
         """Return the answer to a bare token; None if the login failed."""
-        if self._exchange is None or self.failed:
+        if self._exchange is None:
             self._fail("a token outside of a login")
             return None
         try:
@@ -234,7 +215,7 @@ class Authenticator:
                     f"SASL mechanism '{self._other_mechanism}' requested by client is not "
                     f"supported for re-authentication of mechanism '{self._mechanism}'",
                 )
-            answer = exchange.step(message)
+            answer = _answer(exchange, message)
             if not exchange.done:
                 return answer, 0
             return answer, self._complete(f"User:{exchange.user}", exchange.expires_at_ms)

@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from krammar.auth.scram import (
     BY_NAME,
@@ -23,6 +24,9 @@ from krammar.auth.scram import (
     to_text,
     xor,
 )
+
+if TYPE_CHECKING:
+    from kafka_wire import UserScramCredentialRecord
 
 MAX_ITERATIONS = 16384
 _SALT_SIZE = 32
@@ -38,6 +42,10 @@ class Credential:
     iterations: int
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)
+
+
+# The metadata log stores the same fields.
+Stored: TypeAlias = "Credential | UserScramCredentialRecord"
 
 
 class IdentityError(Exception):
@@ -105,10 +113,12 @@ class ScramServer:
     ``done``  whether the client's final message proved the password
     """
 
+    expires_at_ms: int | None = None  # never
+
     def __init__(
         self,
         mechanism: Mechanism,
-        find: Callable[[str], tuple[Credential, bool]],
+        find: Callable[[str], tuple[Stored, bool]],
         *,
         nonce: str | None = None,
     ) -> None:
@@ -124,7 +134,7 @@ class ScramServer:
         self.done = False
         self._find = find
         self._own_nonce = secrets.token_urlsafe(24) if nonce is None else nonce
-        self._credential: Credential | None = None
+        self._credential: Stored | None = None
         self._known = False
         self._gs2 = self._nonce = self._so_far = ""
 
@@ -161,7 +171,7 @@ class ScramServer:
         self._so_far = f"{match['bare']},{answer}"
         return answer.encode()
 
-    def _final(self, message: str, credential: Credential) -> bytes:
+    def _final(self, message: str, credential: Stored) -> bytes:
         match = _FINAL.fullmatch(message)
         if match is None:
             raise ScramError("the client's final message is malformed")
@@ -176,7 +186,7 @@ class ScramServer:
         signature = self.mechanism.sign(credential.server_key, said)
         return b"v=" + base64.b64encode(signature)
 
-    def _proves(self, proof: bytes, said: bytes, credential: Credential) -> bool:
+    def _proves(self, proof: bytes, said: bytes, credential: Stored) -> bool:
         signature = self.mechanism.sign(credential.stored_key, said)
         if len(proof) != len(signature):
             return False
