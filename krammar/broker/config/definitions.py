@@ -13,9 +13,6 @@ from kafka_wire import ConfigType
 
 from krammar.logfiles.uuids import parse_uuid
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-
 BOOLEAN = ConfigType.BOOLEAN
 STRING = ConfigType.STRING
 INT = ConfigType.INT
@@ -55,18 +52,13 @@ class ConfigError(ValueError):
         return ConfigError(self.name, self.value, self.reason, origin, api=self.api)
 
 
-def refused(name: str, value: object, reason: str, subject: str = "Value") -> ConfigError:
-    """Build an error whose response message is ``subject`` and ``reason``."""
-    text = _text(value)
+def refused(name: str, value: object, reason: str, api: str | None = None) -> ConfigError:
+    """Build an error; ``api`` ends the message of the response, by default with ``reason``."""
+    text = f"[{', '.join(value)}]" if isinstance(value, list) else to_text(value)
     shown = "null" if text is None else text
-    api = f"Invalid value {shown} for configuration {name}: {subject} {reason}"
+    problem = f"Value {reason}" if api is None else api
+    api = f"Invalid value {shown} for configuration {name}: {problem}"
     return ConfigError(name, text, reason, api=api)
-
-
-def _text(value: object) -> str | None:
-    if isinstance(value, list):
-        return f"[{', '.join(value)}]"
-    return to_text(value)
 
 
 class UpdateMode(Enum):
@@ -87,8 +79,8 @@ class ConfigDef:
 
     ``default``   as text; None if there is none
     ``doc``       one or two sentences
-    ``synonyms``  for a topic's setting: the broker's settings that supply its default, each with the factor that
-                  converts the value (hours to milliseconds); the first one that is set wins
+    ``synonyms``  the broker's settings that supply the value, each with the factor that converts it (hours to
+                  milliseconds); the first one that is set wins. A broker's setting supplies its own value.
     ``effect``    whether this broker acts on it; a setting without effect is accepted, checked and shown
     ``internal``  accepted, but never shown
     """
@@ -111,6 +103,11 @@ class ConfigDef:
     @property
     def read_only(self) -> bool:
         return self.mode is UpdateMode.READ_ONLY
+
+    @property
+    def default_value(self) -> Any:
+        """The parsed default; None if there is none."""
+        return None if self.default is None else self.parse(self.default)
 
     @property
     def synonym(self) -> str | None:
@@ -143,24 +140,19 @@ class ConfigDef:
         if self.type is BOOLEAN:
             lowered = text.lower()
             if lowered not in ("true", "false"):
-                raise self._misread(
-                    given, "is neither true nor false", "Expected value to be either true or false"
-                )
+                api = "Expected value to be either true or false"
+                raise refused(self.name, given, "is neither true nor false", api)
             return lowered == "true"
+        number = f"Not a number of type {self.type.name}"
         if self.type is DOUBLE:
             if len(text) > _LONGEST_NUMBER or not _FLOAT.fullmatch(text):
-                raise self._misread(given, "is not a number", "Not a number of type DOUBLE")
+                raise refused(self.name, given, "is not a number", number)
             return float(text)
         bits = _BITS[self.type]
-        if not _INTEGER.fullmatch(text) or not -(1 << bits) <= int(text) < (1 << bits):
-            raise self._misread(
-                given, _NUMBERS[self.type], f"Not a number of type {self.type.name}"
-            )
+        limit = 1 << bits - 1
+        if not _INTEGER.fullmatch(text) or not -limit <= int(text) < limit:
+            raise refused(self.name, given, f"is not an integer of {bits} bits", number)
         return int(text)
-
-    def _misread(self, text: str, reason: str, api: str) -> ConfigError:
-        api = f"Invalid value {text} for configuration {self.name}: {api}"
-        return ConfigError(self.name, text, reason, api=api)
 
 
 def to_text(value: Any) -> str | None:
@@ -187,12 +179,7 @@ def _java_double(value: float) -> str:
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_BITS = {INT: 31, SHORT: 15, LONG: 63}
-_NUMBERS = {
-    INT: "is not an integer of 32 bits",
-    SHORT: "is not an integer of 16 bits",
-    LONG: "is not an integer of 64 bits",
-}
+_BITS = {INT: 32, SHORT: 16, LONG: 64}
 # The patterns above would be slow on very long texts.
 _LONGEST_NUMBER = 400
 
@@ -223,20 +210,21 @@ def one_of(*names: str, ignore_case: bool = False) -> Validator:
 
     def check(name: str, value: Any) -> None:
         if value not in names and not (ignore_case and value and value.upper() in names):
-            raise refused(name, value, f"must be one of{how}: {', '.join(names)}", "String")
+            reason = f"must be one of{how}: {', '.join(names)}"
+            raise refused(name, value, reason, f"String {reason}")
 
     return check
 
 
 def each_of(*names: str) -> Validator:
     """Check that every value of a list is one of the names. The list may be empty."""
+    accept = one_of(*names)
 
     def check(name: str, value: Any) -> None:
         for item in value or ():
             if not item:
                 any_list(name, value)
-            if item not in names:
-                raise refused(name, item, f"must be one of: {', '.join(names)}", "String")
+            accept(name, item)
 
     return check
 
@@ -264,7 +252,7 @@ def assignors(name: str, value: Any) -> None:
 
 def filled_string(name: str, value: Any) -> None:
     if value == "":
-        raise refused(name, value, "must be non-empty", "String")
+        raise refused(name, value, "must be non-empty", "String must be non-empty")
 
 
 def gzip_level(name: str, value: Any) -> None:
@@ -279,11 +267,8 @@ def cluster_id(name: str, value: Any) -> None:
         if value is not None:
             parse_uuid(value)
     except ValueError:
-        raise refused(
-            name,
-            value,
-            "must be 22 characters of url-safe base64 (krammar random-uuid prints one)",
-        ) from None
+        reason = "must be 22 characters of url-safe base64 (krammar random-uuid prints one)"
+        raise refused(name, value, reason) from None
 
 
 def address(name: str, value: Any) -> None:
@@ -303,16 +288,45 @@ def split_address(name: str, text: str) -> tuple[str, int]:
 def throttled_replicas(name: str, value: Any) -> None:
     """Check for ``*`` (all replicas) or ``partition:broker`` pairs."""
     if value != ["*"] and not all(_PAIR.fullmatch(item) for item in value):
-        raise refused(
-            name,
-            value,
+        reason = (
             "must be the literal '*' or a list of replicas in the following format: "
-            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
-            name,
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
         )
+        raise refused(name, value, reason, f"{name} {reason}")
 
 
 _ADDRESS = re.compile(
     r"(?:(?:(?P<host>[^:\[\]\s]+)|\[(?P<ipv6>[0-9a-fA-F:.]+)\]):)?(?P<port>[0-9]{1,5})"
 )
 _PAIR = re.compile(r"[0-9]+:[0-9]+")
+_NAMED = {
+    check.__name__: check
+    for check in (
+        address,
+        any_list,
+        assignors,
+        cluster_id,
+        filled_list,
+        filled_string,
+        gzip_level,
+        throttled_replicas,
+    )
+}
+
+
+def parse_validator(values: str) -> Validator | None:
+    """Parse the column ``values`` of the tables."""
+    if not values or values in _NAMED:
+        return _NAMED.get(values)
+    if values.startswith(">="):
+        return between(_number(values[2:]), None)
+    kind, colon, names = values.partition(":")
+    if not colon:
+        return between(*map(_number, values.split("..")))
+    if kind == "each_of":
+        return each_of(*names.split())
+    return one_of(*names.split(), ignore_case=kind == "any_case")
+
+
+def _number(text: str) -> float:
+    return float(text) if "." in text else int(text)
