@@ -88,10 +88,13 @@ class BrokerConfig(Settings):
         Raises:
             ConfigError: the file cannot be read, or a setting is invalid.
         """
-        if isinstance(source, str):
-            text, file = source, "the properties"
-        else:
-            text, file = _read_file(Path(source)), Path(source).name
+        text, file = source, "the properties"
+        if not isinstance(text, str):
+            path = Path(text)
+            try:
+                text, file = decode(path.read_bytes()), path.name
+            except OSError as error:
+                raise ConfigError(str(path), None, f"cannot be read: {error.strerror}") from None
         static: dict[str, str] = {}
         origins: dict[str, str] = {}
         repeated: list[str] = []
@@ -166,10 +169,6 @@ class BrokerConfig(Settings):
             if low is not None and high is not None and not low <= values[name] <= high:
                 reason = f"must be in the range {low} to {high} inclusive."
                 raise ConfigError(name, text, reason, api=f"{name} {reason}")
-
-    def group_value(self, name: str, overrides: Mapping[str, str]) -> Any:
-        """Return the effective value of a group's setting. Invalid overrides are ignored."""
-        return self.groups.value(name, overrides)
 
     @property
     def levels(self) -> Levels:
@@ -246,8 +245,8 @@ class BrokerConfig(Settings):
     def _read(self) -> None:
         values: dict[str, Any] = {}
         for name, definition in BROKER_CONFIGS.items():
-            text = self.static.get(name, definition.default)
-            values[name] = None if text is None else definition.parse(text)
+            text = self.static.get(name)
+            values[name] = definition.default_value if text is None else definition.parse(text)
         for name, own in _ATTRIBUTES.items():
             setattr(self, own, values[name])
         for name, text in self.static.items():
@@ -275,13 +274,6 @@ class BrokerConfig(Settings):
         roles = values["process.roles"]
         if roles is not None and "broker" not in roles:
             raise ConfigError("process.roles", ",".join(roles), "must include broker")
-
-
-def _read_file(path: Path) -> str:
-    try:
-        return decode(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(str(path), None, f"cannot be read: {error.strerror}") from None
 
 
 def _mode(name: str) -> UpdateMode | None:

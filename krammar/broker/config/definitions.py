@@ -52,12 +52,10 @@ class ConfigError(ValueError):
         return ConfigError(self.name, self.value, self.reason, origin, api=self.api)
 
 
-def refused(name: str, value: object, reason: str, api: str | None = None) -> ConfigError:
-    """Build an error; ``api`` ends the message of the response, by default with ``reason``."""
+def refused(name: str, value: object, reason: str, api: str) -> ConfigError:
+    """Build an error whose message for a response ends with ``api``."""
     text = f"[{', '.join(value)}]" if isinstance(value, list) else to_text(value)
-    shown = "null" if text is None else text
-    problem = f"Value {reason}" if api is None else api
-    api = f"Invalid value {shown} for configuration {name}: {problem}"
+    api = f"Invalid value {text} for configuration {name}: {api}"
     return ConfigError(name, text, reason, api=api)
 
 
@@ -70,7 +68,7 @@ class UpdateMode(Enum):
 
 
 # Accepts the key and a parsed value; raises ConfigError if the value is out of range.
-Validator = Callable[[str, Any], None]
+Validator = Callable[[str, Any], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +112,16 @@ class ConfigDef:
         """The first broker setting that supplies the default of a topic's setting."""
         return self.synonyms[0][0] if self.synonyms else None
 
-    def parse(self, text: str | None) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert text and check its range.
 
         Returns:
-            A bool, int, float, str, or list[str] without duplicates; None for None.
+            A bool, int, float, str, or list[str] without duplicates.
 
         Raises:
             ConfigError: the text does not match the type, or the value is out of range.
         """
-        value = None if text is None else self.convert(text)
+        value = self.convert(text)
         if self.validator is not None:
             self.validator(self.name, value)
         return value
@@ -190,142 +188,124 @@ def split_list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")] if text else []
 
 
-def between(minimum: float, maximum: float | None) -> Validator:
-    """Accept numbers from ``minimum`` to ``maximum``, both inclusive; None for no maximum."""
+def accept(fits: Callable[[Any], bool], reason: str, subject: str = "Value") -> Validator:
+    """Accept the values that fit. ``subject`` and ``reason`` are the message of the response."""
 
     def check(name: str, value: Any) -> None:
-        if value is None:
-            raise refused(name, None, "must be non-null")
-        if value < minimum:
-            raise refused(name, value, f"must be at least {minimum}")
-        if maximum is not None and value > maximum:
-            raise refused(name, value, f"must be no more than {maximum}")
+        if not fits(value):
+            raise refused(name, value, reason, f"{subject or name} {reason}")
 
     return check
 
 
-def one_of(*names: str, ignore_case: bool = False) -> Validator:
-    """Accept one of the names, which are in upper case if case is ignored."""
-    how = " (case insensitive)" if ignore_case else ""
+def at_least(minimum: float) -> Validator:
+    return accept(lambda value: value >= minimum, f"must be at least {minimum}")
 
-    def check(name: str, value: Any) -> None:
-        if value not in names and not (ignore_case and value and value.upper() in names):
-            reason = f"must be one of{how}: {', '.join(names)}"
-            raise refused(name, value, reason, f"String {reason}")
 
-    return check
+def at_most(maximum: float) -> Validator:
+    return accept(lambda value: value <= maximum, f"must be no more than {maximum}")
+
+
+def one_of(*names: str) -> Validator:
+    return accept(lambda value: value in names, f"must be one of: {', '.join(names)}", "String")
+
+
+def any_case(*names: str) -> Validator:
+    """Accept one of the names, which are in upper case, in any case."""
+    reason = f"must be one of (case insensitive): {', '.join(names)}"
+    return accept(lambda value: value.upper() in names, reason, "String")
 
 
 def each_of(*names: str) -> Validator:
     """Check that every value of a list is one of the names. The list may be empty."""
-    accept = one_of(*names)
+    accept_one = one_of(*names)
 
     def check(name: str, value: Any) -> None:
-        for item in value or ():
+        for item in value:
             if not item:
                 any_list(name, value)
-            accept(name, item)
+            accept_one(name, item)
+
+    return check
+
+
+def all_of(*validators: Validator) -> Validator:
+    def check(name: str, value: Any) -> None:
+        for validator in validators:
+            validator(name, value)
 
     return check
 
 
 def any_list(name: str, value: Any) -> None:
     """Check that no value of a list is empty. The list itself may be empty."""
-    if value and "" in value:
+    if "" in value:
         api = f"Configuration '{name}' values must not be empty."
         raise ConfigError(name, ",".join(value), "contains an empty value", api=api)
 
 
 def filled_list(name: str, value: Any) -> None:
     """Check that a list has values, none of them empty."""
-    if value is not None and not value:
+    if not value:
         api = f"Configuration '{name}' must not be empty. Valid values include: any non-empty value"
         raise ConfigError(name, "", "must not be empty", api=api)
     any_list(name, value)
 
 
-def assignors(name: str, value: Any) -> None:
-    """Check for a list of the broker's assignors of consumer groups."""
-    filled_list(name, value)
-    each_of("uniform", "range")(name, value)
-
-
-def filled_string(name: str, value: Any) -> None:
-    if value == "":
-        raise refused(name, value, "must be non-empty", "String must be non-empty")
-
-
-def gzip_level(name: str, value: Any) -> None:
-    """Check the level of gzip; -1 selects the codec's default."""
-    if value != -1 and not (value is not None and 1 <= value <= 9):
-        raise refused(name, value, "must be between 1 and 9 or equal to -1")
-
-
-def cluster_id(name: str, value: Any) -> None:
-    """Check for a UUID in Kafka's format (base64), or None."""
+def _is_uuid(value: str) -> bool:
     try:
-        if value is not None:
-            parse_uuid(value)
+        return bool(parse_uuid(value))
     except ValueError:
-        reason = "must be 22 characters of url-safe base64 (krammar random-uuid prints one)"
-        raise refused(name, value, reason) from None
-
-
-def address(name: str, value: Any) -> None:
-    """Check for ``PORT``, ``HOST:PORT`` or ``[IPV6]:PORT``, or None."""
-    if value is not None:
-        split_address(name, value)
+        return False
 
 
 def split_address(name: str, text: str) -> tuple[str, int]:
-    """Return host and port of an address; without a host, the loopback address. Raises ConfigError."""
+    """Return host and port of ``PORT``, ``HOST:PORT`` or ``[IPV6]:PORT``; the default host is loopback."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65535:
-        raise refused(name, text, "must be a port, or a host and a port, such as 127.0.0.1:9404")
+        reason = "must be a port, or a host and a port, such as 127.0.0.1:9404"
+        raise refused(name, text, reason, f"Value {reason}")
     return match["host"] or match["ipv6"] or "127.0.0.1", int(match["port"])
-
-
-def throttled_replicas(name: str, value: Any) -> None:
-    """Check for ``*`` (all replicas) or ``partition:broker`` pairs."""
-    if value != ["*"] and not all(_PAIR.fullmatch(item) for item in value):
-        reason = (
-            "must be the literal '*' or a list of replicas in the following format: "
-            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-        )
-        raise refused(name, value, reason, f"{name} {reason}")
 
 
 _ADDRESS = re.compile(
     r"(?:(?:(?P<host>[^:\[\]\s]+)|\[(?P<ipv6>[0-9a-fA-F:.]+)\]):)?(?P<port>[0-9]{1,5})"
 )
 _PAIR = re.compile(r"[0-9]+:[0-9]+")
-_NAMED = {
-    check.__name__: check
-    for check in (
-        address,
-        any_list,
-        assignors,
-        cluster_id,
-        filled_list,
-        filled_string,
-        gzip_level,
-        throttled_replicas,
-    )
+_VALIDATORS: dict[str, Validator | None] = {
+    "": None,
+    "address": split_address,
+    "any_list": any_list,
+    "assignors": all_of(filled_list, each_of("uniform", "range")),
+    "cluster_id": accept(
+        _is_uuid, "must be 22 characters of url-safe base64 (krammar random-uuid prints one)"
+    ),
+    "filled_list": filled_list,
+    "filled_string": accept(bool, "must be non-empty", "String"),
+    "gzip_level": accept(
+        lambda value: value == -1 or 1 <= value <= 9, "must be between 1 and 9 or equal to -1"
+    ),
+    "throttled_replicas": accept(
+        lambda value: value == ["*"] or all(map(_PAIR.fullmatch, value)),
+        "must be the literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        "",
+    ),
 }
+_KINDS = {"one_of": one_of, "any_case": any_case, "each_of": each_of}
 
 
 def parse_validator(values: str) -> Validator | None:
     """Parse the column ``values`` of the tables."""
-    if not values or values in _NAMED:
-        return _NAMED.get(values)
+    if values in _VALIDATORS:
+        return _VALIDATORS[values]
     if values.startswith(">="):
-        return between(_number(values[2:]), None)
+        return at_least(_number(values[2:]))
     kind, colon, names = values.partition(":")
-    if not colon:
-        return between(*map(_number, values.split("..")))
-    if kind == "each_of":
-        return each_of(*names.split())
-    return one_of(*names.split(), ignore_case=kind == "any_case")
+    if colon:
+        return _KINDS[kind](*names.split())
+    low, high = map(_number, values.split(".."))
+    return all_of(at_least(low), at_most(high))
 
 
 def _number(text: str) -> float:

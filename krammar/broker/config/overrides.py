@@ -106,8 +106,8 @@ def check_times(texts: Mapping[str, str]) -> None:
 
     Kafka refuses them in addition to the ranges of the settings.
     """
-    for name, factor in TOPIC_CONFIGS["retention.ms"].synonyms:
-        if name in texts and BROKER_CONFIGS[name].parse(texts[name]) * factor == 0:
+    for name, _ in TOPIC_CONFIGS["retention.ms"].synonyms:
+        if name in texts and BROKER_CONFIGS[name].parse(texts[name]) == 0:
             api = "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
             raise ConfigError(name, texts[name], "must be 1 or more, or -1 for no limit", api=api)
     if "log.roll.ms" in texts and BROKER_CONFIGS["log.roll.ms"].parse(texts["log.roll.ms"]) < 1:
