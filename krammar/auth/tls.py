@@ -54,16 +54,21 @@ def private_keys(text: str) -> list[str]:
 
 
 def load_key(context: ssl.SSLContext, text: str, password: str | None) -> None:
-    """Load a private key and its certificates, the own one first. Raises PemError."""
+    """Load the private key in a text and its certificates, the own one first. Raises PemError."""
+    keys, chain = private_keys(text), certificates(text)
+    if len(keys) != 1:
+        raise PemError(f"has {len(keys)} private keys, not one")
+    if not chain:
+        raise PemError("has no certificate")
     # Python reads certificates only from files. Only the owner can read this file, and it is deleted at once.
     descriptor, path = tempfile.mkstemp(prefix="krammar-", suffix=".pem")
     try:
         with open(descriptor, "w") as file:
-            file.write(text)
+            file.write(keys[0] + "".join(chain))
         # Without a password, OpenSSL would prompt on the terminal.
         context.load_cert_chain(path, password=password or "")
     except (ssl.SSLError, ValueError) as error:
-        encrypted = "ENCRYPTED" in text
+        encrypted = "ENCRYPTED" in keys[0]
         hint = "; ssl.key.password may be wrong" if encrypted else ""
         raise PemError(
             f"key and certificate cannot be used: {reason(error)}{hint}", encrypted

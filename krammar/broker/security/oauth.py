@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 from krammar.auth.oauth import ERROR_ANSWER, FirstMessage, Jwt, OAuthError
+from krammar.broker.security.exchange import Exchange
 
 _INVALID = json.dumps({"status": "invalid_token"}).encode()
 
@@ -33,32 +34,25 @@ def validate_unsecured(token: str, now_ms: int) -> tuple[str, int]:
     return user, int(expires_at * 1000)
 
 
-class OAuthExchange:
+class OAuthExchange(Exchange):
     """OAUTHBEARER: one message with a token; after a refusal the client sends one more."""
 
+    _refusal: OAuthError | None = None
+
     def __init__(self, validate: Validate, now_ms: Callable[[], int]) -> None:
-        self.user: str | None = None
-        self.done = False
-        self.expires_at_ms: int | None = None
-        self.refusal: OAuthError | None = None
         self._validate = validate
         self._now_ms = now_ms
 
     def step(self, message: bytes) -> bytes:
-        """Return the answer to a message of the client.
-
-        Raises:
-            OAuthError: The login is refused.
-        """
-        if self.refusal is not None:
+        if self._refusal is not None:
             if message != ERROR_ANSWER:
                 raise OAuthError("the client's answer to an error is malformed")
-            raise self.refusal
+            raise self._refusal
         first = FirstMessage.decode(message)
         try:
             user, expires_at_ms = self._validate(first.token, self._now_ms())
         except OAuthError as error:
-            self.refusal = error
+            self._refusal = error
             return _INVALID
         if first.identity and first.identity != user:
             raise OAuthError("the client requests the identity of another user")

@@ -6,18 +6,18 @@ in bare frames after v0. In the end, the session has a principal.
 
 from __future__ import annotations
 
-import hmac
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kafka_wire import ErrorCode, SaslAuthenticateResponse, SaslHandshakeResponse
 
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.oauth import OAuthError
 from krammar.auth.scram import BY_NAME, ScramError
+from krammar.broker.security.exchange import Exchange, LoginError, PlainExchange
 from krammar.broker.security.oauth import OAuthExchange
-from krammar.broker.security.scram import IdentityError, ScramServer
+from krammar.broker.security.scram import ScramServer
 from krammar.broker.security.settings import PLAIN
 
 if TYPE_CHECKING:
@@ -28,72 +28,6 @@ log = logging.getLogger("krammar.broker")
 
 # Kafka accepts a new login on an open connection at most once in this time (KIP-368).
 MIN_REAUTH_INTERVAL_MS = 1000
-_OTHER_IDENTITY = (
-    "Authentication failed: Client requested an authorization id that is different from username"
-)
-
-
-class LoginError(Exception):
-    """A login is refused.
-
-    Args:
-        reason: the text for the broker's log
-        public: the text for the client; None for a general one that reveals nothing
-    """
-
-    def __init__(self, reason: str, public: str | None = None) -> None:
-        super().__init__(reason)
-        self.public = public
-
-
-class Exchange(Protocol):
-    """One login with a mechanism. ``step`` returns the answer to a message of the client.
-
-    ``user``           the name from the client; None before it is known
-    ``expires_at_ms``  when the credential expires, in milliseconds since 1970; None for never
-    """
-
-    user: str | None
-    done: bool
-    expires_at_ms: int | None
-
-    def step(self, message: bytes) -> bytes: ...
-
-
-class PlainExchange:
-    """A login with PLAIN (RFC 4616): one message with name and password."""
-
-    expires_at_ms: int | None = None
-
-    def __init__(self, passwords: Mapping[str, str]) -> None:
-        self.user: str | None = None
-        self.done = False
-        self._passwords = passwords
-
-    def step(self, message: bytes) -> bytes:
-        # Invalid UTF-8 results in a name or password that nobody has.
-        parts = message.decode("utf-8", "replace").split("\0")
-        if len(parts) != 3:
-            text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
-            raise LoginError(text, text)
-        identity, user, password = parts
-        if not user:
-            raise LoginError("no user name", "Authentication failed: username not specified")
-        self.user = user
-        if not password:
-            raise LoginError("no password", "Authentication failed: password not specified")
-        expected = self._passwords.get(user)
-        # Unknown users are compared too, so that the time does not reveal whether a user exists.
-        matches = hmac.compare_digest((expected or "").encode(), password.encode())
-        if expected is None or not matches:
-            raise LoginError(
-                "unknown user or wrong password",
-                "Authentication failed: Invalid username or password",
-            )
-        if identity and identity != user:
-            raise LoginError("the client requests another identity", _OTHER_IDENTITY)
-        self.done = True
-        return b""
 
 
 def _answer(exchange: Exchange, message: bytes) -> bytes:
@@ -102,8 +36,6 @@ def _answer(exchange: Exchange, message: bytes) -> bytes:
         return exchange.step(message)
     except ScramError as error:
         raise LoginError(str(error)) from None
-    except IdentityError:
-        raise LoginError("the client requests another identity", _OTHER_IDENTITY) from None
     except OAuthError as error:
         raise LoginError(str(error), f"Authentication failed: {error}") from None
 

@@ -24,6 +24,7 @@ from krammar.auth.scram import (
     to_text,
     xor,
 )
+from krammar.broker.security.exchange import Exchange, IdentityError
 
 if TYPE_CHECKING:
     from kafka_wire import UserScramCredentialRecord
@@ -46,10 +47,6 @@ class Credential:
 
 # The metadata log stores the same fields.
 Stored: TypeAlias = "Credential | UserScramCredentialRecord"
-
-
-class IdentityError(Exception):
-    """The client requests the identity of another user."""
 
 
 def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:
@@ -106,14 +103,10 @@ def _unescape(name: str) -> str:
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
-class ScramServer:
-    """One login.
+class ScramServer(Exchange):
+    """A login with SCRAM."""
 
-    ``user``  the name in the client's first message
-    ``done``  whether the client's final message proved the password
-    """
-
-    expires_at_ms: int | None = None  # never
+    _credential: Stored | None = None
 
     def __init__(
         self,
@@ -130,20 +123,10 @@ class ScramServer:
             nonce: the server's part of the nonce; random by default
         """
         self.mechanism = mechanism
-        self.user: str | None = None
-        self.done = False
         self._find = find
         self._own_nonce = secrets.token_urlsafe(24) if nonce is None else nonce
-        self._credential: Stored | None = None
-        self._known = False
-        self._gs2 = self._nonce = self._so_far = ""
 
     def step(self, message: bytes) -> bytes:
-        """Return the answer to the client's first or final message.
-
-        Raises:
-            ScramError, IdentityError: the login is refused. The messages are for the broker's log.
-        """
         if self.done:
             raise ScramError("the client sent a message after the end of the login")
         if self._credential is None:

@@ -27,17 +27,13 @@ _CLIENT_AUTH = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-_TLS13_SUITES = frozenset(
-    {
-        "TLS_AES_128_GCM_SHA256",
-        "TLS_AES_256_GCM_SHA384",
-        "TLS_CHACHA20_POLY1305_SHA256",
-        "TLS_AES_128_CCM_SHA256",
-        "TLS_AES_128_CCM_8_SHA256",
-    }
+_TLS13_SUITES = (
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_AES_128_CCM_SHA256",
+    "TLS_AES_128_CCM_8_SHA256",
 )
-
-
 # How often a client may send after a failed handshake before the connection is closed.
 _CALLS_AFTER_FAILURE = 16
 
@@ -96,7 +92,7 @@ def server_context(config: BrokerConfig, listener: Listener) -> Context:
     _set_versions(context, settings)
     _set_ciphers(context, settings)
     _load_key(context, settings)
-    context.verify_mode = _client_auth(settings)
+    context.verify_mode = _CLIENT_AUTH[_client_auth(settings)]
     if context.verify_mode != ssl.CERT_NONE:
         _load_trust(context, settings)
     rules = settings.get("ssl.principal.mapping.rules") or ""
@@ -132,20 +128,15 @@ def principal_of(transport: asyncio.BaseTransport) -> str:
     return ANONYMOUS
 
 
-def _client_auth(settings: ListenerSettings) -> ssl.VerifyMode:
-    """Return whether clients must send certificates.
+def _client_auth(settings: ListenerSettings) -> str:
+    """Return the setting, whose value is valid.
 
     With SASL_SSL, whose clients authenticate by SASL, only the listener's own setting applies (KIP-684).
     """
     name = "ssl.client.auth"
-    if settings.listener.protocol == "SASL_SSL":
-        name = settings.own(name)
-        value = (settings.config.get(name) or "none").strip()
-    else:
-        value = settings.get(name) or "none"
-    if value not in _CLIENT_AUTH:
-        raise ConfigError(name, value, f"is not one of {', '.join(_CLIENT_AUTH)}")
-    return _CLIENT_AUTH[value]
+    if settings.listener.sasl:
+        return (settings.config.get(settings.own(name)) or "none").strip()
+    return settings.get(name) or "none"
 
 
 def _set_versions(context: ssl.SSLContext, settings: ListenerSettings) -> None:
@@ -247,14 +238,9 @@ def _load_key(context: ssl.SSLContext, settings: ListenerSettings) -> None:
     if store is None:
         reason = f"a listener with {settings.listener.protocol} needs a key and its certificate"
         raise ConfigError(settings.own("ssl.keystore.location"), None, reason)
-    keys, certificates = tls.private_keys(store.text), tls.certificates(store.text)
-    if len(keys) != 1:
-        raise store.error(f"has {len(keys)} private keys, not one")
-    if not certificates:
-        raise store.error("has no certificate")
     password = settings.get("ssl.key.password")
     try:
-        tls.load_key(context, keys[0] + "".join(certificates), password)
+        tls.load_key(context, store.text, password)
     except tls.PemError as error:
         if error.encrypted and password is None:
             reason = "is missing: the private key is encrypted"
