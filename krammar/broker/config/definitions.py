@@ -13,15 +13,7 @@ from kafka_wire import ConfigType
 
 from krammar.logfiles.uuids import parse_uuid
 
-BOOLEAN = ConfigType.BOOLEAN
-STRING = ConfigType.STRING
-INT = ConfigType.INT
-SHORT = ConfigType.SHORT
-LONG = ConfigType.LONG
-DOUBLE = ConfigType.DOUBLE
 LIST = ConfigType.LIST
-CLASS = ConfigType.CLASS
-PASSWORD = ConfigType.PASSWORD
 
 
 class ConfigError(ValueError):
@@ -41,9 +33,7 @@ class ConfigError(ValueError):
         self.reason = reason
         self.origin = origin
         shown = "null" if value is None else value
-        self.api = (
-            f"Invalid value {shown} for configuration {name}: {reason}" if api is None else api
-        )
+        self.api = api or f"Invalid value {shown} for configuration {name}: {reason}"
         what = f"{name}:" if value is None else f"{name}: {value!r}"
         super().__init__(f"{what} {reason} ({origin})" if origin else f"{what} {reason}")
 
@@ -128,21 +118,21 @@ class ConfigDef:
 
     def convert(self, text: str) -> Any:
         """Convert text without checking the range. Raises ConfigError if it does not match the type."""
-        if self.type is PASSWORD:
+        if self.type is ConfigType.PASSWORD:
             return text
         given, text = text, text.strip()
-        if self.type is STRING or self.type is CLASS:
+        if self.type in (ConfigType.STRING, ConfigType.CLASS):
             return text
         if self.type is LIST:
             return list(dict.fromkeys(split_list(text)))
-        if self.type is BOOLEAN:
+        if self.type is ConfigType.BOOLEAN:
             lowered = text.lower()
             if lowered not in ("true", "false"):
                 api = "Expected value to be either true or false"
                 raise refused(self.name, given, "is neither true nor false", api)
             return lowered == "true"
         number = f"Not a number of type {self.type.name}"
-        if self.type is DOUBLE:
+        if self.type is ConfigType.DOUBLE:
             if len(text) > _LONGEST_NUMBER or not _FLOAT.fullmatch(text):
                 raise refused(self.name, given, "is not a number", number)
             return float(text)
@@ -177,7 +167,7 @@ def _java_double(value: float) -> str:
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_BITS = {INT: 32, SHORT: 16, LONG: 64}
+_BITS = {ConfigType.INT: 32, ConfigType.SHORT: 16, ConfigType.LONG: 64}
 # The patterns above would be slow on very long texts.
 _LONGEST_NUMBER = 400
 

@@ -46,7 +46,7 @@ class Context(ssl.SSLContext):
     """
 
     listener = ""
-    rules: tuple[Rule, ...] = (Rule(),)
+    rules: tuple[Rule, ...] = ()
 
 
 class _Logged(ssl.SSLObject):

@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -187,12 +187,9 @@ def list_users(data_dir: Path) -> list[User]:
 
 
 def _mechanism(name: str) -> Mechanism:
-    try:
-        return BY_NAME[name]
-    except KeyError:
-        raise UserError(
-            f"{name!r} is not a SCRAM mechanism; choose one of {', '.join(BY_NAME)}"
-        ) from None
+    if name not in BY_NAME:
+        raise UserError(f"{name!r} is not a SCRAM mechanism; choose one of {', '.join(BY_NAME)}")
+    return BY_NAME[name]
 
 
 @contextmanager
@@ -223,12 +220,11 @@ def _metadata(data_dir: Path, create: bool = False) -> Iterator[ClusterMetadata]
         known = read_meta_properties(data_dir)
         node_id = 1 if known is None or known.node_id is None else known.node_id
         config = BrokerConfig.defaults(**{"log.dirs": str(data_dir), "node.id": str(node_id)})
-        cluster = ClusterMetadata.open(data_dir, config, now_ms=system_ms, warn=log.warning)
-        try:
+        with closing(
+            ClusterMetadata.open(data_dir, config, now_ms=system_ms, warn=log.warning)
+        ) as cluster:
             yield cluster
-        except ApiError as error:
-            raise BrokerError(f"{data_dir}: {error}") from None
-        finally:
-            cluster.close()
+    except ApiError as error:
+        raise BrokerError(f"{data_dir}: {error}") from None
     finally:
         os.close(fd)
