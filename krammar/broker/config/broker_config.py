@@ -190,18 +190,18 @@ class BrokerConfig(Settings):
             changes: the new values, as text
             own: whether the changes are for this broker alone, not for all brokers
         """
+        modes = {name: BROKER_CONFIGS[name].mode for name in changes if name in BROKER_CONFIGS}
         fixed = sorted(
             name
             for name in changes
-            if LISTENER_KEY.fullmatch(name) or _mode(name) is UpdateMode.READ_ONLY
+            if LISTENER_KEY.fullmatch(name) or modes.get(name) is UpdateMode.READ_ONLY
         )
         if fixed:
             api = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
             raise ConfigError(fixed[0], None, "cannot be changed while the broker runs", api=api)
-        for name, text in changes.items():
-            if name in BROKER_CONFIGS:
-                BROKER_CONFIGS[name].parse(text)
-        narrow = sorted(name for name in changes if _mode(name) is UpdateMode.PER_BROKER)
+        for name in modes:
+            BROKER_CONFIGS[name].parse(changes[name])
+        narrow = sorted(name for name, mode in modes.items() if mode is UpdateMode.PER_BROKER)
         if narrow and not own:
             api = (
                 "Cannot update these configs at default cluster level, broker id must be "
@@ -274,12 +274,6 @@ class BrokerConfig(Settings):
         roles = values["process.roles"]
         if roles is not None and "broker" not in roles:
             raise ConfigError("process.roles", ",".join(roles), "must include broker")
-
-
-def _mode(name: str) -> UpdateMode | None:
-    """Return how a setting can change; None for an unknown setting, which Kafka also accepts."""
-    definition = BROKER_CONFIGS.get(name)
-    return None if definition is None else definition.mode
 
 
 def _known(name: str) -> bool:

@@ -1,12 +1,13 @@
-"""Settings for DescribeConfigs: values, sources and synonyms."""
+"""Settings for DescribeConfigs: values, sources and synonyms. The values of secrets are None."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from kafka_wire import ConfigSource, ConfigType
+from kafka_wire import DescribeConfigsResponseResultConfig as Description
+from kafka_wire import DescribeConfigsResponseResultConfigSynonym as Synonym
 
 from krammar.broker.config.broker_config import LISTENER_KEY, BrokerConfig
 from krammar.broker.config.definitions import ConfigDef, ConfigError, to_text
@@ -25,27 +26,6 @@ _BY_MECHANISM = re.compile(
     r"(?:.+\.)?(sasl\.jaas\.config|sasl\.login\.callback\.handler\.class|sasl\.login\.class"
     r"|sasl\.server\.callback\.handler\.class|connections\.max\.reauth\.ms)"
 )
-
-
-class Synonym(NamedTuple):
-    """One place where a setting is set. The first in a list wins. ``value`` is None for a secret."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
-class Description(NamedTuple):
-    """One setting. ``value`` is None for a secret, or if there is no value."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-    synonyms: list[Synonym]
-    type: ConfigType
-    sensitive: bool
-    read_only: bool
-    doc: str | None
 
 
 # The texts of the broker's settings, the strongest first.
@@ -100,11 +80,13 @@ def _describe(
     for name in _choose(_public(settings.definitions).union(overrides), names):
         definition = settings.definitions.get(name)
         value = None if definition is None else to_text(settings.value(name, overrides))
-        synonyms = [Synonym(name, value, source)] if name in overrides else []
+        synonyms = [Synonym(name=name, value=value, source=source)] if name in overrides else []
         if definition is not None and definition.synonym is not None:
             synonyms += _synonyms(definition.synonym, definition.sensitive, _places(config))
         elif definition is not None and source == ConfigSource.GROUP_CONFIG:
-            synonyms.append(Synonym(name, definition.default, ConfigSource.DEFAULT_CONFIG))
+            synonyms.append(
+                Synonym(name=name, value=definition.default, source=ConfigSource.DEFAULT_CONFIG)
+            )
         found.append(_description(name, value, synonyms, definition, read_only=False))
     return found
 
@@ -130,12 +112,12 @@ def _description(
     return Description(
         name=name,
         value=value,
-        source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
+        config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         synonyms=synonyms,
-        type=ConfigType.UNKNOWN if definition is None else definition.type,
-        sensitive=definition is None or definition.sensitive,
+        config_type=ConfigType.UNKNOWN if definition is None else definition.type,
+        is_sensitive=definition is None or definition.sensitive,
         read_only=read_only,
-        doc=None if definition is None else definition.doc,
+        documentation=None if definition is None else definition.doc,
     )
 
 
@@ -151,7 +133,7 @@ def _places(config: BrokerConfig) -> Places:
 def _synonyms(name: str, sensitive: bool, places: Places) -> list[Synonym]:
     keys = _SYNONYMS.get(name) or dict.fromkeys((name, _general(name)))
     found = [
-        Synonym(key, None if sensitive else texts[key], source)
+        Synonym(name=key, value=None if sensitive else texts[key], source=source)
         for texts, source in places
         for key in keys
         if texts.get(key) is not None

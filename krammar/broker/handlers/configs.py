@@ -19,7 +19,6 @@ from kafka_wire import (
     DescribeConfigsResponse,
     DescribeConfigsResponseResult,
     DescribeConfigsResponseResultConfig,
-    DescribeConfigsResponseResultConfigSynonym,
     ErrorCode,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestResource,
@@ -40,7 +39,6 @@ from krammar.broker.config import (
 )
 from krammar.broker.config.definitions import LIST
 from krammar.broker.config.describe import (
-    Description,
     describe_all_brokers,
     describe_broker,
     describe_group,
@@ -194,7 +192,9 @@ class ConfigHandlers:
         ]
         return result
 
-    def _descriptions(self, resource: DescribeConfigsRequestResource) -> list[Description]:
+    def _descriptions(
+        self, resource: DescribeConfigsRequestResource
+    ) -> list[DescribeConfigsResponseResultConfig]:
         kind, name = resource.resource_type, resource.resource_name
         names = resource.configuration_keys or None
         if kind == TOPIC:
@@ -297,23 +297,14 @@ class ConfigHandlers:
 
 
 def _entry(
-    found: Description, synonyms: bool, documentation: bool
+    found: DescribeConfigsResponseResultConfig, synonyms: bool, documentation: bool
 ) -> DescribeConfigsResponseResultConfig:
-    return DescribeConfigsResponseResultConfig(
-        name=found.name,
-        value=found.value,
-        read_only=found.read_only,
-        config_source=found.source,
-        is_sensitive=found.sensitive,
-        synonyms=[
-            DescribeConfigsResponseResultConfigSynonym(
-                name=each.name, value=each.value, source=each.source
-            )
-            for each in (found.synonyms if synonyms else ())
-        ],
-        config_type=found.type,
-        documentation=found.doc if documentation else None,
-    )
+    """Remove what the client did not ask for."""
+    if not synonyms:
+        found.synonyms = []
+    if not documentation:
+        found.documentation = None
+    return found
 
 
 class _Resource(Protocol):
