@@ -57,13 +57,10 @@ class SignedTokens:
         self._reading = None
         if reading.cancelled():
             return
-        error = reading.exception()
-        if error is None:
+        try:
             self._keys, self._failures = reading.result(), 0
-        elif isinstance(error, KeysError):
+        except KeysError as error:
             self._failed(error)
-        else:
-            raise error
         self._timer = self._timers.call_later(self._pause_ms / 1000, self._read)
 
     def validate(self, token: str, now_ms: int) -> tuple[str, int]:

@@ -15,8 +15,7 @@ from kafka_wire import ErrorCode, SaslAuthenticateResponse, SaslHandshakeRespons
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.oauth import OAuthError
 from krammar.auth.scram import BY_NAME, ScramError
-from krammar.broker.security.exchange import Exchange, LoginError, PlainExchange
-from krammar.broker.security.oauth import OAuthExchange
+from krammar.broker.security.exchanges import Exchange, LoginError, OAuthExchange, PlainExchange
 from krammar.broker.security.scram import ScramServer
 from krammar.broker.security.settings import PLAIN
 
@@ -28,16 +27,6 @@ log = logging.getLogger("krammar.broker")
 
 # Kafka accepts a new login on an open connection at most once in this time (KIP-368).
 MIN_REAUTH_INTERVAL_MS = 1000
-
-
-def _answer(exchange: Exchange, message: bytes) -> bytes:
-    """Return the answer to a message of the client. Raises LoginError."""
-    try:
-        return exchange.step(message)
-    except ScramError as error:
-        raise LoginError(str(error)) from None
-    except OAuthError as error:
-        raise LoginError(str(error), f"Authentication failed: {error}") from None
 
 
 class Authenticator:
@@ -147,14 +136,17 @@ class Authenticator:
                     f"SASL mechanism '{self._other_mechanism}' requested by client is not "
                     f"supported for re-authentication of mechanism '{self._mechanism}'",
                 )
-            answer = _answer(exchange, message)
+            answer = exchange.step(message)
             if not exchange.done:
                 return answer, 0
             return answer, self._complete(f"User:{exchange.user}", exchange.expires_at_ms)
-        except LoginError as error:
+        except (LoginError, ScramError, OAuthError) as error:
             name = f" as {exchange.user[:64]!r}" if exchange.user else ""
             self._fail(f"{self._activity} with {self._mechanism}{name} failed: {error}")
-            raise
+            if isinstance(error, LoginError):
+                raise
+            public = f"Authentication failed: {error}" if isinstance(error, OAuthError) else None
+            raise LoginError(str(error), public) from None
 
     def _complete(self, principal: str, expires_at_ms: int | None) -> int:
         """Complete the login. Returns the milliseconds until the client must log in again, 0 for never."""

@@ -24,7 +24,7 @@ from krammar.auth.scram import (
     to_text,
     xor,
 )
-from krammar.broker.security.exchange import Exchange, IdentityError
+from krammar.broker.security.exchanges import Exchange, IdentityError
 
 if TYPE_CHECKING:
     from kafka_wire import UserScramCredentialRecord

@@ -14,8 +14,14 @@ from pathlib import Path
 
 from krammar.auth import tls
 from krammar.broker.config import BrokerConfig, ConfigError, Listener
-from krammar.broker.security.mapping import MappingError, Rule, map_name, parse_rules
-from krammar.broker.security.names import CertificateError, subject_of
+from krammar.broker.security.names import (
+    CertificateError,
+    MappingError,
+    Rule,
+    map_name,
+    parse_rules,
+    subject_of,
+)
 from krammar.broker.security.settings import ListenerSettings
 from krammar.broker.session import ANONYMOUS
 

@@ -18,7 +18,7 @@ from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, SHA_512, Mechanism
 from krammar.broker.config.definitions import ConfigError
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.security import scram
-from krammar.broker.security.oauth import Validate, validate_unsecured
+from krammar.broker.security.exchanges import Validate, validate_unsecured
 from krammar.util.extras import MissingExtra
 
 if TYPE_CHECKING:

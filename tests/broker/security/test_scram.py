@@ -9,7 +9,7 @@ import hmac
 import pytest
 
 from krammar.auth.scram import SHA_256, SHA_512, Mechanism, ScramError
-from krammar.broker.security.exchange import IdentityError
+from krammar.broker.security.exchanges import IdentityError
 from krammar.broker.security.scram import (
     Credential,
     ScramServer,

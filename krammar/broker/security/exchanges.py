@@ -1,9 +1,16 @@
-"""The exchange of one login, which each mechanism implements, and that of PLAIN."""
+"""The exchange of a login: what mechanisms have in common, PLAIN (RFC 4616) and OAUTHBEARER (RFC 7628)."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+
+from krammar.auth.oauth import ERROR_ANSWER, FirstMessage, Jwt, OAuthError
+
+_INVALID_TOKEN = json.dumps({"status": "invalid_token"}).encode()
+# Returns the user of a token, and its expiry in milliseconds since 1970, or raises OAuthError.
+Validate = Callable[[str, int], tuple[str, int]]
 
 
 class LoginError(Exception):
@@ -51,7 +58,7 @@ class Exchange:
 
 
 class PlainExchange(Exchange):
-    """A login with PLAIN (RFC 4616): one message with name and password."""
+    """A login with PLAIN: one message with name and password."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords
@@ -78,3 +85,48 @@ class PlainExchange(Exchange):
             raise IdentityError
         self.done = True
         return b""
+
+
+class OAuthExchange(Exchange):
+    """A login with OAUTHBEARER: one message with a token; after a refusal the client sends one more."""
+
+    _refusal: OAuthError | None = None
+
+    def __init__(self, validate: Validate, now_ms: Callable[[], int]) -> None:
+        self._validate = validate
+        self._now_ms = now_ms
+
+    def step(self, message: bytes) -> bytes:
+        if self._refusal is not None:
+            if message != ERROR_ANSWER:
+                raise OAuthError("the client's answer to an error is malformed")
+            raise self._refusal
+        first = FirstMessage.decode(message)
+        try:
+            user, expires_at_ms = self._validate(first.token, self._now_ms())
+        except OAuthError as error:
+            self._refusal = error
+            return _INVALID_TOKEN
+        if first.identity and first.identity != user:
+            raise OAuthError("the client requests the identity of another user")
+        self.user, self.expires_at_ms, self.done = user, expires_at_ms, True
+        return b""
+
+
+def validate_unsecured(token: str, now_ms: int) -> tuple[str, int]:
+    """Read a token without a signature (KIP-255). Anyone can create one, so it proves nothing.
+
+    Raises:
+        OAuthError: The token is malformed, is signed, has no ``sub``, or has expired.
+    """
+    jwt = Jwt.decode(token)
+    if jwt.header.get("alg") != "none" or jwt.signature:
+        raise OAuthError("only unsecured tokens (alg none) are accepted")
+    user, expires_at = jwt.claims.get("sub"), jwt.expires_at
+    if not isinstance(user, str) or not user:
+        raise OAuthError("the token has no claim 'sub'")
+    if expires_at is None:
+        raise OAuthError("the token has no claim 'exp'")
+    if expires_at * 1000 <= now_ms:
+        raise OAuthError("the token has expired")
+    return user, int(expires_at * 1000)
