@@ -10,14 +10,7 @@ from typing import Any
 
 from krammar.broker.config.definitions import ConfigError, UpdateMode, to_text
 from krammar.broker.config.listeners import Listener, read_listeners
-from krammar.broker.config.overrides import (
-    Levels,
-    Overridable,
-    check_times,
-    check_topic,
-    in_force,
-    log_config,
-)
+from krammar.broker.config.overrides import Levels, Overridable, check_topic, in_force, log_config
 from krammar.broker.config.settings import Settings
 from krammar.broker.config.tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from krammar.broker.log.log_config import LogConfig
@@ -208,7 +201,6 @@ class BrokerConfig(Settings):
                 f"specified: [{', '.join(narrow)}]"
             )
             raise ConfigError(narrow[0], None, "can only be set for one broker", api=api)
-        check_times(changes)
         levels = (changes, *self.levels) if own else (self.dynamic, changes, *self.levels[1:])
         check_topic(Overridable("topic", TOPIC_CONFIGS, levels), {})
 
@@ -256,7 +248,6 @@ class BrokerConfig(Settings):
                     found.parse(text)
                 except ConfigError as error:
                     raise ConfigError(name, error.value, error.reason) from None
-        check_times(self.static)
         self._read_node(values)
         folders = values["log.dirs"] or values["log.dir"]
         self.log_dirs = [Path(folder) for folder in folders]

@@ -242,6 +242,18 @@ def filled_list(name: str, value: Any) -> None:
     any_list(name, value)
 
 
+def retention(name: str, value: Any) -> None:
+    if value == 0:
+        api = "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
+        raise ConfigError(name, "0", "must be 1 or more, or -1 for no limit", api=api)
+
+
+def segment_age(name: str, value: Any) -> None:
+    if value < 1:
+        api = "log.roll.ms must be greater than or equal to 1"
+        raise ConfigError(name, str(value), "must be 1 or more", api=api)
+
+
 def _is_uuid(value: str) -> bool:
     try:
         return bool(parse_uuid(value))
@@ -275,6 +287,8 @@ _VALIDATORS: dict[str, Validator | None] = {
     "gzip_level": accept(
         lambda value: value == -1 or 1 <= value <= 9, "must be between 1 and 9 or equal to -1"
     ),
+    "retention": retention,
+    "segment_age": segment_age,
     "throttled_replicas": accept(
         lambda value: value == ["*"] or all(map(_PAIR.fullmatch, value)),
         "must be the literal '*' or a list of replicas in the following format: "

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from krammar.broker.config.definitions import ConfigDef, ConfigError
-from krammar.broker.config.tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from krammar.broker.config.tables import BROKER_CONFIGS
 from krammar.broker.log.log_config import LogConfig
 
 # The broker's settings as text, the strongest first: for this broker, for all brokers, in the file.
@@ -99,17 +99,3 @@ def log_config(topics: Overridable, overrides: Mapping[str, str]) -> LogConfig:
         if codec == "lz4" and level == 9:
             level = None
     return LogConfig(**values, compression_level=level)
-
-
-def check_times(texts: Mapping[str, str]) -> None:
-    """Raise ConfigError for a retention of zero or a segment age below one.
-
-    Kafka refuses them in addition to the ranges of the settings.
-    """
-    for name, _ in TOPIC_CONFIGS["retention.ms"].synonyms:
-        if name in texts and BROKER_CONFIGS[name].parse(texts[name]) == 0:
-            api = "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
-            raise ConfigError(name, texts[name], "must be 1 or more, or -1 for no limit", api=api)
-    if "log.roll.ms" in texts and BROKER_CONFIGS["log.roll.ms"].parse(texts["log.roll.ms"]) < 1:
-        api = "log.roll.ms must be greater than or equal to 1"
-        raise ConfigError("log.roll.ms", texts["log.roll.ms"], "must be 1 or more", api=api)

@@ -14,14 +14,7 @@ from pathlib import Path
 
 from krammar.auth import tls
 from krammar.broker.config import BrokerConfig, ConfigError, Listener
-from krammar.broker.security.names import (
-    CertificateError,
-    MappingError,
-    Rule,
-    map_name,
-    parse_rules,
-    subject_of,
-)
+from krammar.broker.security import names
 from krammar.broker.security.settings import ListenerSettings
 from krammar.broker.session import ANONYMOUS
 
@@ -52,7 +45,7 @@ class Context(ssl.SSLContext):
     """
 
     listener = ""
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[names.Rule, ...] = ()
 
 
 class _Logged(ssl.SSLObject):
@@ -103,8 +96,8 @@ def server_context(config: BrokerConfig, listener: Listener) -> Context:
         _load_trust(context, settings)
     rules = settings.get("ssl.principal.mapping.rules") or ""
     try:
-        context.rules = parse_rules(rules)
-    except MappingError as error:
+        context.rules = names.parse_rules(rules)
+    except names.MappingError as error:
         raise ConfigError("ssl.principal.mapping.rules", rules, str(error)) from None
     return context
 
@@ -121,12 +114,12 @@ def principal_of(transport: asyncio.BaseTransport) -> str:
         return ANONYMOUS
     peer = transport.get_extra_info("peername")
     try:
-        subject = subject_of(certificate)
-    except CertificateError as error:
+        subject = names.subject_of(certificate)
+    except names.CertificateError as error:
         log.warning("%s: the certificate is invalid: %s; connection closed", peer, error)
     else:
         context = transport.get_extra_info("sslcontext")
-        name = map_name(context.rules, subject)
+        name = names.map_name(context.rules, subject)
         if name is not None:
             return f"User:{name}"
         log.warning("%s: no mapping rule matches %s; connection closed", peer, subject)
