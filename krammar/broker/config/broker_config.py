@@ -40,9 +40,6 @@ class BrokerConfig(Settings):
     ``warnings``         unknown and duplicate settings, and other suspicious ones
     """
 
-    topics: Overridable
-    groups: Overridable
-
     def __init__(self, static: Mapping[str, str], origins: Mapping[str, str] | None = None) -> None:
         """Read and check all settings.
 
@@ -54,19 +51,20 @@ class BrokerConfig(Settings):
             ConfigError: a setting is invalid.
         """
         self.static = dict(static)
-        self.dynamic: dict[str, str] = {}
-        self.dynamic_default: dict[str, str] = {}
         self.warnings: list[str] = []
-        self._origins = dict(origins or {})
-        self._warn_of_unknown()
+        origins = origins or {}
+        for name in self.static:
+            if not _known(name):
+                where = f" ({origins[name]})" if name in origins else ""
+                self.warnings.append(f"{name}: unknown setting{_nearest(name)}{where}")
         try:
             self._read()
-            self._read_overridable()
+            self.set_dynamic({}, {})
             check_topic(self.topics, {})
         except ConfigError as error:
-            if error.origin or error.name not in self._origins:
+            if error.origin or error.name not in origins:
                 raise
-            raise error.at(self._origins[error.name]) from None
+            raise error.at(origins[error.name]) from None
 
     @classmethod
     def from_properties(
@@ -122,8 +120,7 @@ class BrokerConfig(Settings):
         for key, value in overrides.items():
             name = key if _known(key) else _BY_ATTRIBUTE.get(key, "")
             if not name:
-                near = _nearest(key.replace("_", "."))
-                raise ConfigError(key, None, f"unknown setting{near}")
+                raise ConfigError(key, None, f"unknown setting{_nearest(key.replace('_', '.'))}")
             if value is not None:
                 static[name] = to_text(value) or ""
         return cls(static)
@@ -215,24 +212,14 @@ class BrokerConfig(Settings):
         """
         self.dynamic_default = dict(default)
         self.dynamic = dict(own)
-        self._read_overridable()
+        self.topics = Overridable("topic", TOPIC_CONFIGS, self.levels)
+        self.groups = Overridable("group", GROUP_CONFIGS, self.levels)
         for name, attribute_name in _ATTRIBUTES.items():
             definition = BROKER_CONFIGS[name]
             if not definition.read_only:
                 setattr(self, attribute_name, in_force(definition, self.levels))
 
-    def _read_overridable(self) -> None:
-        self.topics = Overridable("topic", TOPIC_CONFIGS, self.levels)
-        self.groups = Overridable("group", GROUP_CONFIGS, self.levels)
-
     # Reading what was given.
-
-    def _warn_of_unknown(self) -> None:
-        for name in self.static:
-            if not _known(name):
-                where = f" ({self._origins[name]})" if name in self._origins else ""
-                near = _nearest(name)
-                self.warnings.append(f"{name}: unknown setting{near}{where}")
 
     def _read(self) -> None:
         values: dict[str, Any] = {}

@@ -11,7 +11,6 @@ from kafka_wire import DescribeConfigsResponseResultConfigSynonym as Synonym
 
 from krammar.broker.config.broker_config import LISTENER_KEY, BrokerConfig
 from krammar.broker.config.definitions import ConfigDef, ConfigError, to_text
-from krammar.broker.config.overrides import Overridable
 from krammar.broker.config.tables import BROKER_CONFIGS, TOPIC_CONFIGS
 
 # One setting in several units: at each level, the first key that is set wins.
@@ -36,14 +35,14 @@ def describe_topic(
     config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[Description]:
     """Describe a topic's settings, given its overrides: all of them, or only those in ``names``."""
-    return _describe(config, config.topics, overrides, ConfigSource.TOPIC_CONFIG, names)
+    return _describe(config, ConfigSource.TOPIC_CONFIG, overrides, names)
 
 
 def describe_group(
     config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[Description]:
     """Describe a group's settings, given its overrides: all of them, or only those in ``names``."""
-    return _describe(config, config.groups, overrides, ConfigSource.GROUP_CONFIG, names)
+    return _describe(config, ConfigSource.GROUP_CONFIG, overrides, names)
 
 
 def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[Description]:
@@ -70,12 +69,12 @@ def _choose(names: Iterable[str], wanted: Iterable[str] | None) -> list[str]:
 
 def _describe(
     config: BrokerConfig,
-    settings: Overridable,
-    overrides: Mapping[str, str],
     source: ConfigSource,
+    overrides: Mapping[str, str],
     names: Iterable[str] | None,
 ) -> list[Description]:
     """Describe the settings of a topic or a group, whose overrides have ``source``."""
+    settings = config.topics if source == ConfigSource.TOPIC_CONFIG else config.groups
     found = []
     for name in _choose(_public(settings.definitions).union(overrides), names):
         definition = settings.definitions.get(name)

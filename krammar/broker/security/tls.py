@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 
 from krammar.auth import tls
@@ -182,24 +181,14 @@ def _openssl_name(suite: str) -> str:
     return prefix + rest
 
 
-@dataclass(frozen=True, slots=True)
-class _Store:
-    """The text of a key store or trust store.
+def _read_store(
+    settings: ListenerSettings, store: str, *inline: str
+) -> tuple[str, str, str | None] | None:
+    """Read the file of a store, or the settings with its text. Raises ConfigError.
 
-    ``name``   the setting with the text or its file, for errors
-    ``value``  the file; None for text in the settings, which can be secret
+    Returns:
+        The text, and for errors the setting and its value, which is None for text in the settings: it can be secret.
     """
-
-    name: str
-    value: str | None
-    text: str
-
-    def error(self, reason: object) -> ConfigError:
-        return ConfigError(self.name, self.value, str(reason))
-
-
-def _read_store(settings: ListenerSettings, store: str, *inline: str) -> _Store | None:
-    """Read the file of a store, or the settings with its text. Raises ConfigError."""
     name = f"ssl.{store}.location"
     location = settings.get(name)
     texts = {each: text for each in inline if (text := settings.get(each)) is not None}
@@ -211,14 +200,14 @@ def _read_store(settings: ListenerSettings, store: str, *inline: str) -> _Store 
         except OSError as error:
             raise ConfigError(name, location, f"cannot be read: {error.strerror}") from None
         _check_type(settings, store, None if b"-----BEGIN" in data else location)
-        return _Store(name, location, data.decode("utf-8", "replace"))
+        return data.decode("utf-8", "replace"), name, location
     if not texts:
         return None
     missing = [each for each in inline if each not in texts]
     if missing:
         raise ConfigError(missing[0], None, f"is missing: set both {' and '.join(inline)}")
     _check_type(settings, store, None)
-    return _Store(inline[0], None, "\n".join(texts.values()))
+    return "\n".join(texts.values()), inline[0], None
 
 
 def _check_type(settings: ListenerSettings, store: str, other: str | None) -> None:
@@ -237,14 +226,15 @@ def _load_key(context: ssl.SSLContext, settings: ListenerSettings) -> None:
     if store is None:
         reason = f"a listener with {settings.listener.protocol} needs a key and its certificate"
         raise ConfigError(settings.own("ssl.keystore.location"), None, reason)
+    text, name, shown = store
     password = settings.get("ssl.key.password")
     try:
-        tls.load_key(context, store.text, password)
+        tls.load_key(context, text, password)
     except tls.PemError as error:
         if error.encrypted and password is None:
             reason = "is missing: the private key is encrypted"
             raise ConfigError("ssl.key.password", None, reason) from None
-        raise store.error(error) from None
+        raise ConfigError(name, shown, str(error)) from None
 
 
 def _load_trust(context: ssl.SSLContext, settings: ListenerSettings) -> None:
@@ -253,10 +243,11 @@ def _load_trust(context: ssl.SSLContext, settings: ListenerSettings) -> None:
         # As in Java, the default is the authorities that the system trusts.
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return
+    text, name, shown = store
     try:
-        tls.load_authorities(context, store.text)
+        tls.load_authorities(context, text)
     except tls.PemError as error:
-        raise store.error(error) from None
+        raise ConfigError(name, shown, str(error)) from None
 
 
 def _handshake_failure(error: ssl.SSLError) -> str:
