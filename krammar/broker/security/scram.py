@@ -47,6 +47,8 @@ class Credential:
 
 # The metadata log stores the same fields.
 Stored: TypeAlias = "Credential | UserScramCredentialRecord"
+# Returns a user's credential and True, or a decoy and False for an unknown user.
+Find = Callable[[str], tuple[Stored, bool]]
 
 
 def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:
@@ -104,25 +106,12 @@ def _unescape(name: str) -> str:
 
 
 class ScramServer(Exchange):
-    """A login with SCRAM."""
+    """A login with SCRAM. ``nonce`` is the server's part of the nonce, random by default."""
 
     _credential: Stored | None = None
 
-    def __init__(
-        self,
-        mechanism: Mechanism,
-        find: Callable[[str], tuple[Stored, bool]],
-        *,
-        nonce: str | None = None,
-    ) -> None:
-        """Prepare a login.
-
-        Args:
-            mechanism: the mechanism
-            find: returns a user's credential and True, or a decoy and False for an unknown user
-            nonce: the server's part of the nonce; random by default
-        """
-        self.mechanism = mechanism
+    def __init__(self, mechanism: Mechanism, find: Find, *, nonce: str | None = None) -> None:
+        self._mechanism = mechanism
         self._find = find
         self._own_nonce = secrets.token_urlsafe(24) if nonce is None else nonce
 
@@ -166,14 +155,14 @@ class ScramServer(Exchange):
         if not self._proves(from_base64(match["proof"]), said, credential):
             raise ScramError("unknown user or wrong password")
         self.done = True
-        signature = self.mechanism.sign(credential.server_key, said)
+        signature = self._mechanism.sign(credential.server_key, said)
         return b"v=" + base64.b64encode(signature)
 
     def _proves(self, proof: bytes, said: bytes, credential: Stored) -> bool:
-        signature = self.mechanism.sign(credential.stored_key, said)
+        signature = self._mechanism.sign(credential.stored_key, said)
         if len(proof) != len(signature):
             return False
         client_key = xor(proof, signature)
-        stored_key = self.mechanism.stored_key(client_key)
+        stored_key = self._mechanism.stored_key(client_key)
         # Both conditions are always evaluated, so the time reveals nothing.
         return hmac.compare_digest(stored_key, credential.stored_key) & self._known
