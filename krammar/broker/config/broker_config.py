@@ -212,12 +212,13 @@ class BrokerConfig(Settings):
         """
         self.dynamic_default = dict(default)
         self.dynamic = dict(own)
-        self.topics = Overridable("topic", TOPIC_CONFIGS, self.levels)
-        self.groups = Overridable("group", GROUP_CONFIGS, self.levels)
+        levels = self.levels
+        self.topics = Overridable("topic", TOPIC_CONFIGS, levels)
+        self.groups = Overridable("group", GROUP_CONFIGS, levels)
         for name, attribute_name in _ATTRIBUTES.items():
             definition = BROKER_CONFIGS[name]
             if not definition.read_only:
-                setattr(self, attribute_name, in_force(definition, self.levels))
+                setattr(self, attribute_name, in_force(definition, levels))
 
     # Reading what was given.
 
