@@ -1,1 +1,1 @@
-"""Authentication code of client and broker: JAAS settings and SCRAM."""
+"""Authentication code of client and broker: JAAS settings, SCRAM, tokens, and PEM for TLS."""

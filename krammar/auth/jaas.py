@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 _USER = "user_"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from krammar.auth.jaas import parse
+from krammar.auth.jaas import PLAIN_MODULE, parse
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 
 _MODULES = {
-    "org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
+    PLAIN_MODULE: "PLAIN",
     "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": OAUTHBEARER,
 }

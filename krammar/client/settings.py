@@ -408,11 +408,17 @@ def _consistent(parsed: dict[str, Any]) -> dict[str, Any]:
             for name in ("sasl_username", "sasl_password"):
                 if name not in parsed:
                     raise SettingsError(name.replace("_", "."), f"is required with {protocol}")
-    for kind in ("truststore", "keystore"):
-        if parsed.get(f"ssl_{kind}_type", "PEM").upper() != "PEM":
-            raise SettingsError(
-                f"ssl.{kind}.type", "only PEM is supported; convert with keytool or openssl"
-            )
+    for store, own in (("truststore", "ca"), ("keystore", "certificate")):
+        kind = parsed.get(f"ssl_{store}_type", "PEM")
+        if kind.upper() != "PEM":
+            location = parsed.get(f"ssl_{own}_location")
+            if location is None:
+                why = "only PEM is supported; convert with keytool or openssl"
+            else:
+                from krammar.auth.tls import conversion  # few clients need ssl for their settings
+
+                why = conversion(store, kind, location)
+            raise SettingsError(f"ssl.{store}.type", why)
     low, high = parsed.get("retry_backoff_ms"), parsed.get("retry_backoff_max_ms")
     if low is not None and high is None and low > 1000:
         parsed["retry_backoff_max_ms"] = low

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 
+from krammar.auth.tls import PemError, certificates, load_authorities, load_key, private_keys
 from krammar.client.errors import SettingsError
 from krammar.client.settings import Settings
 
@@ -42,47 +41,42 @@ def _load_authorities(context: ssl.SSLContext, settings: Settings) -> None:
                 context.load_verify_locations(capath=location)
             else:
                 context.load_verify_locations(cafile=location)
-        if pem:
-            context.load_verify_locations(cadata=pem)
     except (OSError, ValueError) as error:
-        name = "ssl.ca.location" if location else "ssl.ca.pem"
-        raise SettingsError(name, f"{location or 'the text'} cannot be used: {error}") from None
+        raise SettingsError("ssl.ca.location", f"{location} cannot be used: {error}") from None
+    if pem:
+        try:
+            load_authorities(context, pem)
+        except PemError as error:
+            raise SettingsError("ssl.ca.pem", str(error)) from None
     if not location and not pem:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
 
 
 def _load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
-    pem = settings.ssl_certificate_pem
-    if pem is None and settings.ssl_certificate_location is None:
-        if settings.ssl_key_location or settings.ssl_key_pem:
+    location, pem = settings.ssl_certificate_location, settings.ssl_certificate_pem
+    key_location, key_pem = settings.ssl_key_location, settings.ssl_key_pem
+    if location is None and pem is None:
+        if key_location or key_pem:
             raise SettingsError("ssl.certificate.location", "is required with a key")
         return
-    # With None, OpenSSL would ask for the password on the terminal.
-    password = settings.ssl_key_password or ""
+    password = settings.ssl_key_password
+    where = location or "the text"
     try:
-        with (
-            _as_file(settings.ssl_certificate_location, pem) as certificate,
-            _as_file(settings.ssl_key_location, settings.ssl_key_pem) as key,
-        ):
-            assert certificate is not None
-            context.load_cert_chain(certificate, key, password=password)
+        if location is not None and pem is None and key_pem is None:
+            # With None, OpenSSL would ask for the password on the terminal.
+            context.load_cert_chain(location, key_location, password=password or "")
+            return
+        chain = _text(location, pem)
+        key = _text(key_location, key_pem) if key_location or key_pem else chain
+        load_key(context, "".join([*private_keys(key)[:1], *certificates(chain)]), password)
+    except PemError as error:
+        raise SettingsError("ssl.certificate.location", f"{where}: {error}") from None
     except (OSError, ValueError) as error:
-        where = settings.ssl_certificate_location or "the text"
         raise SettingsError(
             "ssl.certificate.location", f"{where} or its key cannot be used: {error}"
         ) from None
 
 
-@contextmanager
-def _as_file(location: str | None, text: str | None) -> Iterator[str | None]:
-    """Yield the path of a file; text is written to a temporary one, because Python's ssl accepts only files."""
-    if text is None:
-        yield location
-        return
-    descriptor, path = tempfile.mkstemp(suffix=".pem")  # readable by its owner alone
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        yield path
-    finally:
-        os.unlink(path)
+def _text(location: str | None, pem: str | None) -> str:
+    """Return the text of a setting, else the text of a file."""
+    return Path(location or "").read_text() if pem is None else pem

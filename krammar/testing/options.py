@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from krammar.auth.jaas import PLAIN_MODULE
 from krammar.broker import ConfigError
 from krammar.broker.errors import ApiError
 from krammar.broker.topic_names import check_topic_name, colliding
@@ -23,7 +24,6 @@ _MECHANISMS = {
 }
 _DEFAULT_USER = "alice"
 _JAAS_NAME = re.compile(r"[\w$.\-]+")
-_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def plain_logins(users: Mapping[str, str]) -> str:
     """Return the users of PLAIN as ``sasl.jaas.config``."""
     escaped = {name: re.sub(r'([\\"])', r"\\\1", password) for name, password in users.items()}
     logins = "".join(f' user_{name}="{password}"' for name, password in escaped.items())
-    return f"{_PLAIN_MODULE} required{logins};"
+    return f"{PLAIN_MODULE} required{logins};"
 
 
 def _refuse(settings: Mapping[str, Any], name: str, other: str) -> None:

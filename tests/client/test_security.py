@@ -169,10 +169,14 @@ def test_logins_that_end(site: Site) -> None:
 def test_tls_with_files_and_with_text(site: Site) -> None:
     use(site.server("SSL"), "SSL", ssl_ca_location=str(site.authority.certificate))
     use(site.server("SSL"), "SSL", ssl_truststore_location=str(site.authority.certificate))
-    use(site.server("SSL"), "SSL", ssl_ca_pem=site.authority.certificate.read_text())
+    text = site.authority.certificate.read_text()
+    for pem in (text, text.replace("\n", " ")):
+        use(site.server("SSL"), "SSL", ssl_ca_pem=pem)
 
 
-@pytest.mark.parametrize("form", ["two files", "one file", "text", "encrypted"])
+@pytest.mark.parametrize(
+    "form", ["two files", "one file", "text", "one line", "mixed", "encrypted"]
+)
 def test_certificates_of_clients(site: Site, form: str) -> None:
     pair = site.pair
     settings: dict[str, str] = {
@@ -184,6 +188,14 @@ def test_certificates_of_clients(site: Site, form: str) -> None:
         "text": {
             "ssl.keystore.certificate.chain": pair.certificate.read_text(),
             "ssl.keystore.key": pair.key.read_text(),
+        },
+        "one line": {
+            "ssl.keystore.certificate.chain": pair.certificate.read_text().replace("\n", " "),
+            "ssl.keystore.key": pair.key.read_text().replace("\n", " "),
+        },
+        "mixed": {
+            "ssl.certificate.location": str(pair.certificate),
+            "ssl.key.pem": pair.key.read_text(),
         },
         "encrypted": {
             "ssl.keystore.location": str(site.authority.encrypt(pair, "hush")),
@@ -322,6 +334,7 @@ def test_the_wrong_protocol_ends_in_time(site: Site) -> None:
     [
         ({"ssl.ca.location": "/nowhere.pem"}, "ssl.ca.location"),
         ({"ssl.ca.pem": "nonsense"}, "ssl.ca.pem"),
+        ({"ssl.certificate.pem": "nonsense"}, "ssl.certificate.location"),
         ({"ssl.certificate.location": "/nowhere.pem"}, "ssl.certificate.location"),
         ({"ssl.key.location": "/nowhere.pem"}, "ssl.certificate.location"),
     ],

@@ -137,6 +137,16 @@ def test_a_malformed_value_names_the_setting(name: str, value: object) -> None:
     assert caught.value.name == name
 
 
+@pytest.mark.parametrize(("store", "option"), [("keystore", "-nodes"), ("truststore", "-nokeys")])
+def test_javas_key_stores_have_to_be_converted(store: str, option: str) -> None:
+    settings = {"bootstrap.servers": "a:1", f"ssl.{store}.type": "PKCS12"}
+    with pytest.raises(SettingsError, match=rf"ssl\.{store}\.type: only PEM is supported"):
+        Settings.of(settings)
+    steps = rf"`openssl pkcs12 -in a\.p12 {option} -out {store}\.pem`, then set"
+    with pytest.raises(SettingsError, match=rf"ssl\.{store}\.type: .*{steps}"):
+        Settings.of({**settings, f"ssl.{store}.location": "a.p12"})
+
+
 def test_servers_are_required() -> None:
     with pytest.raises(SettingsError, match=r"bootstrap\.servers: is required"):
         Settings.of({})

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from krammar.broker.config.definitions import ConfigError, UpdateMode, to_text
 from krammar.broker.config.listeners import Listener, read_listeners
+from krammar.broker.config.overrides import Levels, Overridable, check_topic, in_force, log_config
 from krammar.broker.config.settings import Settings
-from krammar.broker.config.tables import BROKER_CONFIGS, GROUP_CONFIGS
-from krammar.broker.config.topics import TopicSettings, check_times
+from krammar.broker.config.tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from krammar.broker.log.log_config import LogConfig
 from krammar.util.properties import PropertiesError, decode, parse_properties
 
@@ -36,6 +36,7 @@ class BrokerConfig(Settings):
     ``static``           the settings of the file or the caller, as text, by Kafka's names
     ``dynamic_default``  settings made at run time for all brokers
     ``dynamic``          settings made at run time for this broker
+    ``topics``, ``groups``  the settings that each topic or group can override
     ``warnings``         unknown and duplicate settings, and other suspicious ones
     """
 
@@ -50,19 +51,20 @@ class BrokerConfig(Settings):
             ConfigError: a setting is invalid.
         """
         self.static = dict(static)
-        self.dynamic: dict[str, str] = {}
-        self.dynamic_default: dict[str, str] = {}
         self.warnings: list[str] = []
-        self._origins = dict(origins or {})
-        self._warn_of_unknown()
-        self._topics = TopicSettings(self.static)
+        origins = origins or {}
+        for name in self.static:
+            if not _known(name):
+                where = f" ({origins[name]})" if name in origins else ""
+                self.warnings.append(f"{name}: unknown setting{_nearest(name)}{where}")
         try:
             self._read()
-            self._topics.check({})
+            self.set_dynamic({}, {})
+            check_topic(self.topics, {})
         except ConfigError as error:
-            if error.origin or error.name not in self._origins:
+            if error.origin or error.name not in origins:
                 raise
-            raise error.at(self._origins[error.name]) from None
+            raise error.at(origins[error.name]) from None
 
     @classmethod
     def from_properties(
@@ -77,10 +79,13 @@ class BrokerConfig(Settings):
         Raises:
             ConfigError: the file cannot be read, or a setting is invalid.
         """
-        if isinstance(source, str):
-            text, file = source, "the properties"
-        else:
-            text, file = _read_file(Path(source)), Path(source).name
+        text, file = source, "the properties"
+        if not isinstance(text, str):
+            path = Path(text)
+            try:
+                text, file = decode(path.read_bytes()), path.name
+            except OSError as error:
+                raise ConfigError(str(path), None, f"cannot be read: {error.strerror}") from None
         static: dict[str, str] = {}
         origins: dict[str, str] = {}
         repeated: list[str] = []
@@ -115,8 +120,7 @@ class BrokerConfig(Settings):
         for key, value in overrides.items():
             name = key if _known(key) else _BY_ATTRIBUTE.get(key, "")
             if not name:
-                near = _nearest(key.replace("_", "."), BROKER_CONFIGS)
-                raise ConfigError(key, None, f"unknown setting{near}")
+                raise ConfigError(key, None, f"unknown setting{_nearest(key.replace('_', '.'))}")
             if value is not None:
                 static[name] = to_text(value) or ""
         return cls(static)
@@ -136,49 +140,36 @@ class BrokerConfig(Settings):
                 are ignored, and values out of range are used: another version may have written them.
         """
         if check:
-            self._topics.check(overrides)
-        return self._topics.log_config(overrides)
+            check_topic(self.topics, overrides)
+        return log_config(self.topics, overrides)
 
     def check_topic_config(self, overrides: Mapping[str, str]) -> None:
         """Raise ConfigError if a topic cannot have these settings; its ``api`` is Kafka's message."""
-        self._topics.check(overrides)
-
-    def topic_value(self, name: str, overrides: Mapping[str, str]) -> Any:
-        """Return the effective value of a topic's setting. Invalid overrides are ignored."""
-        return self._topics.value(name, overrides)
+        check_topic(self.topics, overrides)
 
     def check_group_config(self, overrides: Mapping[str, str]) -> None:
         """Raise ConfigError if a group cannot have these settings; its ``api`` is Kafka's message."""
+        values = self.groups.parse(overrides)
         for name, text in overrides.items():
-            if name not in GROUP_CONFIGS:
-                api = f"Unknown group config name: {name}"
-                raise ConfigError(name, None, "is not a group setting", api=api)
-            value = GROUP_CONFIGS[name].parse(text)
             protocol, _, rest = name.partition(".")
-            limits = [f"group.{protocol}.{end}.{rest}" for end in ("min", "max")]
-            if all(limit in BROKER_CONFIGS for limit in limits):
-                low, high = map(self._in_force, limits)
-                if not low <= value <= high:
-                    reason = f"must be in the range {low} to {high} inclusive."
-                    raise ConfigError(name, text, reason, api=f"{name} {reason}")
+            limits = [
+                BROKER_CONFIGS.get(f"group.{protocol}.{end}.{rest}") for end in ("min", "max")
+            ]
+            low, high = (None if each is None else in_force(each, self.levels) for each in limits)
+            if low is not None and high is not None and not low <= values[name] <= high:
+                reason = f"must be in the range {low} to {high} inclusive."
+                raise ConfigError(name, text, reason, api=f"{name} {reason}")
 
-    def group_value(self, name: str, overrides: Mapping[str, str]) -> Any:
-        """Return the effective value of a group's setting. Invalid overrides are ignored."""
-        definition = GROUP_CONFIGS[name]
-        try:
-            return definition.convert(overrides[name])
-        except (KeyError, ConfigError):
-            if definition.synonym is not None:
-                return self._in_force(definition.synonym)
-            return definition.parse(definition.default)
+    @property
+    def levels(self) -> Levels:
+        """The texts of the settings, the strongest first."""
+        return self.dynamic, self.dynamic_default, self.static
 
     def effective(self, name: str) -> str | None:
         """Return the effective text of a broker's setting: dynamic, static or default."""
-        for texts in (self.dynamic, self.dynamic_default, self.static):
-            if name in texts:
-                return texts[name]
         definition = BROKER_CONFIGS.get(name)
-        return None if definition is None else definition.default
+        default = None if definition is None else definition.default
+        return next((texts[name] for texts in self.levels if name in texts), default)
 
     # Changes at run time.
 
@@ -189,25 +180,26 @@ class BrokerConfig(Settings):
             changes: the new values, as text
             own: whether the changes are for this broker alone, not for all brokers
         """
-        fixed = sorted(name for name in changes if _is_fixed(name))
+        modes = {name: BROKER_CONFIGS[name].mode for name in changes if name in BROKER_CONFIGS}
+        fixed = sorted(
+            name
+            for name in changes
+            if LISTENER_KEY.fullmatch(name) or modes.get(name) is UpdateMode.READ_ONLY
+        )
         if fixed:
             api = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
             raise ConfigError(fixed[0], None, "cannot be changed while the broker runs", api=api)
-        for name, text in changes.items():
-            if name in BROKER_CONFIGS:
-                BROKER_CONFIGS[name].parse(text)
-        if not own:
-            narrow = sorted(name for name in changes if _mode(name) is UpdateMode.PER_BROKER)
-            if narrow:
-                api = (
-                    "Cannot update these configs at default cluster level, broker id must be "
-                    f"specified: [{', '.join(narrow)}]"
-                )
-                raise ConfigError(narrow[0], None, "can only be set for one broker", api=api)
-        check_times(changes)
-        default = self.dynamic_default if own else self.dynamic_default | dict(changes)
-        mine = self.dynamic | dict(changes) if own else self.dynamic
-        TopicSettings(self.static, default, mine).check({})
+        for name in modes:
+            BROKER_CONFIGS[name].parse(changes[name])
+        narrow = sorted(name for name, mode in modes.items() if mode is UpdateMode.PER_BROKER)
+        if narrow and not own:
+            api = (
+                "Cannot update these configs at default cluster level, broker id must be "
+                f"specified: [{', '.join(narrow)}]"
+            )
+            raise ConfigError(narrow[0], None, "can only be set for one broker", api=api)
+        levels = (changes, *self.levels) if own else (self.dynamic, changes, *self.levels[1:])
+        check_topic(Overridable("topic", TOPIC_CONFIGS, levels), {})
 
     def set_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> None:
         """Apply the dynamic settings of the cluster metadata.
@@ -220,36 +212,21 @@ class BrokerConfig(Settings):
         """
         self.dynamic_default = dict(default)
         self.dynamic = dict(own)
-        self._topics = TopicSettings(self.static, self.dynamic_default, self.dynamic)
+        levels = self.levels
+        self.topics = Overridable("topic", TOPIC_CONFIGS, levels)
+        self.groups = Overridable("group", GROUP_CONFIGS, levels)
         for name, attribute_name in _ATTRIBUTES.items():
-            if not BROKER_CONFIGS[name].read_only:
-                setattr(self, attribute_name, self._in_force(name))
-
-    def _in_force(self, name: str) -> Any:
-        definition = BROKER_CONFIGS[name]
-        for texts in (self.dynamic, self.dynamic_default):
-            if name in texts:
-                try:
-                    return definition.parse(texts[name])
-                except ConfigError:
-                    continue
-        text = self.static.get(name, definition.default)
-        return None if text is None else definition.parse(text)
+            definition = BROKER_CONFIGS[name]
+            if not definition.read_only:
+                setattr(self, attribute_name, in_force(definition, levels))
 
     # Reading what was given.
-
-    def _warn_of_unknown(self) -> None:
-        for name in self.static:
-            if not _known(name):
-                where = f" ({self._origins[name]})" if name in self._origins else ""
-                near = _nearest(name, BROKER_CONFIGS)
-                self.warnings.append(f"{name}: unknown setting{near}{where}")
 
     def _read(self) -> None:
         values: dict[str, Any] = {}
         for name, definition in BROKER_CONFIGS.items():
-            text = self.static.get(name, definition.default)
-            values[name] = None if text is None else definition.parse(text)
+            text = self.static.get(name)
+            values[name] = definition.default_value if text is None else definition.parse(text)
         for name, own in _ATTRIBUTES.items():
             setattr(self, own, values[name])
         for name, text in self.static.items():
@@ -259,7 +236,6 @@ class BrokerConfig(Settings):
                     found.parse(text)
                 except ConfigError as error:
                     raise ConfigError(name, error.value, error.reason) from None
-        check_times(self.static)
         self._read_node(values)
         folders = values["log.dirs"] or values["log.dir"]
         self.log_dirs = [Path(folder) for folder in folders]
@@ -270,10 +246,8 @@ class BrokerConfig(Settings):
         older = values["broker.id"] if "broker.id" in self.static else None
         if "node.id" in self.static:
             self.node_id = values["node.id"]
-        elif older is not None:
-            self.node_id = BROKER_CONFIGS["node.id"].parse(str(older))
         else:
-            self.node_id = 1
+            self.node_id = 1 if older is None else BROKER_CONFIGS["node.id"].parse(str(older))
         if older is not None and older != self.node_id:
             raise ConfigError("broker.id", str(older), f"is not node.id, {self.node_id}")
         roles = values["process.roles"]
@@ -281,30 +255,13 @@ class BrokerConfig(Settings):
             raise ConfigError("process.roles", ",".join(roles), "must include broker")
 
 
-def _read_file(path: Path) -> str:
-    try:
-        return decode(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(str(path), None, f"cannot be read: {error.strerror}") from None
-
-
-def _mode(name: str) -> UpdateMode | None:
-    """Return how a setting can change; None for an unknown setting, which Kafka also accepts."""
-    definition = BROKER_CONFIGS.get(name)
-    return None if definition is None else definition.mode
-
-
-def _is_fixed(name: str) -> bool:
-    return _mode(name) is UpdateMode.READ_ONLY or LISTENER_KEY.fullmatch(name) is not None
-
-
 def _known(name: str) -> bool:
     return name in BROKER_CONFIGS or LISTENER_KEY.fullmatch(name) is not None
 
 
-def _nearest(name: str, names: Iterable[str]) -> str:
+def _nearest(name: str) -> str:
     # Imported here because only a misspelt setting needs it, and the import slows the start down.
     import difflib
 
-    close = difflib.get_close_matches(name, names, 1)
+    close = difflib.get_close_matches(name, BROKER_CONFIGS, 1)
     return f"; did you mean {close[0]}?" if close else ""

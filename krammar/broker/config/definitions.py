@@ -13,18 +13,13 @@ from kafka_wire import ConfigType
 
 from krammar.logfiles.uuids import parse_uuid
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-
+# Constants of this module are faster to read than the members of the enumeration.
 BOOLEAN = ConfigType.BOOLEAN
-STRING = ConfigType.STRING
-INT = ConfigType.INT
-SHORT = ConfigType.SHORT
-LONG = ConfigType.LONG
 DOUBLE = ConfigType.DOUBLE
 LIST = ConfigType.LIST
-CLASS = ConfigType.CLASS
 PASSWORD = ConfigType.PASSWORD
+STRING = ConfigType.STRING
+CLASS = ConfigType.CLASS
 
 
 class ConfigError(ValueError):
@@ -44,9 +39,7 @@ class ConfigError(ValueError):
         self.reason = reason
         self.origin = origin
         shown = "null" if value is None else value
-        self.api = (
-            f"Invalid value {shown} for configuration {name}: {reason}" if api is None else api
-        )
+        self.api = api or f"Invalid value {shown} for configuration {name}: {reason}"
         what = f"{name}:" if value is None else f"{name}: {value!r}"
         super().__init__(f"{what} {reason} ({origin})" if origin else f"{what} {reason}")
 
@@ -55,18 +48,11 @@ class ConfigError(ValueError):
         return ConfigError(self.name, self.value, self.reason, origin, api=self.api)
 
 
-def refused(name: str, value: object, reason: str, subject: str = "Value") -> ConfigError:
-    """Build an error whose response message is ``subject`` and ``reason``."""
-    text = _text(value)
-    shown = "null" if text is None else text
-    api = f"Invalid value {shown} for configuration {name}: {subject} {reason}"
+def refused(name: str, value: object, reason: str, api: str) -> ConfigError:
+    """Build an error whose message for a response ends with ``api``."""
+    text = f"[{', '.join(value)}]" if isinstance(value, list) else to_text(value)
+    api = f"Invalid value {text} for configuration {name}: {api}"
     return ConfigError(name, text, reason, api=api)
-
-
-def _text(value: object) -> str | None:
-    if isinstance(value, list):
-        return f"[{', '.join(value)}]"
-    return to_text(value)
 
 
 class UpdateMode(Enum):
@@ -78,7 +64,7 @@ class UpdateMode(Enum):
 
 
 # Accepts the key and a parsed value; raises ConfigError if the value is out of range.
-Validator = Callable[[str, Any], None]
+Validator = Callable[[str, Any], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +73,8 @@ class ConfigDef:
 
     ``default``   as text; None if there is none
     ``doc``       one or two sentences
-    ``synonyms``  for a topic's setting: the broker's settings that supply its default, each with the factor that
-                  converts the value (hours to milliseconds); the first one that is set wins
+    ``synonyms``  the broker's settings that supply the value, each with the factor that converts it (hours to
+                  milliseconds); the first one that is set wins. A broker's setting supplies its own value.
     ``effect``    whether this broker acts on it; a setting without effect is accepted, checked and shown
     ``internal``  accepted, but never shown
     """
@@ -106,27 +92,32 @@ class ConfigDef:
     @property
     def sensitive(self) -> bool:
         """Whether the value is a secret, which no response and no log line shows."""
-        return self.type is ConfigType.PASSWORD
+        return self.type is PASSWORD
 
     @property
     def read_only(self) -> bool:
         return self.mode is UpdateMode.READ_ONLY
 
     @property
+    def default_value(self) -> Any:
+        """The parsed default; None if there is none."""
+        return None if self.default is None else self.parse(self.default)
+
+    @property
     def synonym(self) -> str | None:
         """The first broker setting that supplies the default of a topic's setting."""
         return self.synonyms[0][0] if self.synonyms else None
 
-    def parse(self, text: str | None) -> Any:
+    def parse(self, text: str) -> Any:
         """Convert text and check its range.
 
         Returns:
-            A bool, int, float, str, or list[str] without duplicates; None for None.
+            A bool, int, float, str, or list[str] without duplicates.
 
         Raises:
             ConfigError: the text does not match the type, or the value is out of range.
         """
-        value = None if text is None else self.convert(text)
+        value = self.convert(text)
         if self.validator is not None:
             self.validator(self.name, value)
         return value
@@ -143,24 +134,19 @@ class ConfigDef:
         if self.type is BOOLEAN:
             lowered = text.lower()
             if lowered not in ("true", "false"):
-                raise self._misread(
-                    given, "is neither true nor false", "Expected value to be either true or false"
-                )
+                api = "Expected value to be either true or false"
+                raise refused(self.name, given, "is neither true nor false", api)
             return lowered == "true"
         if self.type is DOUBLE:
             if len(text) > _LONGEST_NUMBER or not _FLOAT.fullmatch(text):
-                raise self._misread(given, "is not a number", "Not a number of type DOUBLE")
+                raise refused(self.name, given, "is not a number", "Not a number of type DOUBLE")
             return float(text)
         bits = _BITS[self.type]
-        if not _INTEGER.fullmatch(text) or not -(1 << bits) <= int(text) < (1 << bits):
-            raise self._misread(
-                given, _NUMBERS[self.type], f"Not a number of type {self.type.name}"
-            )
+        limit = 1 << bits - 1
+        if not _INTEGER.fullmatch(text) or not -limit <= int(text) < limit:
+            api = f"Not a number of type {self.type.name}"
+            raise refused(self.name, given, f"is not an integer of {bits} bits", api)
         return int(text)
-
-    def _misread(self, text: str, reason: str, api: str) -> ConfigError:
-        api = f"Invalid value {text} for configuration {self.name}: {api}"
-        return ConfigError(self.name, text, reason, api=api)
 
 
 def to_text(value: Any) -> str | None:
@@ -187,12 +173,7 @@ def _java_double(value: float) -> str:
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_BITS = {INT: 31, SHORT: 15, LONG: 63}
-_NUMBERS = {
-    INT: "is not an integer of 32 bits",
-    SHORT: "is not an integer of 16 bits",
-    LONG: "is not an integer of 64 bits",
-}
+_BITS = {ConfigType.INT: 32, ConfigType.SHORT: 16, ConfigType.LONG: 64}
 # The patterns above would be slow on very long texts.
 _LONGEST_NUMBER = 400
 
@@ -203,116 +184,139 @@ def split_list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",")] if text else []
 
 
-def between(minimum: float, maximum: float | None) -> Validator:
-    """Accept numbers from ``minimum`` to ``maximum``, both inclusive; None for no maximum."""
+def accept(fits: Callable[[Any], bool], reason: str, subject: str = "Value") -> Validator:
+    """Accept the values that fit. ``subject`` and ``reason`` are the message of the response."""
 
     def check(name: str, value: Any) -> None:
-        if value is None:
-            raise refused(name, None, "must be non-null")
-        if value < minimum:
-            raise refused(name, value, f"must be at least {minimum}")
-        if maximum is not None and value > maximum:
-            raise refused(name, value, f"must be no more than {maximum}")
+        if not fits(value):
+            raise refused(name, value, reason, f"{subject or name} {reason}")
 
     return check
 
 
-def one_of(*names: str, ignore_case: bool = False) -> Validator:
-    """Accept one of the names, which are in upper case if case is ignored."""
-    how = " (case insensitive)" if ignore_case else ""
+def at_least(minimum: float) -> Validator:
+    return accept(lambda value: value >= minimum, f"must be at least {minimum}")
 
-    def check(name: str, value: Any) -> None:
-        if value not in names and not (ignore_case and value and value.upper() in names):
-            raise refused(name, value, f"must be one of{how}: {', '.join(names)}", "String")
 
-    return check
+def at_most(maximum: float) -> Validator:
+    return accept(lambda value: value <= maximum, f"must be no more than {maximum}")
+
+
+def one_of(*names: str) -> Validator:
+    return accept(lambda value: value in names, f"must be one of: {', '.join(names)}", "String")
+
+
+def any_case(*names: str) -> Validator:
+    """Accept one of the names, which are in upper case, in any case."""
+    reason = f"must be one of (case insensitive): {', '.join(names)}"
+    return accept(lambda value: value.upper() in names, reason, "String")
 
 
 def each_of(*names: str) -> Validator:
     """Check that every value of a list is one of the names. The list may be empty."""
+    accept_one = one_of(*names)
 
     def check(name: str, value: Any) -> None:
-        for item in value or ():
+        for item in value:
             if not item:
                 any_list(name, value)
-            if item not in names:
-                raise refused(name, item, f"must be one of: {', '.join(names)}", "String")
+            accept_one(name, item)
+
+    return check
+
+
+def all_of(*validators: Validator) -> Validator:
+    def check(name: str, value: Any) -> None:
+        for validator in validators:
+            validator(name, value)
 
     return check
 
 
 def any_list(name: str, value: Any) -> None:
     """Check that no value of a list is empty. The list itself may be empty."""
-    if value and "" in value:
+    if "" in value:
         api = f"Configuration '{name}' values must not be empty."
         raise ConfigError(name, ",".join(value), "contains an empty value", api=api)
 
 
 def filled_list(name: str, value: Any) -> None:
     """Check that a list has values, none of them empty."""
-    if value is not None and not value:
+    if not value:
         api = f"Configuration '{name}' must not be empty. Valid values include: any non-empty value"
         raise ConfigError(name, "", "must not be empty", api=api)
     any_list(name, value)
 
 
-def assignors(name: str, value: Any) -> None:
-    """Check for a list of the broker's assignors of consumer groups."""
-    filled_list(name, value)
-    each_of("uniform", "range")(name, value)
+def retention(name: str, value: Any) -> None:
+    if value == 0:
+        api = "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"
+        raise ConfigError(name, "0", "must be 1 or more, or -1 for no limit", api=api)
 
 
-def filled_string(name: str, value: Any) -> None:
-    if value == "":
-        raise refused(name, value, "must be non-empty", "String")
+def segment_age(name: str, value: Any) -> None:
+    if value < 1:
+        api = "log.roll.ms must be greater than or equal to 1"
+        raise ConfigError(name, str(value), "must be 1 or more", api=api)
 
 
-def gzip_level(name: str, value: Any) -> None:
-    """Check the level of gzip; -1 selects the codec's default."""
-    if value != -1 and not (value is not None and 1 <= value <= 9):
-        raise refused(name, value, "must be between 1 and 9 or equal to -1")
-
-
-def cluster_id(name: str, value: Any) -> None:
-    """Check for a UUID in Kafka's format (base64), or None."""
+def _is_uuid(value: str) -> bool:
     try:
-        if value is not None:
-            parse_uuid(value)
+        return bool(parse_uuid(value))
     except ValueError:
-        raise refused(
-            name,
-            value,
-            "must be 22 characters of url-safe base64 (krammar random-uuid prints one)",
-        ) from None
-
-
-def address(name: str, value: Any) -> None:
-    """Check for ``PORT``, ``HOST:PORT`` or ``[IPV6]:PORT``, or None."""
-    if value is not None:
-        split_address(name, value)
+        return False
 
 
 def split_address(name: str, text: str) -> tuple[str, int]:
-    """Return host and port of an address; without a host, the loopback address. Raises ConfigError."""
+    """Return host and port of ``PORT``, ``HOST:PORT`` or ``[IPV6]:PORT``; the default host is loopback."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > 65535:
-        raise refused(name, text, "must be a port, or a host and a port, such as 127.0.0.1:9404")
+        reason = "must be a port, or a host and a port, such as 127.0.0.1:9404"
+        raise refused(name, text, reason, f"Value {reason}")
     return match["host"] or match["ipv6"] or "127.0.0.1", int(match["port"])
-
-
-def throttled_replicas(name: str, value: Any) -> None:
-    """Check for ``*`` (all replicas) or ``partition:broker`` pairs."""
-    if value != ["*"] and not all(_PAIR.fullmatch(item) for item in value):
-        raise refused(
-            name,
-            value,
-            "must be the literal '*' or a list of replicas in the following format: "
-            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
-            name,
-        )
 
 
 _ADDRESS = re.compile(
     r"(?:(?:(?P<host>[^:\[\]\s]+)|\[(?P<ipv6>[0-9a-fA-F:.]+)\]):)?(?P<port>[0-9]{1,5})"
 )
 _PAIR = re.compile(r"[0-9]+:[0-9]+")
+_VALIDATORS: dict[str, Validator | None] = {
+    "": None,
+    "address": split_address,
+    "any_list": any_list,
+    "assignors": all_of(filled_list, each_of("uniform", "range")),
+    "cluster_id": accept(
+        _is_uuid, "must be 22 characters of url-safe base64 (krammar random-uuid prints one)"
+    ),
+    "filled_list": filled_list,
+    "filled_string": accept(bool, "must be non-empty", "String"),
+    "gzip_level": accept(
+        lambda value: value == -1 or 1 <= value <= 9, "must be between 1 and 9 or equal to -1"
+    ),
+    "retention": retention,
+    "segment_age": segment_age,
+    "throttled_replicas": accept(
+        lambda value: value == ["*"] or all(map(_PAIR.fullmatch, value)),
+        "must be the literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        "",
+    ),
+}
+_KINDS = {"one_of": one_of, "any_case": any_case, "each_of": each_of}
+
+
+def parse_validator(values: str) -> Validator | None:
+    """Parse the column ``values`` of the tables."""
+    if values in _VALIDATORS:
+        return _VALIDATORS[values]
+    if values.startswith(">="):
+        return at_least(_number(values[2:]))
+    kind, colon, names = values.partition(":")
+    if colon:
+        return _KINDS[kind](*names.split())
+    low, high = map(_number, values.split(".."))
+    return all_of(at_least(low), at_most(high))
+
+
+def _number(text: str) -> float:
+    return float(text) if "." in text else int(text)

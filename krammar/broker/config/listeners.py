@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from krammar.broker.config.definitions import ConfigError, split_list
 
@@ -13,9 +13,10 @@ from krammar.broker.config.definitions import ConfigError, split_list
 WAFKA = "WAFKA"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = re.compile(
-    r"(?P<name>[^:/]*)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]{1,10})"
+    r"(?P<name>[^:/]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]{1,10})"
 )
 _MAP = "listener.security.protocol.map"
+_INNER = "inter.broker.listener.name"
 _IPV4 = re.compile(r"[0-9]+(\.[0-9]+){3}")
 _WILDCARDS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 
@@ -53,8 +54,7 @@ class Listener:
         return self.protocol.startswith("SASL_")
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """One entry of ``listeners`` or ``advertised.listeners``."""
 
     name: str
@@ -62,13 +62,12 @@ class Endpoint:
     port: int
 
 
-def parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
+def _parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
     """Parse ``NAME://host:port`` entries; IPv6 hosts are in brackets. Raises ConfigError."""
-    whole = ",".join(texts)
-    found: list[Endpoint] = []
+    found = []
     for text in texts:
         match = _LISTENER.fullmatch(text)
-        if match is None or not match["name"]:
+        if match is None:
             raise ConfigError(key, text, "is not of the form NAME://host:port")
         port = int(match["port"])
         if not 0 <= port <= 65535:
@@ -77,20 +76,20 @@ def parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
     names = [endpoint.name for endpoint in found]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(key, whole, f"names {name} twice")
+            raise ConfigError(key, ",".join(texts), f"names {name} twice")
     return found
 
 
-def parse_protocol_map(key: str, text: str) -> dict[str, str]:
+def _parse_protocols(text: str) -> dict[str, str]:
     """Parse comma-separated ``NAME:PROTOCOL`` pairs; the last duplicate wins. Raises ConfigError."""
     protocols: dict[str, str] = {}
     for pair in filter(None, split_list(text)):
         name, colon, protocol = pair.rpartition(":")
         name, protocol = name.strip().upper(), protocol.strip().upper()
         if not colon or not name:
-            raise ConfigError(key, pair, "is not of the form NAME:PROTOCOL")
+            raise ConfigError(_MAP, pair, "is not of the form NAME:PROTOCOL")
         if protocol not in PROTOCOLS:
-            raise ConfigError(key, pair, f"has none of the protocols {', '.join(PROTOCOLS)}")
+            raise ConfigError(_MAP, pair, f"has none of the protocols {', '.join(PROTOCOLS)}")
         protocols[name] = protocol
     return protocols
 
@@ -108,73 +107,56 @@ def read_listeners(
     Raises:
         ConfigError: the listeners are invalid.
     """
-    protocols = parse_protocol_map(_MAP, values[_MAP])
-    protocols.setdefault(WAFKA, WAFKA)
+    key = "listeners"
+    whole = ",".join(values[key])
+    protocols = {WAFKA: WAFKA, **_parse_protocols(values[_MAP])}
     controllers = {name.upper() for name in values["controller.listener.names"] or ()}
-    endpoints = parse_endpoints("listeners", values["listeners"])
-    whole = ",".join(values["listeners"])
+    endpoints = _parse_endpoints(key, values[key])
     _check_ports(endpoints, whole)
     bound = [endpoint for endpoint in endpoints if endpoint.name not in controllers]
     if not bound:
-        raise ConfigError("listeners", whole, "has only controller listeners")
+        raise ConfigError(key, whole, "has only controller listeners")
     if not any(protocols.get(endpoint.name, "") != WAFKA for endpoint in bound):
-        raise ConfigError("listeners", whole, "has no listener for Kafka's protocol")
-    advertised = _read_advertised(values["advertised.listeners"], endpoints)
+        raise ConfigError(key, whole, "has no listener for Kafka's protocol")
+    advertised = _read_advertised(values, [endpoint.name for endpoint in endpoints])
     names = [endpoint.name for endpoint in bound]
-    for endpoint in bound:
-        if endpoint.name not in protocols:
-            raise ConfigError(
-                "listeners",
-                whole,
-                f"has {endpoint.name}, whose security protocol is unknown: add it to {_MAP}",
-            )
-        if endpoint.host in ("", *_WILDCARDS) and endpoint.name not in advertised:
+    found = []
+    for name, host, port in bound:
+        if name not in protocols:
+            reason = f"has {name}, whose security protocol is unknown: add it to {_MAP}"
+            raise ConfigError(key, whole, reason)
+        if host in ("", *_WILDCARDS) and name not in advertised:
             warnings.append(
-                f"{endpoint.name} listens on all interfaces, but clients are sent to localhost: "
+                f"{name} listens on all interfaces, but clients are sent to localhost: "
                 "set advertised.listeners if clients run on other machines"
             )
-    inner = values["inter.broker.listener.name"]
+        found.append(Listener(name, protocols[name], host, port, *advertised.get(name, ("", 0))))
+    inner = values[_INNER]
     if inner is not None and "security.inter.broker.protocol" in given:
-        raise ConfigError(
-            "inter.broker.listener.name",
-            inner,
-            "cannot be combined with security.inter.broker.protocol",
-        )
+        reason = "cannot be combined with security.inter.broker.protocol"
+        raise ConfigError(_INNER, inner, reason)
     if inner is not None and inner.upper() not in names:
-        raise ConfigError(
-            "inter.broker.listener.name", inner, f"is not one of the listeners {', '.join(names)}"
-        )
-    return [
-        Listener(
-            endpoint.name,
-            protocols[endpoint.name],
-            endpoint.host,
-            endpoint.port,
-            *advertised.get(endpoint.name, ("", 0)),
-        )
-        for endpoint in bound
-    ]
-
-
-def _read_advertised(
-    texts: Sequence[str] | None, bound: Sequence[Endpoint]
-) -> dict[str, tuple[str, int]]:
-    key = "advertised.listeners"
-    names = [endpoint.name for endpoint in bound]
-    found: dict[str, tuple[str, int]] = {}
-    for endpoint, text in zip(parse_endpoints(key, texts or ()), texts or (), strict=True):
-        if endpoint.name not in names:
-            raise ConfigError(key, text, f"is not one of the listeners {', '.join(names)}")
-        if endpoint.host in _WILDCARDS:
-            raise ConfigError(key, text, "is not an address that a client can connect to")
-        found[endpoint.name] = (endpoint.host, endpoint.port)
+        raise ConfigError(_INNER, inner, f"is not one of the listeners {', '.join(names)}")
     return found
 
 
-def _check_ports(bound: Sequence[Endpoint], whole: str) -> None:
+def _read_advertised(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, tuple[str, int]]:
+    key = "advertised.listeners"
+    texts = values[key] or ()
+    found: dict[str, tuple[str, int]] = {}
+    for (name, host, port), text in zip(_parse_endpoints(key, texts), texts, strict=True):
+        if name not in names:
+            raise ConfigError(key, text, f"is not one of the listeners {', '.join(names)}")
+        if host in _WILDCARDS:
+            raise ConfigError(key, text, "is not an address that a client can connect to")
+        found[name] = host, port
+    return found
+
+
+def _check_ports(endpoints: Sequence[Endpoint], whole: str) -> None:
     """Two listeners can share a port only if one host is an IPv4 and the other an IPv6 address."""
     taken: dict[int, list[str]] = {}
-    for endpoint in bound:
+    for endpoint in endpoints:
         if endpoint.port:
             taken.setdefault(endpoint.port, []).append(endpoint.host)
     for port, hosts in taken.items():

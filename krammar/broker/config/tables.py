@@ -18,35 +18,9 @@ from pathlib import Path
 
 from kafka_wire import ConfigType
 
-from krammar.broker.config.definitions import (
-    ConfigDef,
-    UpdateMode,
-    Validator,
-    address,
-    any_list,
-    assignors,
-    between,
-    cluster_id,
-    each_of,
-    filled_list,
-    filled_string,
-    gzip_level,
-    one_of,
-    throttled_replicas,
-)
+from krammar.broker.config.definitions import ConfigDef, UpdateMode, parse_validator
 
 _NO_DOC = "Known for compatibility; this broker does not act on it."
-_VALIDATORS: dict[str, Validator | None] = {
-    "": None,
-    "address": address,
-    "any_list": any_list,
-    "assignors": assignors,
-    "cluster_id": cluster_id,
-    "filled_list": filled_list,
-    "filled_string": filled_string,
-    "gzip_level": gzip_level,
-    "throttled_replicas": throttled_replicas,
-}
 
 
 def _table(file: str) -> dict[str, ConfigDef]:
@@ -56,35 +30,18 @@ def _table(file: str) -> dict[str, ConfigDef]:
 
 def _definition(row: dict[str, str]) -> ConfigDef:
     flags = row["flags"].split()
+    synonyms = row.get("synonyms")
     return ConfigDef(
         row["name"],
         ConfigType[row["type"].upper()],
         None if row["default"] == "-" else row["default"],
-        _validator(row["values"]),
+        parse_validator(row["values"]),
         row["doc"] or _NO_DOC,
-        tuple(map(_synonym, row.get("synonyms", "").split())),
+        ((row["name"], 1),) if synonyms is None else tuple(map(_synonym, synonyms.split())),
         UpdateMode(row.get("update", "read-only")),
         effect="no-effect" not in flags,
         internal="internal" in flags,
     )
-
-
-def _validator(values: str) -> Validator | None:
-    if values in _VALIDATORS:
-        return _VALIDATORS[values]
-    if values.startswith(">="):
-        return between(_number(values[2:]), None)
-    kind, colon, names = values.partition(":")
-    if not colon:
-        low, high = map(_number, values.split(".."))
-        return between(low, high)
-    if kind == "each_of":
-        return each_of(*names.split())
-    return one_of(*names.split(), ignore_case=kind == "any_case")
-
-
-def _number(text: str) -> float:
-    return float(text) if "." in text else int(text)
 
 
 def _synonym(text: str) -> tuple[str, int]:

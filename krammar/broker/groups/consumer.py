@@ -568,7 +568,7 @@ class ConsumerProtocol:
 
     def _setting(self, group: Group, name: str) -> int:
         overrides = self._cluster.configs.get((ConfigResourceType.GROUP, group.group_id), {})
-        value: int = self._config.group_value(f"consumer.{name}", overrides)
+        value: int = self._config.groups.value(f"consumer.{name}", overrides)
         return value
 
     def _store(self, group: Group) -> None:

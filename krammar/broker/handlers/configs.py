@@ -21,7 +21,6 @@ from kafka_wire import (
     DescribeConfigsResponse,
     DescribeConfigsResponseResult,
     DescribeConfigsResponseResultConfig,
-    DescribeConfigsResponseResultConfigSynonym,
     ErrorCode,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestResource,
@@ -44,7 +43,6 @@ from krammar.broker.config import (
 )
 from krammar.broker.config.definitions import LIST
 from krammar.broker.config.describe import (
-    Description,
     describe_all_brokers,
     describe_broker,
     describe_group,
@@ -155,7 +153,9 @@ class ConfigHandlers:
             ]
         )
 
-    def _descriptions(self, resource: DescribeConfigsRequestResource) -> list[Description]:
+    def _descriptions(
+        self, resource: DescribeConfigsRequestResource
+    ) -> list[DescribeConfigsResponseResultConfig]:
         kind, name = resource.resource_type, resource.resource_name
         names = resource.configuration_keys or None
         if kind == TOPIC:
@@ -255,23 +255,14 @@ class ConfigHandlers:
 
 
 def _entry(
-    found: Description, synonyms: bool, documentation: bool
+    found: DescribeConfigsResponseResultConfig, synonyms: bool, documentation: bool
 ) -> DescribeConfigsResponseResultConfig:
-    return DescribeConfigsResponseResultConfig(
-        name=found.name,
-        value=found.value,
-        read_only=found.read_only,
-        config_source=found.source,
-        is_sensitive=found.sensitive,
-        synonyms=[
-            DescribeConfigsResponseResultConfigSynonym(
-                name=each.name, value=each.value, source=each.source
-            )
-            for each in (found.synonyms if synonyms else ())
-        ],
-        config_type=found.type,
-        documentation=found.doc if documentation else None,
-    )
+    """Remove what the client did not ask for."""
+    if not synonyms:
+        found.synonyms = []
+    if not documentation:
+        found.documentation = None
+    return found
 
 
 def _each(

@@ -102,8 +102,8 @@ class TopicHandlers:
                 name=entry.name,
                 value=entry.value,
                 read_only=entry.read_only,
-                config_source=entry.source,
-                is_sensitive=entry.sensitive,
+                config_source=entry.config_source,
+                is_sensitive=entry.is_sensitive,
             )
             for entry in describe_topic(config, configs)
         ]

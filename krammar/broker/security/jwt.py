@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from krammar.auth.jwt import KeysError, UnknownKeyError, read_keys, verify
 from krammar.auth.oauth import JwtSettings, OAuthError
-from krammar.broker.security.oauth import Accepted
 from krammar.broker.timers import Timers
 
 if TYPE_CHECKING:
@@ -58,21 +57,18 @@ class SignedTokens:
         self._reading = None
         if reading.cancelled():
             return
-        error = reading.exception()
-        if error is None:
+        try:
             self._keys, self._failures = reading.result(), 0
-        elif isinstance(error, KeysError):
+        except KeysError as error:
             self._failed(error)
-        else:
-            raise error
         self._timer = self._timers.call_later(self._pause_ms / 1000, self._read)
 
-    def validate(self, token: str, now_ms: int) -> Accepted:
+    def validate(self, token: str, now_ms: int) -> tuple[str, int]:
         """Return the user and the expiry of a token. Raises OAuthError."""
         if self._keys is None:
             raise OAuthError("the broker has no keys to verify tokens with yet")
         try:
-            return Accepted(*verify(token, self._keys, self._settings, now_ms))
+            return verify(token, self._keys, self._settings, now_ms)
         except UnknownKeyError:
             # Tokens cannot cause this often.
             last = self._wanted_at

@@ -1,9 +1,13 @@
-"""The distinguished name of a certificate in the form of Kafka's principals.
+"""The distinguished names of certificates, and the rules that turn them into user names (KIP-371).
 
-The form is RFC 2253. Where the RFC allows a choice, it follows Java's X500Principal.
+Names have the form of RFC 2253. Where the RFC allows a choice, they follow Java's X500Principal. The rules are those of
+``ssl.principal.mapping.rules``, for example ``RULE:^CN=([^,]*),.*$/$1/L, DEFAULT``.
 """
 
 from __future__ import annotations
+
+import re
+from typing import NamedTuple
 
 # The attribute types with a keyword in RFC 2253, section 2.3. Others are shown as numbers.
 _KEYWORDS = {
@@ -21,36 +25,31 @@ _SEQUENCE = 0x30
 _VERSION = 0xA0
 # UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString, BMPString.
 _STRINGS = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
-_ESCAPED = frozenset(',=+<>#;"\\')
+_SPECIAL = re.compile(r'[,=+<>#;"\\]')
+# Unescaped spaces at both ends would be lost.
+_ENDS = re.compile(r"\A[ \r]+|[ \r]+\Z")
 
 
 class CertificateError(ValueError):
     """The bytes are not a valid certificate."""
 
 
-def _read(data: memoryview, at: int) -> tuple[int, memoryview, int]:
-    """Read the DER element at ``at``: its tag, its content, and the position of the next element."""
-    try:
-        tag, size = data[at], data[at + 1]
-        at += 2
+def _elements(data: memoryview) -> list[tuple[int, memoryview, memoryview]]:
+    """Return the tag, the content and the whole encoding of each DER element."""
+    found = []
+    start = 0
+    while start < len(data):
+        at = start + 2
+        size = data[start + 1] if at <= len(data) else 0
         if size >= 0x80:
             count = size & 0x7F
             size = int.from_bytes(data[at : at + count], "big")
             at += count
-    except IndexError:
-        raise CertificateError("the certificate is cut off") from None
-    if at + size > len(data):
-        raise CertificateError("the certificate is cut off")
-    return tag, data[at : at + size], at + size
-
-
-def _parts(data: memoryview) -> list[tuple[int, memoryview]]:
-    parts = []
-    at = 0
-    while at < len(data):
-        tag, content, at = _read(data, at)
-        parts.append((tag, content))
-    return parts
+        if at + size > len(data):
+            raise CertificateError("the certificate is cut off")
+        found.append((data[start], data[at : at + size], data[start : at + size]))
+        start = at + size
+    return found
 
 
 def subject_of(certificate: bytes) -> str:
@@ -58,36 +57,32 @@ def subject_of(certificate: bytes) -> str:
 
     Raises CertificateError.
     """
-    outer = _parts(memoryview(certificate))
+    outer = _elements(memoryview(certificate))
     if len(outer) != 1 or outer[0][0] != _SEQUENCE:
         raise CertificateError("the bytes are not a certificate")
-    signed = _parts(outer[0][1])
-    fields = _parts(signed[0][1]) if signed else []
+    signed = _elements(outer[0][1])
+    fields = _elements(signed[0][1]) if signed else []
     if fields and fields[0][0] == _VERSION:
         del fields[0]
     # serialNumber, signature, issuer, validity, subject
     if len(fields) < 5:
         raise CertificateError("the bytes are not a certificate")
-    sets = [content for _, content in _parts(fields[4][1])]
-    return ",".join("+".join(_attribute(part) for _, part in _parts(each)) for each in sets[::-1])
+    sets = [content for _, content, _ in _elements(fields[4][1])]
+    return ",".join(
+        "+".join(_attribute(part) for _, part, _ in _elements(each)) for each in sets[::-1]
+    )
 
 
 def _attribute(data: memoryview) -> str:
-    parts = _parts(data)
+    parts = _elements(data)
     if len(parts) != 2:
         raise CertificateError("an attribute does not consist of type and value")
     number = _number(bytes(parts[0][1]))
-    tag, value = parts[1]
+    tag, value, whole = parts[1]
     keyword = _KEYWORDS.get(number)
     if keyword is None or tag not in _STRINGS:
-        # The hex form includes tag and length.
-        start = len(data) - len(value) - _head_size(len(value))
-        return f"{keyword or number}=#{bytes(data[start:]).hex()}"
+        return f"{keyword or number}=#{bytes(whole).hex()}"
     return f"{keyword}={_escape(bytes(value).decode('utf-8', 'replace'))}"
-
-
-def _head_size(size: int) -> int:
-    return 2 if size < 0x80 else 2 + (size.bit_length() + 7) // 8
 
 
 def _number(data: bytes) -> str:
@@ -106,13 +101,64 @@ def _number(data: bytes) -> str:
 
 
 def _escape(text: str) -> str:
-    escaped = "".join(
-        "\\00" if char == "\0" else f"\\{char}" if char in _ESCAPED else char for char in text
-    )
-    # Unescaped spaces at both ends would be lost.
-    inner = escaped.strip(" \r")
-    if not inner:
-        return "".join(f"\\{char}" for char in escaped)
-    start = escaped.index(inner)
-    head, tail = escaped[:start], escaped[start + len(inner) :]
-    return "".join([*(f"\\{c}" for c in head), inner, *(f"\\{c}" for c in tail)])
+    escaped = _SPECIAL.sub(r"\\\g<0>", text).replace("\0", "\\00")
+    return _ENDS.sub(lambda ends: "".join(f"\\{char}" for char in ends[0]), escaped)
+
+
+_PART = r"(?:\\.|[^\\/])*"
+_RULE = re.compile(
+    rf"\s*(?:(?P<default>DEFAULT)|RULE:(?P<pattern>{_PART})/(?P<replacement>{_PART})/(?P<case>[LU]?))"
+    r"\s*(?:,|$)"
+)
+
+
+class MappingError(ValueError):
+    """The rules are invalid."""
+
+
+class Rule(NamedTuple):
+    """One rule. ``case`` is L for lower case, U for upper case, or empty."""
+
+    pattern: re.Pattern[str]
+    replacement: str
+    case: str
+
+
+_DEFAULT = Rule(re.compile(".*", re.DOTALL), r"\g<0>", "")
+
+
+def parse_rules(text: str) -> tuple[Rule, ...]:
+    """Parse the value of the setting. Raises MappingError."""
+    rules = []
+    at = 0
+    while at < len(text):
+        match = _RULE.match(text, at)
+        if match is None:
+            raise MappingError(f"not a rule: {text[at:].strip()!r}")
+        at = match.end()
+        if match["default"]:
+            rules.append(_DEFAULT)
+            continue
+        try:
+            pattern = re.compile(match["pattern"])
+        except re.error as error:
+            raise MappingError(f"{match['pattern']!r} is not a pattern: {error}") from None
+        rules.append(Rule(pattern, _template(match["replacement"], pattern), match["case"]))
+    return tuple(rules) or (_DEFAULT,)
+
+
+def map_name(rules: tuple[Rule, ...], name: str) -> str | None:
+    """Convert a distinguished name by the first rule that matches. Returns None if no rule matches."""
+    for pattern, replacement, case in rules:
+        if pattern.fullmatch(name):
+            name = pattern.sub(replacement, name)
+            return name.lower() if case == "L" else name.upper() if case == "U" else name
+    return None
+
+
+def _template(replacement: str, pattern: re.Pattern[str]) -> str:
+    """Convert Java's ``$1`` to Python's ``\\g<1>``."""
+    for number in map(int, re.findall(r"\$(\d)", replacement)):
+        if number > pattern.groups:
+            raise MappingError(f"{pattern.pattern!r} has no group {number}")
+    return re.sub(r"\$(\d)", r"\\g<\1>", replacement.replace("\\", "\\\\"))

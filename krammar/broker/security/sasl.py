@@ -6,17 +6,17 @@ in bare frames after v0. In the end, the session has a principal.
 
 from __future__ import annotations
 
-import hmac
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kafka_wire import ErrorCode, SaslAuthenticateResponse, SaslHandshakeResponse
 
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.oauth import OAuthError
 from krammar.auth.scram import BY_NAME, ScramError
-from krammar.broker.security import oauth, scram
+from krammar.broker.security.exchanges import Exchange, LoginError, OAuthExchange, PlainExchange
+from krammar.broker.security.scram import ScramServer
 from krammar.broker.security.settings import PLAIN
 
 if TYPE_CHECKING:
@@ -27,99 +27,6 @@ log = logging.getLogger("krammar.broker")
 
 # Kafka accepts a new login on an open connection at most once in this time (KIP-368).
 MIN_REAUTH_INTERVAL_MS = 1000
-_OTHER_IDENTITY = (
-    "Authentication failed: Client requested an authorization id that is different from username"
-)
-
-
-class LoginError(Exception):
-    """A login is refused.
-
-    Args:
-        reason: the text for the broker's log
-        public: the text for the client; None for a general one that reveals nothing
-    """
-
-    def __init__(self, reason: str, public: str | None = None) -> None:
-        super().__init__(reason)
-        self.public = public
-
-
-class Exchange(Protocol):
-    """One login with a mechanism.
-
-    ``user``  the name from the client; None before it is known
-    """
-
-    user: str | None
-    done: bool
-
-    @property
-    def expires_at_ms(self) -> int | None:
-        """When the credential expires, in milliseconds since 1970; None for never."""
-
-    def step(self, message: bytes) -> bytes:
-        """Return the answer to a message of the client. Raises LoginError."""
-
-
-class PlainExchange:
-    """A login with PLAIN (RFC 4616): one message with name and password."""
-
-    expires_at_ms = None
-
-    def __init__(self, passwords: Mapping[str, str]) -> None:
-        self.user: str | None = None
-        self.done = False
-        self._passwords = passwords
-
-    def step(self, message: bytes) -> bytes:
-        # Invalid UTF-8 results in a name or password that nobody has.
-        parts = message.decode("utf-8", "replace").split("\0")
-        if len(parts) != 3:
-            text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
-            raise LoginError(text, text)
-        identity, user, password = parts
-        if not user:
-            raise LoginError("no user name", "Authentication failed: username not specified")
-        self.user = user
-        if not password:
-            raise LoginError("no password", "Authentication failed: password not specified")
-        expected = self._passwords.get(user)
-        # Unknown users are compared too, so that the time does not reveal whether a user exists.
-        matches = hmac.compare_digest((expected or "").encode(), password.encode())
-        if expected is None or not matches:
-            raise LoginError(
-                "unknown user or wrong password",
-                "Authentication failed: Invalid username or password",
-            )
-        if identity and identity != user:
-            raise LoginError("the client requests another identity", _OTHER_IDENTITY)
-        self.done = True
-        return b""
-
-
-class ScramExchange(scram.ScramServer):
-    """A login with SCRAM, whose errors are LoginErrors."""
-
-    expires_at_ms = None
-
-    def step(self, message: bytes) -> bytes:
-        try:
-            return super().step(message)
-        except ScramError as error:
-            raise LoginError(str(error)) from None
-        except scram.IdentityError:
-            raise LoginError("the client requests another identity", _OTHER_IDENTITY) from None
-
-
-class OAuthExchange(oauth.OAuthExchange):
-    """OAUTHBEARER, with its errors as the authenticator wants them."""
-
-    def step(self, message: bytes) -> bytes:
-        try:
-            return super().step(message)
-        except OAuthError as error:
-            raise LoginError(str(error), f"Authentication failed: {error}") from None
 
 
 class Authenticator:
@@ -140,7 +47,7 @@ class Authenticator:
         self._credentials = credentials
         self._now_ms = now_ms
         self._session = session
-        self._settings = credentials.sasl_settings(session.listener)
+        self._settings = credentials.sasl[session.listener.name]
         self._exchange: Exchange | None = None
         self._mechanism = ""  # of the current exchange or the last login
         self._logged_in = False
@@ -149,9 +56,9 @@ class Authenticator:
 
     def handshake(self, mechanism: str, version: int) -> SaslHandshakeResponse:
         """Begin a login or a re-authentication."""
-        if self._exchange is not None or self.failed:
-            return self._refuse_handshake("SaslHandshake during a login")
-        if self._logged_in and not self._may_renew():
+        if self._exchange is not None:
+            self._fail("SaslHandshake during a login")
+        if self.failed or (self._logged_in and not self._may_renew()):
             return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
         offered = list(self._settings.mechanisms)
         if mechanism not in offered:
@@ -180,27 +87,22 @@ class Authenticator:
         if mechanism == PLAIN:
             return PlainExchange(self._settings.plain_users)
         if mechanism == OAUTHBEARER:
-            validate = self._credentials.token_validator(self._session.listener)
+            validate = self._credentials.validators[self._session.listener.name]
             return OAuthExchange(validate, self._now_ms)
         kind = BY_NAME[mechanism]
-        return ScramExchange(kind, lambda user: self._credentials.credential(kind, user))
-
-    def _refuse_handshake(self, reason: str) -> SaslHandshakeResponse:
-        self._fail(reason)
-        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        return ScramServer(kind, lambda user: self._credentials.credential(kind, user))
 
     def authenticate(self, message: bytes, version: int) -> SaslAuthenticateResponse:
         """Handle SaslAuthenticate."""
-        if self._exchange is None and self._logged_in and not self.failed:
+        if self._exchange is None:
+            if self._logged_in and not self.failed:
+                when = "after successful authentication"
+            else:
+                when = "before SaslHandshake"
+                self._fail(f"SaslAuthenticate {when}")
             return SaslAuthenticateResponse(
                 error_code=ErrorCode.ILLEGAL_SASL_STATE,
-                error_message="SaslAuthenticate request received after successful authentication",
-            )
-        if self._exchange is None or self.failed:
-            self._fail("SaslAuthenticate before SaslHandshake")
-            return SaslAuthenticateResponse(
-                error_code=ErrorCode.ILLEGAL_SASL_STATE,
-                error_message="SaslAuthenticate request received before SaslHandshake",
+                error_message=f"SaslAuthenticate request received {when}",
             )
         try:
             answer, lifetime_ms = self._step(self._exchange, message)
@@ -218,7 +120,7 @@ class Authenticator:
 
     def raw(self, message: bytes) -> bytes | None:
         """Return the answer to a bare token; None if the login failed."""
-        if self._exchange is None or self.failed:
+        if self._exchange is None:
             self._fail("a token outside of a login")
             return None
         try:
@@ -238,10 +140,13 @@ class Authenticator:
             if not exchange.done:
                 return answer, 0
             return answer, self._complete(f"User:{exchange.user}", exchange.expires_at_ms)
-        except LoginError as error:
+        except (LoginError, ScramError, OAuthError) as error:
             name = f" as {exchange.user[:64]!r}" if exchange.user else ""
             self._fail(f"{self._activity} with {self._mechanism}{name} failed: {error}")
-            raise
+            if isinstance(error, LoginError):
+                raise
+            public = f"Authentication failed: {error}" if isinstance(error, OAuthError) else None
+            raise LoginError(str(error), public) from None
 
     def _complete(self, principal: str, expires_at_ms: int | None) -> int:
         """Complete the login. Returns the milliseconds until the client must log in again, 0 for never."""

@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from krammar.auth.scram import (
     BY_NAME,
@@ -23,6 +24,10 @@ from krammar.auth.scram import (
     to_text,
     xor,
 )
+from krammar.broker.security.exchanges import Exchange, IdentityError
+
+if TYPE_CHECKING:
+    from kafka_wire import UserScramCredentialRecord
 
 MAX_ITERATIONS = 16384
 _SALT_SIZE = 32
@@ -40,8 +45,10 @@ class Credential:
     server_key: bytes = field(repr=False)
 
 
-class IdentityError(Exception):
-    """The client requests the identity of another user."""
+# The metadata log stores the same fields.
+Stored: TypeAlias = "Credential | UserScramCredentialRecord"
+# Returns a user's credential and True, or a decoy and False for an unknown user.
+Find = Callable[[str], tuple[Stored, bool]]
 
 
 def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:
@@ -98,42 +105,17 @@ def _unescape(name: str) -> str:
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
-class ScramServer:
-    """One login.
+class ScramServer(Exchange):
+    """A login with SCRAM. ``nonce`` is the server's part of the nonce, random by default."""
 
-    ``user``  the name in the client's first message
-    ``done``  whether the client's final message proved the password
-    """
+    _credential: Stored | None = None
 
-    def __init__(
-        self,
-        mechanism: Mechanism,
-        find: Callable[[str], tuple[Credential, bool]],
-        *,
-        nonce: str | None = None,
-    ) -> None:
-        """Prepare a login.
-
-        Args:
-            mechanism: the mechanism
-            find: returns a user's credential and True, or a decoy and False for an unknown user
-            nonce: the server's part of the nonce; random by default
-        """
-        self.mechanism = mechanism
-        self.user: str | None = None
-        self.done = False
+    def __init__(self, mechanism: Mechanism, find: Find, *, nonce: str | None = None) -> None:
+        self._mechanism = mechanism
         self._find = find
         self._own_nonce = secrets.token_urlsafe(24) if nonce is None else nonce
-        self._credential: Credential | None = None
-        self._known = False
-        self._gs2 = self._nonce = self._so_far = ""
 
     def step(self, message: bytes) -> bytes:
-        """Return the answer to the client's first or final message.
-
-        Raises:
-            ScramError, IdentityError: the login is refused. The messages are for the broker's log.
-        """
         if self.done:
             raise ScramError("the client sent a message after the end of the login")
         if self._credential is None:
@@ -161,7 +143,7 @@ class ScramServer:
         self._so_far = f"{match['bare']},{answer}"
         return answer.encode()
 
-    def _final(self, message: str, credential: Credential) -> bytes:
+    def _final(self, message: str, credential: Stored) -> bytes:
         match = _FINAL.fullmatch(message)
         if match is None:
             raise ScramError("the client's final message is malformed")
@@ -173,14 +155,14 @@ class ScramServer:
         if not self._proves(from_base64(match["proof"]), said, credential):
             raise ScramError("unknown user or wrong password")
         self.done = True
-        signature = self.mechanism.sign(credential.server_key, said)
+        signature = self._mechanism.sign(credential.server_key, said)
         return b"v=" + base64.b64encode(signature)
 
-    def _proves(self, proof: bytes, said: bytes, credential: Credential) -> bool:
-        signature = self.mechanism.sign(credential.stored_key, said)
+    def _proves(self, proof: bytes, said: bytes, credential: Stored) -> bool:
+        signature = self._mechanism.sign(credential.stored_key, said)
         if len(proof) != len(signature):
             return False
         client_key = xor(proof, signature)
-        stored_key = self.mechanism.stored_key(client_key)
+        stored_key = self._mechanism.stored_key(client_key)
         # Both conditions are always evaluated, so the time reveals nothing.
         return hmac.compare_digest(stored_key, credential.stored_key) & self._known

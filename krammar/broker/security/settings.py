@@ -14,29 +14,47 @@ from krammar.broker.config import BROKER_CONFIGS, BrokerConfig, ConfigError, Lis
 from krammar.broker.config.definitions import split_list
 
 PLAIN = "PLAIN"
-SUPPORTED = (PLAIN, *BY_NAME, OAUTHBEARER)
-log = logging.getLogger("krammar.broker")
-_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SUPPORTED = (PLAIN, *BY_NAME, OAUTHBEARER)
 _JAAS = "sasl.jaas.config"
+log = logging.getLogger("krammar.broker")
 
 
-def own_name(listener: Listener, name: str) -> str:
-    """Return the name of a setting that applies to one listener."""
-    return f"listener.name.{listener.name.lower()}.{name}"
+class ListenerSettings:
+    """The texts of a listener's settings."""
 
+    def __init__(self, config: BrokerConfig, listener: Listener) -> None:
+        self.config = config
+        self.listener = listener
 
-def setting(config: BrokerConfig, listener: Listener, name: str) -> str | None:
-    """Return a setting of a listener without surrounding white space; None if it is not set."""
-    for full in (own_name(listener, name), name):
-        value = config.get(full)
-        if value is not None and value.strip():
-            return value.strip()
-    return None
+    def own(self, name: str) -> str:
+        """Return the name of a setting that applies to this listener alone."""
+        return f"listener.name.{self.listener.name.lower()}.{name}"
 
+    def first(self, *names: str) -> tuple[str, str] | None:
+        """Return the name and the text of the first setting that is not blank."""
+        found = ((name, self.config.get(name) or "") for name in names)
+        return next(((name, text) for name, text in found if text.strip()), None)
 
-def listed(value: str | None) -> list[str]:
-    """Split a list and drop empty parts."""
-    return [part for part in split_list(value or "") if part]
+    def get(self, name: str) -> str | None:
+        """Return a setting without surrounding white space; None if it is not set."""
+        found = self.first(self.own(name), name)
+        return None if found is None else found[1].strip()
+
+    def get_list(self, name: str) -> list[str]:
+        """Return the values of a list that are not empty."""
+        return [part for part in split_list(self.get(name) or "") if part]
+
+    def of_mechanism(self, mechanism: str, name: str) -> Any:
+        """Return the value of a setting that can be set for one mechanism. Raises ConfigError."""
+        own = self.own(f"{mechanism.lower()}.{name}")
+        text = self.config.get(own)
+        if text is None:
+            own, text = name, self.get(name)
+        definition = BROKER_CONFIGS[name]
+        try:
+            return definition.default_value if text is None else definition.parse(text)
+        except ConfigError as error:
+            raise ConfigError(own, error.value, error.reason) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +78,19 @@ def sasl_settings(config: BrokerConfig, listener: Listener) -> SaslSettings:
 
     By default PLAIN is enabled if it has users, SCRAM always, and OAUTHBEARER never. Raises ConfigError.
     """
+    settings = ListenerSettings(config, listener)
     name = "sasl.enabled.mechanisms"
-    own = own_name(listener, name)
-    jaas_name = _plain_jaas(config, listener)
-    if config.get(own) is None and config.get(name) is None:
-        mechanisms = (*((PLAIN,) if jaas_name is not None else ()), *BY_NAME)
+    plain_jaas = settings.first(settings.own(f"plain.{_JAAS}"), settings.own(_JAAS), _JAAS)
+    if config.get(settings.own(name)) is None and config.get(name) is None:
+        mechanisms = (*((PLAIN,) if plain_jaas is not None else ()), *BY_NAME)
     else:
-        mechanisms = tuple(dict.fromkeys(listed(setting(config, listener, name))))
+        mechanisms = tuple(dict.fromkeys(settings.get_list(name)))
         if not mechanisms:
-            raise ConfigError(name, None, f"needs at least one of {', '.join(SUPPORTED)}")
+            raise ConfigError(name, None, f"needs at least one of {', '.join(_SUPPORTED)}")
     for mechanism in mechanisms:
-        if mechanism not in SUPPORTED:
-            raise ConfigError(name, mechanism, f"is not one of {', '.join(SUPPORTED)}")
-    jwt = _jwt_settings(config, listener) if OAUTHBEARER in mechanisms else None
+        if mechanism not in _SUPPORTED:
+            raise ConfigError(name, mechanism, f"is not one of {', '.join(_SUPPORTED)}")
+    jwt = _jwt_settings(settings) if OAUTHBEARER in mechanisms else None
     if OAUTHBEARER in mechanisms and jwt is None:
         log.warning(
             "listener %s accepts unsecured tokens, which anyone can create: use it for tests only",
@@ -80,31 +98,18 @@ def sasl_settings(config: BrokerConfig, listener: Listener) -> SaslSettings:
         )
     return SaslSettings(
         mechanisms=mechanisms,
-        plain_users=_plain_users(config, listener, jaas_name) if PLAIN in mechanisms else {},
+        plain_users=_plain_users(settings, plain_jaas) if PLAIN in mechanisms else {},
         max_reauth_ms={
-            each: max(0, _of_mechanism(config, listener, each, "connections.max.reauth.ms"))
+            each: max(0, settings.of_mechanism(each, "connections.max.reauth.ms"))
             for each in mechanisms
         },
         jwt=jwt,
     )
 
 
-def _of_mechanism(config: BrokerConfig, listener: Listener, mechanism: str, name: str) -> Any:
-    """Return the value of a setting that can be set for one mechanism. Raises ConfigError."""
-    own = own_name(listener, f"{mechanism.lower()}.{name}")
-    text = config.get(own)
-    if text is None:
-        own, text = name, setting(config, listener, name)
-    definition = BROKER_CONFIGS[name]
-    try:
-        return definition.parse(definition.default if text is None else text)
-    except ConfigError as error:
-        raise ConfigError(own, error.value, error.reason) from None
-
-
-def _jwt_settings(config: BrokerConfig, listener: Listener) -> JwtSettings | None:
+def _jwt_settings(settings: ListenerSettings) -> JwtSettings | None:
     def value(name: str) -> Any:
-        return _of_mechanism(config, listener, OAUTHBEARER, f"sasl.oauthbearer.{name}")
+        return settings.of_mechanism(OAUTHBEARER, f"sasl.oauthbearer.{name}")
 
     if not value("jwks.endpoint.url"):
         return None
@@ -112,7 +117,7 @@ def _jwt_settings(config: BrokerConfig, listener: Listener) -> JwtSettings | Non
         url=value("jwks.endpoint.url"),
         audience=value("expected.audience"),
         issuer=value("expected.issuer") or None,
-        required_scope=config.oauthbearer_required_scope,
+        required_scope=settings.config.oauthbearer_required_scope,
         scope_claim=value("scope.claim.name"),
         sub_claim=value("sub.claim.name"),
         clock_skew_s=value("clock.skew.seconds"),
@@ -122,24 +127,16 @@ def _jwt_settings(config: BrokerConfig, listener: Listener) -> JwtSettings | Non
     )
 
 
-def _plain_jaas(config: BrokerConfig, listener: Listener) -> str | None:
-    """Return the name of the setting with the users of PLAIN."""
-    names = (own_name(listener, f"plain.{_JAAS}"), own_name(listener, _JAAS), _JAAS)
-    return next((name for name in names if (config.get(name) or "").strip()), None)
-
-
-def _plain_users(config: BrokerConfig, listener: Listener, name: str | None) -> dict[str, str]:
-    if name is None:
-        raise ConfigError(
-            own_name(listener, f"plain.{_JAAS}"),
-            None,
-            f'PLAIN needs users: {_PLAIN_MODULE} required user_NAME="PASSWORD";',
-        )
+def _plain_users(settings: ListenerSettings, given: tuple[str, str] | None) -> dict[str, str]:
+    if given is None:
+        reason = f'PLAIN needs users: {jaas.PLAIN_MODULE} required user_NAME="PASSWORD";'
+        raise ConfigError(settings.own(f"plain.{_JAAS}"), None, reason)
+    name, text = given
     # Errors do not show the value, because it contains passwords.
     try:
-        module = jaas.parse(config.get(name) or "")
+        module = jaas.parse(text)
     except jaas.JaasError as error:
         raise ConfigError(name, None, str(error)) from None
-    if module.name != _PLAIN_MODULE:
-        raise ConfigError(name, None, f"PLAIN needs {_PLAIN_MODULE}, not {module.name}")
+    if module.name != jaas.PLAIN_MODULE:
+        raise ConfigError(name, None, f"PLAIN needs {jaas.PLAIN_MODULE}, not {module.name}")
     return module.users

@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import tempfile
 from pathlib import Path
 
+from krammar.auth import tls
 from krammar.broker.config import BrokerConfig, ConfigError, Listener
-from krammar.broker.security import pem
-from krammar.broker.security.mapping import MappingError, Rule, map_name, parse_rules
-from krammar.broker.security.names import CertificateError, subject_of
-from krammar.broker.security.settings import listed, own_name, setting
+from krammar.broker.security import names
+from krammar.broker.security.settings import ListenerSettings
 from krammar.broker.session import ANONYMOUS
 
 log = logging.getLogger("krammar.broker")
@@ -27,17 +25,13 @@ _CLIENT_AUTH = {
     "requested": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-_TLS13_SUITES = frozenset(
-    {
-        "TLS_AES_128_GCM_SHA256",
-        "TLS_AES_256_GCM_SHA384",
-        "TLS_CHACHA20_POLY1305_SHA256",
-        "TLS_AES_128_CCM_SHA256",
-        "TLS_AES_128_CCM_8_SHA256",
-    }
+_TLS13_SUITES = (
+    "TLS_AES_128_GCM_SHA256",
+    "TLS_AES_256_GCM_SHA384",
+    "TLS_CHACHA20_POLY1305_SHA256",
+    "TLS_AES_128_CCM_SHA256",
+    "TLS_AES_128_CCM_8_SHA256",
 )
-
-
 # How often a client may send after a failed handshake before the connection is closed.
 _CALLS_AFTER_FAILURE = 16
 
@@ -50,7 +44,7 @@ class Context(ssl.SSLContext):
     """
 
     listener = ""
-    rules: tuple[Rule, ...] = (Rule(),)
+    rules: tuple[names.Rule, ...] = ()
 
 
 class _Logged(ssl.SSLObject):
@@ -92,19 +86,17 @@ def server_context(config: BrokerConfig, listener: Listener) -> Context:
     context.options |= ssl.OP_NO_RENEGOTIATION
     # As in Java, certificates of clients may lack extensions that strict verification requires.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    _set_versions(context, config, listener)
-    _set_ciphers(context, config, listener)
-    _load_key(context, config, listener)
-    name, client_auth = _client_auth(config, listener)
-    if client_auth not in _CLIENT_AUTH:
-        raise ConfigError(name, client_auth, f"is not one of {', '.join(_CLIENT_AUTH)}")
-    context.verify_mode = _CLIENT_AUTH[client_auth]
+    settings = ListenerSettings(config, listener)
+    _set_versions(context, settings)
+    _set_ciphers(context, settings)
+    _load_key(context, settings)
+    context.verify_mode = _CLIENT_AUTH[_client_auth(settings)]
     if context.verify_mode != ssl.CERT_NONE:
-        _load_trust(context, config, listener)
-    rules = setting(config, listener, "ssl.principal.mapping.rules") or ""
+        _load_trust(context, settings)
+    rules = settings.get("ssl.principal.mapping.rules") or ""
     try:
-        context.rules = parse_rules(rules)
-    except MappingError as error:
+        context.rules = names.parse_rules(rules)
+    except names.MappingError as error:
         raise ConfigError("ssl.principal.mapping.rules", rules, str(error)) from None
     return context
 
@@ -121,12 +113,12 @@ def principal_of(transport: asyncio.BaseTransport) -> str:
         return ANONYMOUS
     peer = transport.get_extra_info("peername")
     try:
-        subject = subject_of(certificate)
-    except CertificateError as error:
+        subject = names.subject_of(certificate)
+    except names.CertificateError as error:
         log.warning("%s: the certificate is invalid: %s; connection closed", peer, error)
     else:
         context = transport.get_extra_info("sslcontext")
-        name = map_name(context.rules, subject)
+        name = names.map_name(context.rules, subject)
         if name is not None:
             return f"User:{name}"
         log.warning("%s: no mapping rule matches %s; connection closed", peer, subject)
@@ -134,21 +126,20 @@ def principal_of(transport: asyncio.BaseTransport) -> str:
     return ANONYMOUS
 
 
-def _client_auth(config: BrokerConfig, listener: Listener) -> tuple[str, str]:
-    """Return the name and value of the setting.
+def _client_auth(settings: ListenerSettings) -> str:
+    """Return the setting, whose value is valid.
 
     With SASL_SSL, whose clients authenticate by SASL, only the listener's own setting applies (KIP-684).
     """
     name = "ssl.client.auth"
-    if listener.protocol == "SASL_SSL":
-        name = own_name(listener, name)
-        return name, (config.get(name) or "none").strip()
-    return name, setting(config, listener, name) or "none"
+    if settings.listener.sasl:
+        return (settings.config.get(settings.own(name)) or "none").strip()
+    return settings.get(name) or "none"
 
 
-def _set_versions(context: ssl.SSLContext, config: BrokerConfig, listener: Listener) -> None:
+def _set_versions(context: ssl.SSLContext, settings: ListenerSettings) -> None:
     name = "ssl.enabled.protocols"
-    enabled = listed(setting(config, listener, name)) or list(_VERSIONS)
+    enabled = settings.get_list(name) or list(_VERSIONS)
     for version in enabled:
         if version not in _VERSIONS:
             raise ConfigError(name, version, f"is not one of {', '.join(_VERSIONS)}")
@@ -156,9 +147,9 @@ def _set_versions(context: ssl.SSLContext, config: BrokerConfig, listener: Liste
     context.maximum_version = max(_VERSIONS[version] for version in enabled)
 
 
-def _set_ciphers(context: ssl.SSLContext, config: BrokerConfig, listener: Listener) -> None:
+def _set_ciphers(context: ssl.SSLContext, settings: ListenerSettings) -> None:
     name = "ssl.cipher.suites"
-    suites = listed(setting(config, listener, name))
+    suites = settings.get_list(name)
     if not suites:
         return
     older = [_openssl_name(suite) for suite in suites if suite not in _TLS13_SUITES]
@@ -190,129 +181,73 @@ def _openssl_name(suite: str) -> str:
     return prefix + rest
 
 
-def _load_key(context: ssl.SSLContext, config: BrokerConfig, listener: Listener) -> None:
-    chain_name, key_name = "ssl.keystore.certificate.chain", "ssl.keystore.key"
-    location_name = "ssl.keystore.location"
-    location = setting(config, listener, location_name)
-    chain = setting(config, listener, chain_name)
-    key = setting(config, listener, key_name)
+def _read_store(
+    settings: ListenerSettings, store: str, *inline: str
+) -> tuple[str, str, str | None] | None:
+    """Read the file of a store, or the settings with its text. Raises ConfigError.
+
+    Returns:
+        The text, and for errors the setting and its value, which is None for text in the settings: it can be secret.
+    """
+    name = f"ssl.{store}.location"
+    location = settings.get(name)
+    texts = {each: text for each in inline if (text := settings.get(each)) is not None}
     if location is not None:
-        if chain is not None or key is not None:
-            raise ConfigError(
-                location_name, location, f"cannot be combined with {chain_name} or {key_name}"
-            )
-        name, text = location_name, _read_store(config, listener, "keystore", location)
-    elif chain is not None and key is not None:
-        _insist_on_pem(config, listener, "keystore", None)
-        name, text = chain_name, f"{key}\n{chain}"
-    elif chain is not None or key is not None:
-        missing = key_name if key is None else chain_name
-        raise ConfigError(missing, None, f"is missing: set both {chain_name} and {key_name}")
-    else:
-        raise ConfigError(
-            own_name(listener, location_name),
-            None,
-            f"a listener with {listener.protocol} needs a key and its certificate",
-        )
-    keys, certificates = pem.private_keys(text), pem.certificates(text)
-    shown = location if name == location_name else None
-    if len(keys) != 1:
-        raise ConfigError(name, shown, f"has {len(keys)} private keys, not one")
-    if not certificates:
-        raise ConfigError(name, shown, "has no certificate")
-    _load_pair(context, config, listener, keys[0] + "".join(certificates), name, shown)
-
-
-def _load_pair(
-    context: ssl.SSLContext,
-    config: BrokerConfig,
-    listener: Listener,
-    text: str,
-    name: str,
-    shown: str | None,
-) -> None:
-    password = setting(config, listener, "ssl.key.password")
-    # Python reads certificates only from files. Only the owner can read this file, and it is deleted at once.
-    with tempfile.NamedTemporaryFile("w", prefix="krammar-", suffix=".pem") as file:
-        file.write(text)
-        file.flush()
+        if texts:
+            raise ConfigError(name, location, f"cannot be combined with {' or '.join(inline)}")
         try:
-            # Without a password, OpenSSL would prompt on the terminal.
-            context.load_cert_chain(file.name, password=password or "")
-        except (ssl.SSLError, ValueError) as error:
-            encrypted = "ENCRYPTED" in text
-            if encrypted and password is None:
-                raise ConfigError(
-                    "ssl.key.password", None, "is missing: the private key is encrypted"
-                ) from None
-            hint = "; ssl.key.password may be wrong" if encrypted else ""
-            raise ConfigError(
-                name, shown, f"key and certificate cannot be used: {_reason(error)}{hint}"
-            ) from None
+            data = Path(location).read_bytes()
+        except OSError as error:
+            raise ConfigError(name, location, f"cannot be read: {error.strerror}") from None
+        _check_type(settings, store, None if b"-----BEGIN" in data else location)
+        return data.decode("utf-8", "replace"), name, location
+    if not texts:
+        return None
+    missing = [each for each in inline if each not in texts]
+    if missing:
+        raise ConfigError(missing[0], None, f"is missing: set both {' and '.join(inline)}")
+    _check_type(settings, store, None)
+    return "\n".join(texts.values()), inline[0], None
 
 
-def _load_trust(context: ssl.SSLContext, config: BrokerConfig, listener: Listener) -> None:
-    location_name, inline_name = "ssl.truststore.location", "ssl.truststore.certificates"
-    location = setting(config, listener, location_name)
-    text = setting(config, listener, inline_name)
-    if location is None and text is None:
+def _check_type(settings: ListenerSettings, store: str, other: str | None) -> None:
+    """Raise ConfigError unless the type of a store is PEM; ``other`` is its file if that is not PEM."""
+    name = f"ssl.{store}.type"
+    kind = settings.get(name) or "JKS"
+    if kind.upper() == "PEM":
+        return
+    if other is None:
+        raise ConfigError(name, kind, f"is wrong for PEM: set {name}=PEM")
+    raise ConfigError(name, kind, tls.conversion(store, kind, other))
+
+
+def _load_key(context: ssl.SSLContext, settings: ListenerSettings) -> None:
+    store = _read_store(settings, "keystore", "ssl.keystore.certificate.chain", "ssl.keystore.key")
+    if store is None:
+        reason = f"a listener with {settings.listener.protocol} needs a key and its certificate"
+        raise ConfigError(settings.own("ssl.keystore.location"), None, reason)
+    text, name, shown = store
+    password = settings.get("ssl.key.password")
+    try:
+        tls.load_key(context, text, password)
+    except tls.PemError as error:
+        if error.encrypted and password is None:
+            reason = "is missing: the private key is encrypted"
+            raise ConfigError("ssl.key.password", None, reason) from None
+        raise ConfigError(name, shown, str(error)) from None
+
+
+def _load_trust(context: ssl.SSLContext, settings: ListenerSettings) -> None:
+    store = _read_store(settings, "truststore", "ssl.truststore.certificates")
+    if store is None:
         # As in Java, the default is the authorities that the system trusts.
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
         return
-    if location is not None:
-        if text is not None:
-            raise ConfigError(location_name, location, f"cannot be combined with {inline_name}")
-        name, text = location_name, _read_store(config, listener, "truststore", location)
-    else:
-        assert text is not None
-        _insist_on_pem(config, listener, "truststore", None)
-        name = inline_name
-    certificates = pem.certificates(text)
-    if not certificates:
-        raise ConfigError(name, location, "has no certificate")
+    text, name, shown = store
     try:
-        context.load_verify_locations(cadata="".join(certificates))
-    except (ssl.SSLError, ValueError) as error:
-        raise ConfigError(
-            name, location, f"certificates cannot be used: {_reason(error)}"
-        ) from None
-
-
-def _read_store(config: BrokerConfig, listener: Listener, store: str, location: str) -> str:
-    name = f"ssl.{store}.location"
-    try:
-        data = Path(location).read_bytes()
-    except OSError as error:
-        raise ConfigError(name, location, f"cannot be read: {error.strerror}") from None
-    _insist_on_pem(config, listener, store, location, data)
-    return data.decode("utf-8", "replace")
-
-
-def _insist_on_pem(
-    config: BrokerConfig, listener: Listener, store: str, location: str | None, data: bytes = b""
-) -> None:
-    name = f"ssl.{store}.type"
-    kind = setting(config, listener, name) or "JKS"
-    if kind.upper() == "PEM":
-        return
-    if location is None or b"-----BEGIN" in data:
-        raise ConfigError(name, kind, f"is wrong for PEM: set {name}=PEM")
-    source = location
-    steps = ""
-    if kind.upper() != "PKCS12":
-        source = "store.p12"
-        steps = (
-            f"keytool -importkeystore -srckeystore {location} "
-            f"-destkeystore {source} -deststoretype PKCS12 && "
-        )
-    options = "-nodes" if store == "keystore" else "-nokeys"
-    steps += f"openssl pkcs12 -in {source} {options} -out {store}.pem"
-    raise ConfigError(
-        name,
-        kind,
-        f"is not supported, only PEM is. Convert {location} with `{steps}`, then set "
-        f"ssl.{store}.location={store}.pem and {name}=PEM",
-    )
+        tls.load_authorities(context, text)
+    except tls.PemError as error:
+        raise ConfigError(name, shown, str(error)) from None
 
 
 def _handshake_failure(error: ssl.SSLError) -> str:
@@ -324,10 +259,4 @@ def _handshake_failure(error: ssl.SSLError) -> str:
             f"the client's certificate is not trusted: {error.verify_message} "
             "(ssl.truststore.location contains the trusted authorities)"
         )
-    return _reason(error)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.lower().replace("_", " ")
-    return str(error)
+    return tls.reason(error)

@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +18,7 @@ from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, SHA_512, Mechanism
 from krammar.broker.config.definitions import ConfigError
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.security import scram
-from krammar.broker.security.oauth import Validate, validate_unsecured
+from krammar.broker.security.exchanges import Validate, validate_unsecured
 from krammar.util.extras import MissingExtra
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from krammar.auth.oauth import JwtSettings
     from krammar.broker.cluster import ClusterMetadata
-    from krammar.broker.config import BrokerConfig, Listener
+    from krammar.broker.config import BrokerConfig
     from krammar.broker.security.settings import SaslSettings
     from krammar.broker.timers import Timers
 
@@ -35,37 +35,34 @@ log = logging.getLogger("krammar.broker")
 
 
 class Credentials:
-    """The users and settings for logins."""
+    """The users and settings for logins.
+
+    ``sasl``        the settings of the SASL listeners, by name
+    ``validators``  what checks tokens on these listeners
+    """
 
     def __init__(self, config: BrokerConfig, cluster: ClusterMetadata, timers: Timers) -> None:
         """Read the settings of all SASL listeners, and their keys for tokens. Raises ConfigError."""
         self._cluster = cluster
         # For the salts of unknown users.
         self._secret = secrets.token_bytes(32)
-        self._sasl: dict[str, SaslSettings] = {}
-        self._validators: dict[str, Validate] = {}
+        self.sasl: dict[str, SaslSettings] = {}
+        self.validators: dict[str, Validate] = {}
         for listener in config.listeners:
-            if listener.protocol.startswith("SASL"):
+            if listener.sasl:
                 from krammar.broker.security.settings import sasl_settings
 
-                settings = self._sasl[listener.name] = sasl_settings(config, listener)
-                if settings.jwt is not None:
-                    self._validators[listener.name] = _validator(settings.jwt, timers)
+                settings = self.sasl[listener.name] = sasl_settings(config, listener)
+                self.validators[listener.name] = (
+                    validate_unsecured if settings.jwt is None else _validator(settings.jwt, timers)
+                )
 
-    def sasl_settings(self, listener: Listener) -> SaslSettings:
-        """Return the settings of a SASL listener."""
-        return self._sasl[listener.name]
-
-    def token_validator(self, listener: Listener) -> Validate:
-        """Return the function that checks tokens on a SASL listener."""
-        return self._validators.get(listener.name, validate_unsecured)
-
-    def credential(self, mechanism: Mechanism, user: str) -> tuple[scram.Credential, bool]:
+    def credential(self, mechanism: Mechanism, user: str) -> tuple[scram.Stored, bool]:
         """Return a user's SCRAM credential and True, or a decoy and False if the user has none."""
         known = self._cluster.scram
         record = known.get((mechanism.number, user))
         if record is not None:
-            return credential_of(record), True
+            return record, True
         # A number of iterations that no user has would reveal the decoy.
         iterations = min(
             (each.iterations for (number, _), each in known.items() if number == mechanism.number),
@@ -75,7 +72,6 @@ class Credentials:
 
 
 def _validator(settings: JwtSettings, timers: Timers) -> Validate:
-    name = "sasl.oauthbearer.jwks.endpoint.url"
     try:
         from krammar.auth.jwt import KeysError
         from krammar.broker.security.jwt import SignedTokens
@@ -84,17 +80,8 @@ def _validator(settings: JwtSettings, timers: Timers) -> Validate:
     try:
         return SignedTokens(settings, timers).validate
     except KeysError as error:
+        name = "sasl.oauthbearer.jwks.endpoint.url"
         raise ConfigError(name, settings.url, str(error)) from None
-
-
-def credential_of(record: UserScramCredentialRecord) -> scram.Credential:
-    """Convert a record of the metadata log to a credential."""
-    return scram.Credential(
-        salt=record.salt,
-        iterations=record.iterations,
-        stored_key=record.stored_key,
-        server_key=record.server_key,
-    )
 
 
 def record_of(
@@ -154,7 +141,7 @@ def add_user(
             f"{iterations} iterations are not possible: Kafka accepts {MIN_ITERATIONS} to "
             f"{scram.MAX_ITERATIONS}"
         )
-    with _metadata(data_dir) as cluster:
+    with _metadata(data_dir, create=True) as cluster:
         replaced = (kind.number, name) in cluster.scram
         cluster.append([record_of(name, kind, scram.new_credential(kind, password, iterations))])
     return replaced
@@ -172,7 +159,6 @@ def remove_user(data_dir: Path, name: str, mechanism: str | None = None) -> list
     """
     from kafka_wire import RemoveUserScramCredentialRecord
 
-    _insist_on_folder(data_dir)
     kinds = list(scram.BY_NUMBER.values()) if mechanism is None else [_mechanism(mechanism)]
     with _metadata(data_dir) as cluster:
         found = [kind for kind in kinds if (kind.number, name) in cluster.scram]
@@ -192,7 +178,6 @@ def list_users(data_dir: Path) -> list[User]:
         UserError: the folder does not exist.
         BrokerError: a broker is using the folder.
     """
-    _insist_on_folder(data_dir)
     with _metadata(data_dir) as cluster:
         return sorted(
             User(name, scram.BY_NUMBER[number].name, record.iterations)
@@ -201,26 +186,20 @@ def list_users(data_dir: Path) -> list[User]:
         )
 
 
-def _insist_on_folder(data_dir: Path) -> None:
-    if not (data_dir / "meta.properties").exists():
-        raise UserError(f"{data_dir} is not the folder of a broker: it has no meta.properties")
-
-
 def _mechanism(name: str) -> Mechanism:
-    try:
-        return BY_NAME[name]
-    except KeyError:
-        raise UserError(
-            f"{name!r} is not a SCRAM mechanism; choose one of {', '.join(BY_NAME)}"
-        ) from None
+    if name not in BY_NAME:
+        raise UserError(f"{name!r} is not a SCRAM mechanism; choose one of {', '.join(BY_NAME)}")
+    return BY_NAME[name]
 
 
 @contextmanager
-def _metadata(data_dir: Path) -> Iterator[ClusterMetadata]:
+def _metadata(data_dir: Path, create: bool = False) -> Iterator[ClusterMetadata]:
     """Open the metadata of a folder that no broker is using.
 
-    Creates the folder if it is missing, so that users can be added before the broker's first start.
+    ``create`` creates a missing folder, so that users can be added before the broker's first start.
     """
+    if not create and not (data_dir / "meta.properties").exists():
+        raise UserError(f"{data_dir} is not the folder of a broker: it has no meta.properties")
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig
     from krammar.broker.log.environment import system_ms
@@ -241,12 +220,11 @@ def _metadata(data_dir: Path) -> Iterator[ClusterMetadata]:
         known = read_meta_properties(data_dir)
         node_id = 1 if known is None or known.node_id is None else known.node_id
         config = BrokerConfig.defaults(**{"log.dirs": str(data_dir), "node.id": str(node_id)})
-        cluster = ClusterMetadata.open(data_dir, config, now_ms=system_ms, warn=log.warning)
-        try:
+        with closing(
+            ClusterMetadata.open(data_dir, config, now_ms=system_ms, warn=log.warning)
+        ) as cluster:
             yield cluster
-        except ApiError as error:
-            raise BrokerError(f"{data_dir}: {error}") from None
-        finally:
-            cluster.close()
+    except ApiError as error:
+        raise BrokerError(f"{data_dir}: {error}") from None
     finally:
         os.close(fd)

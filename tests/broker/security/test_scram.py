@@ -9,9 +9,9 @@ import hmac
 import pytest
 
 from krammar.auth.scram import SHA_256, SHA_512, Mechanism, ScramError
+from krammar.broker.security.exchanges import IdentityError
 from krammar.broker.security.scram import (
     Credential,
-    IdentityError,
     ScramServer,
     credential_of,
     decoy,

@@ -6,7 +6,7 @@ import pytest
 
 from krammar.auth import jaas
 from krammar.broker.config import BrokerConfig, ConfigError
-from krammar.broker.security.mapping import MappingError, map_name, parse_rules
+from krammar.broker.security.names import MappingError, map_name, parse_rules
 from krammar.broker.security.settings import SaslSettings, sasl_settings
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
