@@ -34,7 +34,7 @@ from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
-from krammar.broker.transactions.records import grouped
+from krammar.broker.transactions.store import grouped
 from krammar.util.extras import MissingExtra
 
 log = logging.getLogger("krammar.broker")
