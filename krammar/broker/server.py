@@ -33,9 +33,8 @@ class Server:
     ) -> None:
         self._config = config
         self._timers = timers
-        self._credentials = credentials
-        self._handlers = handlers
         self._connections = connections
+        self._parts = config, timers, credentials, handlers, connections
         self._servers: list[asyncio.Server] = []
 
     async def listen(
@@ -48,14 +47,7 @@ class Server:
 
             kind = WafkaConnection
         server = await self._timers.loop.create_server(
-            lambda: kind(
-                listener,
-                self._config,
-                self._timers,
-                self._credentials,
-                self._handlers,
-                self._connections,
-            ),
+            lambda: kind(listener, *self._parts),
             listener.host or None,
             port,
             ssl=tls,

@@ -69,8 +69,7 @@ class TransactionAdminHandlers:
             state.transaction_start_time_ms = transaction.start_ms
             state.producer_id = transaction.producer_id
             state.producer_epoch = transaction.epoch
-            waiting = self.transactions.waiting(transactional_id, transaction)
-            for topic, partitions in grouped(waiting).items():
+            for topic, partitions in grouped(transaction.partitions).items():
                 state.topics.append(
                     DescribeTransactionsResponseTransactionStateTopic(
                         topic=topic, partitions=partitions

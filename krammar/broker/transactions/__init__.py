@@ -2,6 +2,5 @@
 
 ``state``        the state of a transactional id and its transitions
 ``store``        the states, in memory and as records of `__transaction_state`
-``ids``          producer ids
-``coordinator``  requests, markers and time-outs
+``coordinator``  requests, producer ids, markers and time-outs
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, ItemsView
+from dataclasses import replace
 from typing import TypeAlias
 
 from kafka_wire import ErrorCode
@@ -19,7 +20,6 @@ from krammar.broker.errors import ApiError
 from krammar.broker.log.manager import LogManager
 from krammar.broker.timers import Timer, Timers
 from krammar.broker.topics import Topics
-from krammar.broker.transactions.ids import ProducerIds
 from krammar.broker.transactions.state import EPOCH_BUMP, TopicPartition, Transaction
 from krammar.broker.transactions.store import StateStore
 
@@ -44,6 +44,36 @@ _RETRIABLE = frozenset(
     }
 )
 
+# The number of producer ids that are reserved at a time.
+BLOCK = 1000
+
+
+class ProducerIds:
+    """Producer ids, unique in a cluster, from blocks that the metadata log has reserved for this broker.
+
+    The rest of a block is lost when the broker stops.
+    """
+
+    def __init__(self, allocate: Callable[[int], int]) -> None:
+        """Start without a block. ``allocate`` reserves that many ids permanently and returns the first one."""
+        self._allocate = allocate
+        self._block = iter(range(0))
+
+    def take(self) -> int:
+        """Return a new id.
+
+        Raises:
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if no block can be reserved.
+        """
+        taken = next(self._block, None)
+        if taken is None:
+            try:
+                taken = self._allocate(BLOCK)
+            except ApiError as error:
+                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error
+            self._block = iter(range(taken + 1, taken + BLOCK))
+        return taken
+
 
 class TransactionCoordinator:
     """The transactions of a broker. Call ``start`` when the broker is ready."""
@@ -65,7 +95,6 @@ class TransactionCoordinator:
         """
         self._config = config
         self._timers = timers
-        self._cluster = cluster
         self._logs = logs
         self._topics = topics
         self._marked = marked
@@ -128,10 +157,7 @@ class TransactionCoordinator:
     ) -> tuple[int, int]:
         """Return the producer id and epoch for a transactional id, and fence its previous producer.
 
-        Args:
-            transactional_id: the id
-            timeout_ms: the transaction timeout
-            expected: the producer id and epoch of a producer that continues after an error (KIP-360)
+        ``expected`` is the producer id and epoch of a producer that continues after an error (KIP-360).
 
         Raises:
             ApiError: CONCURRENT_TRANSACTIONS after an open transaction was aborted, so that the producer retries;
@@ -272,13 +298,13 @@ class TransactionCoordinator:
     # Administration.
 
     def describe(self, transactional_id: str) -> Transaction:
-        """Return the state of a transactional id. Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND)."""
-        return self._known(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        """Return the state of a transactional id; if it is prepared, only with the partitions without a marker.
 
-    def waiting(self, transactional_id: str, transaction: Transaction) -> frozenset[TopicPartition]:
-        """Return the partitions of a transaction; if it is prepared, only those without a marker."""
+        Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND).
+        """
+        transaction = self._known(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         left = self._markers.get(transactional_id)
-        return transaction.partitions if left is None else frozenset(left)
+        return transaction if left is None else replace(transaction, partitions=frozenset(left))
 
     def items(self) -> ItemsView[str, Transaction]:
         """Return all transactional ids with their states."""

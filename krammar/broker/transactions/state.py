@@ -101,8 +101,6 @@ class Transaction:
 
         Args:
             expected: the producer id and epoch of a producer that continues after an error (KIP-360)
-            timeout_ms: the transaction timeout
-            now_ms: milliseconds since 1970
             new_id: returns a new producer id, in case no epoch is left
 
         Raises:
