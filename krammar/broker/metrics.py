@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -68,9 +68,8 @@ class Metrics:
         self._groups = groups
         self._call = call
         self._schema = Schema(package_of(kafka_wire))
-        self._registry = found = Registry.of_table(
-            Path(__file__).with_suffix(".csv"), self._reads()
-        )
+        table = Path(__file__).with_suffix(".csv")
+        self._registry = found = Registry.of_table(table, self._reads())
         self.all, self.names = found.all, found.names
         self._requests = found.counter(f"{_REQUESTS}_requests_total")
         self._errors = found.counter(f"{_REQUESTS}_errors_total")
@@ -91,7 +90,9 @@ class Metrics:
             f"{_SOCKET}_incoming_byte_total": lambda: sum(each.received for each in own),
             f"{_SOCKET}_outgoing_byte_total": lambda: sum(each.sent for each in own),
             f"{_SOCKET}_connection_creation_total": lambda: sum(each.accepted for each in own),
-            f"{_SOCKET}_connection_count": self._open,
+            f"{_SOCKET}_connection_count": lambda: Tally(
+                (each.session.listener.name,) for node in own for each in node.open
+            ),
             "kafka_log_log_size": self._of_logs(lambda log: log.size),
             "kafka_log_log_logstartoffset": self._of_logs(lambda log: log.log_start_offset),
             "kafka_log_log_logendoffset": self._of_logs(lambda log: log.end_offset),
@@ -133,10 +134,6 @@ class Metrics:
             for values in [each for each in series if each[0] not in self._cluster.topics]:
                 del series[values]
         return self._registry.text()
-
-    def _open(self) -> Mapping[Values, float]:
-        open_ = (each for node in self._connections for each in node.open)
-        return Tally((each.session.listener.name,) for each in open_)
 
     def _of_logs(self, read: Callable[[PartitionLog], float]) -> Read:
         return lambda: {(log.topic, str(log.partition)): read(log) for log in self._logs}
