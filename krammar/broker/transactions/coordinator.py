@@ -76,7 +76,11 @@ class ProducerIds:
 
 
 class TransactionCoordinator:
-    """The transactions of a broker. Call ``start`` when the broker is ready."""
+    """The transactions of a broker. Call ``start`` when the broker is ready.
+
+    ``marked`` is called after a marker in a partition of `__consumer_offsets`, with the partition, the producer id and
+    whether the transaction was committed.
+    """
 
     def __init__(
         self,
@@ -87,12 +91,6 @@ class TransactionCoordinator:
         topics: Topics,
         marked: Callable[[int, int, bool], None],
     ) -> None:
-        """Make the coordinator.
-
-        Args:
-            marked: called after a marker in a partition of `__consumer_offsets`, with the partition, the producer id
-                and whether the transaction was committed
-        """
         self._config = config
         self._timers = timers
         self._logs = logs

@@ -35,8 +35,9 @@ _FIELDS = {
     "transaction_last_update_timestamp_ms": "updated_ms",
     "transaction_start_timestamp_ms": "start_ms",
 }
-# Those that records have from version 1 on.
-_NEW_FIELDS = {
+# The same from version 1 on.
+_MORE_FIELDS = {
+    **_FIELDS,
     "previous_producer_id": "previous_id",
     "next_producer_id": "next_id",
     "client_transaction_version": "client_version",
@@ -53,19 +54,27 @@ def grouped(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
 
 def state_record(transactional_id: str, transaction: Transaction, version: int) -> Record:
     """Build the record of a state, in version 1 from `transaction.version` 1 on, else in version 0."""
-    value = TransactionLogValue(version=version, transaction_partitions=None)
+    topics = None
     if transaction.state is not TransactionState.EMPTY:
-        value.transaction_partitions = [
+        topics = [
             TransactionLogValueTransactionPartition(topic=topic, partition_ids=partitions)
             for topic, partitions in grouped(transaction.partitions).items()
         ]
-    for field, own in {**_FIELDS, **(_NEW_FIELDS if version else {})}.items():
-        setattr(value, field, getattr(transaction, own))
-    return Record(key=tombstone(transactional_id).key, value=value.encode())
+    fields = _MORE_FIELDS if version else _FIELDS
+    value = TransactionLogValue(
+        version=version,
+        transaction_partitions=topics,
+        **{field: getattr(transaction, own) for field, own in fields.items()},
+    )
+    return Record(key=_key(transactional_id), value=value.encode())
 
 
 def tombstone(transactional_id: str) -> Record:
-    return Record(key=TransactionLogKey(transactional_id=transactional_id).encode(), value=None)
+    return Record(key=_key(transactional_id), value=None)
+
+
+def _key(transactional_id: str) -> bytes:
+    return TransactionLogKey(transactional_id=transactional_id).encode()
 
 
 def read_record(record: Record) -> tuple[str, Transaction | None] | None:
@@ -85,7 +94,7 @@ def read_record(record: Record) -> tuple[str, Transaction | None] | None:
     if value is None:
         return key.transactional_id, None
     value.transaction_status = TransactionState(value.transaction_status)
-    fields = {own: getattr(value, field) for field, own in {**_FIELDS, **_NEW_FIELDS}.items()}
+    fields = {own: getattr(value, field) for field, own in _MORE_FIELDS.items()}
     partitions = frozenset(
         (topic.topic, partition)
         for topic in value.transaction_partitions or ()
