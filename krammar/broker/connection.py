@@ -12,6 +12,8 @@ import asyncio
 import inspect
 import logging
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -20,6 +22,7 @@ import kafka_wire
 from kafka_wire import ApiKey
 
 from krammar.broker import apis
+from krammar.broker.connections import RECEIVE_SIZE
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import Session
 from krammar.broker.slices import SLICE_SECONDS, Steps, advance
@@ -31,7 +34,7 @@ from krammar.wire.connection import (
     unsupported_version_response,
 )
 from krammar.wire.errors import UnknownApiKeyError, WireError
-from krammar.wire.framing import FrameError
+from krammar.wire.framing import FrameError, join_frame
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
     from krammar.broker.faulty import Faulty
     from krammar.broker.security.users import Credentials
     from krammar.broker.timers import Timer, Timers
-    from krammar.faults import Faults
 
 log = logging.getLogger("krammar.broker")
 
@@ -93,20 +95,18 @@ class Connection(asyncio.BufferedProtocol):
         )
         self.task: asyncio.Future[Any] | None = None
         self.last_active = 0.0
-        self._blocked = False  # the client does not read its responses
         self._paused = False  # we do not read from the socket
         self._own_memory = False  # the next bytes go into the frame's own buffer
         self._ended = False  # the client has closed its side
-        self._delay: Timer | None = None
-        self._next_turn: asyncio.Handle | None = None
+        self._later: asyncio.Handle | Timer | None = None  # goes on with the connection
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
-        self._number = 0  # from 1, in the order of connections
+        self.number = 0  # from 1, in the order of connections
         self._faulty: Faulty | None = None  # once there are rules of faults
 
     @property
     def busy(self) -> bool:
         """Whether a request is being handled."""
-        return self.task is not None or self._delay is not None or self._next_turn is not None
+        return self.task is not None or self._later is not None
 
     @property
     def unread(self) -> int:
@@ -123,39 +123,32 @@ class Connection(asyncio.BufferedProtocol):
     # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport = cast(
-            asyncio.Transport, transport
-        )  # uvloop's is not a subclass
+        # uvloop's is not a subclass.
+        self.transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         here = transport.get_extra_info("sockname") or ("unknown", 0)
         number = next(self.connections.numbers)
-        self._number = number + 1
+        self.number = number + 1
         self.connections.accepted += 1
-        self.session = Session(
+        self.session = session = Session(
             listener=self.listener,
             host=peer[0],
             connection_id=f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{number}",
         )
-        self._begin_session()
-        if not self.session.authenticated:
-            limit = self.config.sasl_server_max_receive_size
-            self.wire.max_frame = min(limit, self.wire.max_frame)
-        self.last_active = self.timers.loop.time()
-        self.connections.open.add(self)
-
-    def _begin_session(self) -> None:
-        """Set the session's authentication by the security protocol of the listener."""
-        session = self.session
         if self.listener.protocol.startswith("SASL"):
             from krammar.broker.security.sasl import Authenticator
 
             session.authenticated = False
             session.sasl = Authenticator(self.credentials, self.timers.now_ms, session)
+            limit = self.config.sasl_server_max_receive_size
+            self.wire.max_frame = min(limit, self.wire.max_frame)
         elif self.listener.protocol == "SSL":
             from krammar.broker.security.tls import principal_of
 
-            session.principal = principal_of(self.transport)
+            session.principal = principal_of(transport)
+        self.last_active = self.timers.loop.time()
+        self.connections.open.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.remove(self)
@@ -176,33 +169,31 @@ class Connection(asyncio.BufferedProtocol):
             self.wire.receive_data(self.connections.scratch[:nbytes], lent=True)
         self.last_active = self.timers.loop.time()
         try:
-            if self.busy or self._blocked:
+            if self.busy or self in self.connections.blocked:
                 self._pause()
             else:
                 self.pump()
         finally:
             # Other connections receive into the shared buffer next.
             if not self.wire.give_back():
-                self.connections.replace_scratch()
+                self.connections.scratch = memoryview(bytearray(RECEIVE_SIZE))
 
     def eof_received(self) -> bool:
         # Requests that have arrived are still answered.
         self._ended = True
         self._hurry()
         # asyncio does not support half-closed TLS connections.
-        return (self.busy or self._blocked) and not self.listener.tls
+        return (self.busy or self in self.connections.blocked) and not self.listener.tls
 
     def _hurry(self) -> None:
         if self.session.hurry is not None:
             self.session.hurry()
 
     def pause_writing(self) -> None:
-        self._blocked = True
         self._unread_before = self.unread
         self.connections.blocked.add(self)
 
     def resume_writing(self) -> None:
-        self._blocked = False
         self.connections.blocked.discard(self)
         if not self.busy:
             self.pump()
@@ -214,123 +205,115 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = True
             self.transport.pause_reading()
 
-    def pump(self) -> None:
-        """Handle the received requests in order, until one has to wait."""
-        session = self.session
-        until = time.monotonic() + SLICE_SECONDS
-        while not self._blocked and not self.transport.is_closing():
-            if time.monotonic() > until:
-                # A client that sends many requests at once must not block the others.
-                self._pause()
-                self._next_turn = self.timers.loop.call_soon(self._go_on)
-                return
-            if not self._admits():
-                return
-            try:
+    def pump(self, first: Callable[[], object] | None = None) -> None:
+        """Handle the received requests in order, until one has to wait. ``first`` finishes the last one."""
+        session, blocked = self.session, self.connections.blocked
+        try:
+            if first is not None:
+                first()
+            until = time.monotonic() + SLICE_SECONDS
+            while not (self.busy or self in blocked or self.transport.is_closing()):
+                if time.monotonic() > until:
+                    # A client that sends many requests at once must not block the others.
+                    self._pause()
+                    self._later = self.timers.loop.call_soon(self._go_on)
+                    return
                 if session.sasl is not None and session.sasl.expects_raw:
                     token = self.wire.next_raw()
                     if token is None:
                         break
                     self._raw_token(token)
                     continue
+                if not session.authenticated:
+                    self._check_handshake()
                 event = self.wire.next_event()
-            except FrameError as error:
-                self._refuse(str(error))
+                if event is None or isinstance(event, ConnectionClosed):
+                    break
+                self._handle(event)
+            else:
+                if not self.busy:
+                    self._pause()
                 return
-            if event is None:
-                break
-            if isinstance(event, ConnectionClosed):
-                self.close()
-                return
-            if not self._handle(event):
-                return
-        else:
-            self._pause()
+            if self.wire.expected > MAX_PLAIN_FRAME and self.wire.next_api_key != ApiKey.PRODUCE:
+                raise CloseConnection(
+                    f"a request has {self.wire.expected} bytes; the limit for requests other than "
+                    f"Produce is {MAX_PLAIN_FRAME}"
+                )
+        except (CloseConnection, FrameError) as error:
+            self._refuse(str(error))
             return
-        if self.wire.expected > MAX_PLAIN_FRAME and self.wire.next_api_key != ApiKey.PRODUCE:
-            self._refuse(
-                f"a request has {self.wire.expected} bytes; the limit for requests other than Produce "
-                f"is {MAX_PLAIN_FRAME}"
-            )
-        elif self._ended:
+        if self._ended:
             self.close()
         elif self._paused:
             self._paused = False
             self.transport.resume_reading()
 
     def _go_on(self) -> None:
-        self._next_turn = None
+        self._later = None
         self.pump()
 
-    def _admits(self) -> bool:
-        """Return whether the next frame can be decoded: before a login, only the handshake is."""
-        session = self.session
-        if session.authenticated or (session.sasl is not None and session.sasl.expects_raw):
-            return True
+    def _check_handshake(self) -> None:
+        """Raise CloseConnection if the next frame must not be decoded before a login."""
         key = self.wire.next_api_key
         if key is None or key in apis.HANDSHAKE:
-            return True
-        try:
+            return
+        with suppress(UnknownApiKeyError):
             name = kafka_wire.request_class(key).__name__
-        except UnknownApiKeyError:
-            return True
-        self._refuse(f"{name} was sent before authentication")
-        return False
+            raise CloseConnection(f"{name} was sent before authentication")
 
-    def _handle(self, event: RequestReceived | InvalidRequest) -> bool:
-        """Handle a request. Return whether to continue with the next one at once."""
+    def _handle(self, event: RequestReceived | InvalidRequest) -> None:
+        """Handle a request. Raises CloseConnection."""
         if isinstance(event, InvalidRequest):
-            if event.wants_api_versions:
-                response = unsupported_version_response(kafka_wire, apis.RANGES)
-                self.transport.write(self.wire.send_response(event, response, 0))
-                return True
-            self._refuse(str(event.error))
-            return False
+            if not event.wants_api_versions:
+                raise CloseConnection(str(event.error))
+            response = unsupported_version_response(kafka_wire, apis.RANGES)
+            self.transport.write(self.wire.send_response(event, response, 0))
+            return
         session = self.session
         served = apis.RANGES.get(event.api_key) or apis.UNSERVED.get(event.api_key)
-        if served is None or not served[0] <= event.version <= served[1]:
+        if served is None:
+            raise CloseConnection(f"{type(event.request).__name__} is not served")
+        low, high = served
+        if not low <= event.version <= high:
             name = type(event.request).__name__
-            if served is None:
-                self._refuse(f"{name} is not served")
-            else:
-                self._refuse(
-                    f"{name} v{event.version} is not served, only v{served[0]} to v{served[1]}"
-                )
-            return False
+            raise CloseConnection(f"{name} v{event.version} is not served, only v{low} to v{high}")
         expires = session.expires_at
         if (
             expires is not None
             and event.api_key not in apis.HANDSHAKE
             and self.timers.now_ms() > expires
         ):
-            self._refuse("the login has expired")
-            return False
+            raise CloseConnection("the login has expired")
         session.client_id = event.header.client_id
         faults = self.connections.faults
-        if faults is not None and (faults.rules or self._faulty is not None):
-            return self._faults_of(faults).request(event)
-        return self._serve(event, event.request)
+        if faults is not None and self._faulty is None and faults.rules:
+            from krammar.broker.faulty import Faulty
 
-    def _serve(self, event: RequestReceived, request: Any) -> bool:
-        """Let the handler answer; whether to go on with the next request at once."""
+            self._faulty = Faulty(faults, self, self.config.node_id)
+        if self._faulty is None:
+            self.serve(event, event.request)
+        else:
+            self._faulty.request(event)
+
+    def serve(self, event: RequestReceived, request: Any) -> None:
+        """Let the handler answer."""
         try:
-            response = self.handlers[event.api_key](self.session, request, event.version)
+            response = self._call_handler(event, request)
             if inspect.isgenerator(response):
                 steps = cast("Steps[Any]", response)
                 progress = advance(steps)
                 response = progress.result if progress.done else self._in_slices(event, steps)
-        except CloseConnection as error:
-            self._refuse(str(error))
-            return False
         except Exception as error:
             self._failed(event, error)
-            return False
+            return
         if inspect.isawaitable(response):
-            self.task = asyncio.ensure_future(response)
-            self.task.add_done_callback(partial(self._finish, event))
-            return False
-        self.connections.release(self.session)
-        return self._answer(event, response)
+            self.wait_for(event, response, partial(self.answer, event))
+        else:
+            self.connections.release(self.session)
+            self.answer(event, response)
+
+    def _call_handler(self, event: RequestReceived, request: Any) -> Any:
+        return self.handlers[event.api_key](self.session, request, event.version)
 
     async def _in_slices(self, event: RequestReceived, steps: Steps[Any]) -> Any:
         """Finish a request that takes several slices. Return its encoded frame, or None."""
@@ -344,60 +327,55 @@ class Connection(asyncio.BufferedProtocol):
             None, self.wire.send_response, event, response
         )
 
-    def _finish(self, event: RequestReceived, task: asyncio.Future[Any]) -> None:
-        """Send the response of a request that had to wait."""
+    def wait_for(
+        self, event: RequestReceived, work: Awaitable[Any], then: Callable[[Any], object]
+    ) -> None:
+        """Handle no other request until ``work`` for this one is done, and ``then`` with its result."""
+        self.task = asyncio.ensure_future(work)
+        self.task.add_done_callback(partial(self._finish, event, then))
+
+    def _finish(
+        self, event: RequestReceived, then: Callable[[Any], object], task: asyncio.Future[Any]
+    ) -> None:
         self.task = None
         self.connections.release(self.session)
         if task.cancelled():
             return
         error = task.exception()
-        if isinstance(error, CloseConnection):
-            self._refuse(str(error))
-        elif error is not None:
+        if error is not None:
             self._failed(event, error)
-        elif not self.transport.is_closing() and self._answer(event, task.result()):
-            self.pump()
+        elif not self.transport.is_closing():
+            self.pump(partial(then, task.result()))
 
-    def _answer(self, event: RequestReceived, response: Any) -> bool:
-        """Send a response. Return whether to continue with the next request at once."""
+    def answer(self, event: RequestReceived, response: Any) -> None:
+        """Send a response, or nothing for None."""
         if response is None:
             self.wire.skip_response(event)
-            return True
-        faulty = self._faulty
-        delivery = None if faulty is None else faulty.response(response)
-        try:
-            frame = (
-                response
-                if isinstance(response, bytes)
-                else self.wire.send_response(event, response)
-            )
-        except WireError as error:
-            self._failed(event, error)
-            return False
+            return
+        delivery = None if self._faulty is None else self._faulty.response(response)
+        frame = response
+        if not isinstance(response, bytes):
+            try:
+                frame = self.wire.send_response(event, response)
+            except WireError as error:
+                self._failed(event, error)
+                return
         session = self.session
         if session.authenticated:
             self.wire.max_frame = self.config.socket_request_max_bytes
         elif session.sasl is not None and session.sasl.failed:
             # A delay after a failed login slows down guessing passwords.
             delay = self.config.connection_failed_authentication_delay_ms / 1000
-            self._delay = self.timers.call_later(delay, self._last_words, frame)
-            return False
+            self._later = self.timers.call_later(delay, self._last_words, frame)
+            return
         self.connections.sent += len(frame)
-        if faulty is not None and delivery is not None:
-            return faulty.deliver(delivery, frame)
-        self.transport.write(frame)
-        return True
-
-    def _faults_of(self, faults: Faults) -> Faulty:
-        if self._faulty is None:
-            from krammar.broker.faulty import Faulty
-
-            node = self.config.node_id
-            self._faulty = Faulty(faults, self, self._number, node, self._serve, self._answer)
-        return self._faulty
+        if self._faulty is None or delivery is None:
+            self.transport.write(frame)
+        else:
+            self._faulty.deliver(event, delivery, frame)
 
     def _last_words(self, frame: bytes) -> None:
-        self._delay = None
+        self._later = None
         if not self.transport.is_closing():
             self.transport.write(frame)
             self.close()
@@ -406,13 +384,11 @@ class Connection(asyncio.BufferedProtocol):
         """Handle a SASL token after SaslHandshake v0: a frame without headers."""
         session = self.session
         answer = session.sasl.raw(token)
-        frame = None if answer is None else len(answer).to_bytes(4, "big") + answer
-        if session.sasl.failed or frame is None:
-            self._refuse("SASL authentication failed")
-            return
+        if session.sasl.failed or answer is None:
+            raise CloseConnection("SASL authentication failed")
         if session.authenticated:
             self.wire.max_frame = self.config.socket_request_max_bytes
-        self.transport.write(frame)
+        self.transport.write(join_frame([answer]))
 
     def close(self) -> None:
         """Close after all responses have been sent."""
@@ -421,9 +397,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Close immediately."""
-        if self._delay is not None:
-            self._delay.cancel()
-            self._delay = None
         self.transport.abort()
 
     def cut_off(self, why: str) -> None:
@@ -432,11 +405,15 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
     def _refuse(self, why: str) -> None:
+        """Close after all responses have been sent, with a log line."""
         log.warning("%s: %s; connection closed", self.session.connection_id, why)
         self.close()
 
     def _failed(self, event: RequestReceived, error: BaseException) -> None:
         self.connections.release(self.session)
+        if isinstance(error, CloseConnection):
+            self._refuse(str(error))
+            return
         log.error(
             "%s: %s v%d failed; connection closed",
             self.session.connection_id,

@@ -61,13 +61,13 @@ class Connections:
         self.faults: Faults | None = None
         # The sum of ``Session.building``.
         self._building = 0
-        self._drained: asyncio.Event | None = None
+        self._drained = asyncio.Event()
 
     def remove(self, connection: OpenConnection) -> None:
         """Remove a closed connection."""
         self.open.discard(connection)
         self.blocked.discard(connection)
-        if self._drained is not None and not self.open:
+        if not self.open:
             self._drained.set()
 
     def abort(self) -> None:
@@ -78,7 +78,7 @@ class Connections:
     async def drained(self) -> None:
         """Wait until all connections are closed."""
         if self.open:
-            self._drained = asyncio.Event()
+            self._drained.clear()
             await self._drained.wait()
 
     def room(self) -> int:
@@ -96,10 +96,6 @@ class Connections:
                         f"the client has not read {connection.unread} bytes of responses"
                     )
         return max(0, MAX_UNREAD - unread)
-
-    def replace_scratch(self) -> None:
-        """Allocate a new read buffer: a connection has taken over the old one."""
-        self.scratch = memoryview(bytearray(RECEIVE_SIZE))
 
     def hold(self, session: Session, size: int) -> None:
         """Add the bytes of records that were read for a response."""

@@ -3,63 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from krammar.broker.connections import OpenConnection
 from krammar.faults.steps import Delivery, Exchange, Fate, Hold, Send, StepTo, Verdict, Wait
 
 if TYPE_CHECKING:
-    from krammar.broker.session import Session
     from krammar.broker.timers import Timers
     from krammar.faults import Faults
     from krammar.wire.connection import RequestReceived, ServerConnection
 
 
-class Served(Protocol):
+class Served(OpenConnection, Protocol):
     """What this needs of a connection."""
 
     transport: asyncio.Transport
-    session: Session
     timers: Timers
     wire: ServerConnection
-    task: asyncio.Future[Any] | None
+    number: int
 
-    def pump(self) -> None: ...
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
+    def serve(self, event: RequestReceived, request: Any) -> None: ...
+    def answer(self, event: RequestReceived, response: Any) -> None: ...
+    def wait_for(
+        self, event: RequestReceived, work: Awaitable[Any], then: Callable[[Any], object]
+    ) -> None: ...
 
 
 class Faulty:
-    """The faults of one connection.
+    """The faults of one connection; ``node`` is the id of the broker's node."""
 
-    Args:
-        number: the connection's number, from 1.
-        serve: lets the broker handle a request; returns whether to go on with the next one at once.
-        answer: sends a response; returns the same.
-    """
-
-    def __init__(
-        self,
-        faults: Faults,
-        connection: Served,
-        number: int,
-        node: int,
-        serve: Callable[[RequestReceived, Any], bool],
-        answer: Callable[[RequestReceived, Any], bool],
-    ) -> None:
+    def __init__(self, faults: Faults, connection: Served, node: int) -> None:
         self._talk = faults.talk()
         self._connection = connection
-        self._number = number
         self._node = node
-        self._serve = serve
-        self._answer = answer
         self._exchange: Exchange | None = None
 
-    def request(self, event: RequestReceived) -> bool:
-        """Do with a request what the rules say; return whether to go on with the next one at once."""
+    def request(self, event: RequestReceived) -> None:
+        """Do with a request what the rules say."""
         self._exchange = Exchange(
-            self._number,
+            self._connection.number,
             event.api_key,
             event.version,
             event.correlation_id,
@@ -71,50 +54,35 @@ class Faulty:
         )
         verdict = self._talk.request(self._exchange)
         if verdict is None:
-            return self._serve(event, event.request)
-        if verdict.delay_ms:
-            task = asyncio.ensure_future(asyncio.sleep(verdict.delay_ms / 1000))
-            self._wait_for(task, partial(self._carry_out, event, verdict))
-            return False
-        return self._carry_out(event, verdict)
+            self._connection.serve(event, event.request)
+        elif verdict.delay_ms:
+            delay = asyncio.sleep(verdict.delay_ms / 1000)
+            self._connection.wait_for(event, delay, lambda _: self._carry_out(event, verdict))
+        else:
+            self._carry_out(event, verdict)
 
     def response(self, response: Any) -> Delivery | None:
         """Return how the response to the last request is delivered; None if nothing happens to it."""
         exchange, self._exchange = self._exchange, None
         return None if exchange is None else self._talk.response(exchange, response)
 
-    def deliver(self, delivery: Delivery, frame: bytes) -> bool:
-        """Send a response; return whether to go on with the next request at once."""
-        task = asyncio.ensure_future(self._take(self._talk.steps(delivery, frame)))
-        self._wait_for(task, lambda: True)
-        return False
+    def deliver(self, event: RequestReceived, delivery: Delivery, frame: bytes) -> None:
+        """Send a response."""
+        steps = self._talk.steps(delivery, frame)
+        self._connection.wait_for(event, self._take(steps), lambda _: None)
 
-    def _wait_for(self, task: asyncio.Future[None], then: Callable[[], bool]) -> None:
-        connection = self._connection
-        connection.task = task
-
-        def finish(task: asyncio.Future[None]) -> None:
-            connection.task = None
-            if not task.cancelled():
-                task.result()
-                if not connection.transport.is_closing() and then():
-                    connection.pump()
-
-        task.add_done_callback(finish)
-
-    def _carry_out(self, event: RequestReceived, verdict: Verdict) -> bool:
+    def _carry_out(self, event: RequestReceived, verdict: Verdict) -> None:
         connection = self._connection
         if verdict.advance_ms:
             connection.timers.advance(verdict.advance_ms)
         if verdict.fate is Fate.DROP:
             connection.abort()
-            return False
-        if verdict.fate is Fate.SWALLOW:
+        elif verdict.fate is Fate.SWALLOW:
             connection.wire.skip_response(event)
-            return True
-        if verdict.fate is Fate.ANSWER:
-            return self._answer(event, verdict.answer)
-        return self._serve(event, verdict.request)
+        elif verdict.fate is Fate.ANSWER:
+            connection.answer(event, verdict.answer)
+        else:
+            connection.serve(event, verdict.request)
 
     async def _take(self, steps: list[StepTo]) -> None:
         connection = self._connection

@@ -9,7 +9,9 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -20,7 +22,7 @@ from kafka_wire import ErrorCode, FetchResponse, ProduceRequest
 from krammar.broker.errors import ApiError
 from krammar.broker.slices import Steps
 from krammar.faults.shape import Schema
-from krammar.util.prometheus import Metric, Read, Registry, Values
+from krammar.util.prometheus import Read, Registry, Values
 from krammar.wire.batches.header import header_at
 from krammar.wire.package import package_of
 
@@ -66,9 +68,9 @@ class Metrics:
         self._groups = groups
         self._call = call
         self._schema = Schema(package_of(kafka_wire))
-        self._registry = found = Registry.of_table(
-            Path(__file__).with_suffix(".csv"), self._reads()
-        )
+        table = Path(__file__).with_suffix(".csv")
+        self._registry = found = Registry.of_table(table, self._reads())
+        self.all, self.names = found.all, found.names
         self._requests = found.counter(f"{_REQUESTS}_requests_total")
         self._errors = found.counter(f"{_REQUESTS}_errors_total")
         self._times = found.histogram(f"{_REQUESTS}_totaltimems")
@@ -88,7 +90,9 @@ class Metrics:
             f"{_SOCKET}_incoming_byte_total": lambda: sum(each.received for each in own),
             f"{_SOCKET}_outgoing_byte_total": lambda: sum(each.sent for each in own),
             f"{_SOCKET}_connection_creation_total": lambda: sum(each.accepted for each in own),
-            f"{_SOCKET}_connection_count": self._open,
+            f"{_SOCKET}_connection_count": lambda: Tally(
+                (each.session.listener.name,) for node in own for each in node.open
+            ),
             "kafka_log_log_size": self._of_logs(lambda log: log.size),
             "kafka_log_log_logstartoffset": self._of_logs(lambda log: log.log_start_offset),
             "kafka_log_log_logendoffset": self._of_logs(lambda log: log.end_offset),
@@ -112,14 +116,6 @@ class Metrics:
 
     # Reading.
 
-    @property
-    def all(self) -> list[Metric]:
-        return self._registry.all
-
-    @property
-    def names(self) -> Mapping[str, Metric]:
-        return self._registry.names
-
     def value(self, name: str, **labels: object) -> float:
         """Return a number, or the sum of the numbers whose labels have these values; 0 if there are none.
 
@@ -138,10 +134,6 @@ class Metrics:
             for values in [each for each in series if each[0] not in self._cluster.topics]:
                 del series[values]
         return self._registry.text()
-
-    def _open(self) -> Mapping[Values, float]:
-        open_ = (each for node in self._connections for each in node.open)
-        return Tally((each.session.listener.name,) for each in open_)
 
     def _of_logs(self, read: Callable[[PartitionLog], float]) -> Read:
         return lambda: {(log.topic, str(log.partition)): read(log) for log in self._logs}
@@ -180,18 +172,20 @@ class Metrics:
         """Return a handler that answers like another one, and counts its requests."""
 
         def observed(session: Session, request: Any, version: int) -> Any:
-            call = _Call(self, request, version)
-            with call:
+            count = partial(self._count, request, version, time.perf_counter())
+            with _failures(count):
                 response = handler(session, request, version)
-            return call.follow(response)
+            return _counted(response, count)
 
         return observed
 
-    def count(self, request: Any, version: int, seconds: float, response: Any, ok: bool) -> None:
+    def _count(
+        self, request: Any, version: int, started: float, response: Any, *, ok: bool = True
+    ) -> None:
         """Count a request. The response is None after a failure, and for Produce without acknowledgement."""
         api = self._schema.name(request.api_key)
         self._requests[api, str(version)] += 1
-        self._times.observe(seconds * 1000, api)
+        self._times.observe((time.perf_counter() - started) * 1000, api)
         if not ok:
             self._errors[api, ErrorCode.UNKNOWN_SERVER_ERROR.name] += 1
             return
@@ -203,18 +197,17 @@ class Metrics:
             for number, topic in enumerate(request.topic_data):
                 for at, partition in enumerate(topic.partition_data):
                     done = response and response.responses[number].partition_responses[at]
-                    if not (done and done.error_code) and partition.records:
-                        self._add_batch(self._name(topic), partition.records)
+                    records = partition.records
+                    if records and not (done and done.error_code):
+                        name = self._name(topic)
+                        header = header_at(records, 0, 0)
+                        self._records[name,] += header.records_count if header else 0
+                        self._bytes_in[name,] += len(records)
         elif isinstance(response, FetchResponse):
             for answer in response.responses:
                 size = sum(len(each.records or b"") for each in answer.partitions)
                 if size:
                     self._bytes_out[self._name(answer),] += size
-
-    def _add_batch(self, topic: str, records: bytes) -> None:
-        header = header_at(records, 0, 0)
-        self._records[topic,] += header.records_count if header else 0
-        self._bytes_in[topic,] += len(records)
 
     def _name(self, topic: Any) -> str:
         name = getattr(topic, "name", "") or getattr(topic, "topic", "")
@@ -222,40 +215,33 @@ class Metrics:
         return str(name or (found.name if found is not None else topic.topic_id))
 
 
-class _Call:
-    """One request on its way through a handler: at once, in steps, or after a wait."""
+@contextmanager
+def _failures(count: Callable[..., None]) -> Iterator[None]:
+    """Count a request that fails."""
+    try:
+        yield
+    except Exception:
+        count(None, ok=False)
+        raise
 
-    def __init__(self, metrics: Metrics, request: Any, version: int) -> None:
-        self._metrics = metrics
-        self._request = request
-        self._version = version
-        self._started = time.perf_counter()
 
-    def _count(self, response: Any, ok: bool = True) -> None:
-        seconds = time.perf_counter() - self._started
-        self._metrics.count(self._request, self._version, seconds, response, ok)
+def _counted(response: Any, count: Callable[..., None]) -> Any:
+    """Return a response, steps or an awaitable of one, which is counted as soon as it exists."""
+    if inspect.isgenerator(response):
+        return _steps(cast("Steps[Any]", response), count)
+    if inspect.isawaitable(response):
+        return _wait(response, count)
+    count(response)
+    return response
 
-    def __enter__(self) -> None: ...
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
-            self._count(None, ok=False)
+def _steps(steps: Steps[Any], count: Callable[..., None]) -> Steps[Any]:
+    with _failures(count):
+        response = yield from steps
+    return _counted(response, count)
 
-    def follow(self, response: Any) -> Any:
-        """Count a response as soon as it exists, and return it."""
-        if inspect.isgenerator(response):
-            return self._steps(cast("Steps[Any]", response))
-        if inspect.isawaitable(response):
-            return self._wait(response)
-        self._count(response)
-        return response
 
-    def _steps(self, steps: Steps[Any]) -> Steps[Any]:
-        with self:
-            response = yield from steps
-        return self.follow(response)
-
-    async def _wait(self, response: Awaitable[Any]) -> Any:
-        with self:
-            answer = await response
-        return self.follow(answer)
+async def _wait(response: Awaitable[Any], count: Callable[..., None]) -> Any:
+    with _failures(count):
+        answer = await response
+    return _counted(answer, count)

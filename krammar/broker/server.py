@@ -33,9 +33,8 @@ class Server:
     ) -> None:
         self._config = config
         self._timers = timers
-        self._credentials = credentials
-        self._handlers = handlers
         self._connections = connections
+        self._parts = config, timers, credentials, handlers, connections
         self._servers: list[asyncio.Server] = []
 
     async def listen(
@@ -48,14 +47,7 @@ class Server:
 
             kind = WafkaConnection
         server = await self._timers.loop.create_server(
-            lambda: kind(
-                listener,
-                self._config,
-                self._timers,
-                self._credentials,
-                self._handlers,
-                self._connections,
-            ),
+            lambda: kind(listener, *self._parts),
             listener.host or None,
             port,
             ssl=tls,
@@ -90,14 +82,13 @@ class Server:
         """Stop listening and close all connections."""
         for server in self._servers:
             server.close()
-        tasks = []
-        for connection in list(self._connections.open):
-            if connection.task is not None:
-                connection.task.cancel()
-                tasks.append(connection.task)
+        connections = list(self._connections.open)
+        tasks = [each.task for each in connections if each.task is not None]
+        for task in tasks:
+            task.cancel()
+        for connection in connections:
             connection.close()
-        if tasks:
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         # Responses that were written are still sent, unless the client does not read them.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._connections.drained(), DRAIN_SECONDS)

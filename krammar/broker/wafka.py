@@ -7,16 +7,13 @@ record batch. The response to any other request is an error.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import wafka_wire
-from wafka_wire import (
-    ErrorCode,
-    ProduceRequest,
-    ProduceResponse,
-)
+from wafka_wire import ErrorCode, ProduceRequest, ProduceResponse
 
 from krammar.broker.connection import Connection
+from krammar.broker.errors import CloseConnection
 from krammar.wire.connection import InvalidRequest, RequestReceived
 from krammar.wire.framing import join_frame
 
@@ -29,32 +26,31 @@ class WafkaConnection(Connection):
     protocol: ClassVar[ModuleType] = wafka_wire
     allow_trailing: ClassVar[bool] = False
 
-    def _handle(self, event: RequestReceived | InvalidRequest) -> bool:
+    def _handle(self, event: RequestReceived | InvalidRequest) -> None:
         if isinstance(event, InvalidRequest):
-            return self._answer_invalid(event)
+            self._answer_invalid(event)
+            return
         self.session.client_id = event.header.client_id
-        try:
-            response = self.handlers.wafka.produce(event.request)
-        except Exception as error:
-            self._failed(event, error)
-            return False
-        if event.request.acks == 0:
-            self.wire.skip_response(event)
-            for topic in response.topics:
-                for partition in topic.partitions:
-                    if partition.error_code:
-                        self._refuse(f"{topic.name}-{partition.index}: {partition.error_message}")
-                        return False
-            if response.error_code:
-                self._refuse(str(response.error_message))
-            return not response.error_code
-        return self._answer(event, response)
+        self.serve(event, event.request)
 
-    def _answer_invalid(self, event: InvalidRequest) -> bool:
-        """Answer an invalid request with an error, or close the connection if no response is possible."""
+    def _call_handler(self, event: RequestReceived, request: ProduceRequest) -> Any:
+        response = self.handlers.wafka.produce(request)
+        if request.acks:
+            return response
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if partition.error_code:
+                    raise CloseConnection(
+                        f"{topic.name}-{partition.index}: {partition.error_message}"
+                    )
+        if response.error_code:
+            raise CloseConnection(str(response.error_message))
+        return None
+
+    def _answer_invalid(self, event: InvalidRequest) -> None:
+        """Answer an invalid request with an error. Raises CloseConnection if no response is possible."""
         if event.correlation_id is None:
-            self._refuse(str(event.error))
-            return False
+            raise CloseConnection(str(event.error))
         self.wire.skip_response(event)
         if (event.api_key, event.version) == (ProduceRequest.api_key, VERSION):
             code, message = ErrorCode.INVALID_REQUEST, str(event.error)
@@ -67,4 +63,3 @@ class WafkaConnection(Connection):
         response = ProduceResponse(error_code=code, error_message=message)
         header = wafka_wire.ResponseHeader(correlation_id=event.correlation_id)
         self.transport.write(join_frame([header.encode(0), response.encode(VERSION)]))
-        return True

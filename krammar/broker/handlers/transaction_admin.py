@@ -34,7 +34,7 @@ from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
-from krammar.broker.transactions.records import grouped
+from krammar.broker.transactions.store import grouped
 from krammar.util.extras import MissingExtra
 
 log = logging.getLogger("krammar.broker")
@@ -69,8 +69,7 @@ class TransactionAdminHandlers:
             state.transaction_start_time_ms = transaction.start_ms
             state.producer_id = transaction.producer_id
             state.producer_epoch = transaction.epoch
-            waiting = self.transactions.waiting(transactional_id, transaction)
-            for topic, partitions in grouped(waiting).items():
+            for topic, partitions in grouped(transaction.partitions).items():
                 state.topics.append(
                     DescribeTransactionsResponseTransactionStateTopic(
                         topic=topic, partitions=partitions

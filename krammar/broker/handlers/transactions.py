@@ -114,12 +114,12 @@ class TransactionHandlers:
             try:
                 self.topics.check_coordinator(self.coordinated, txn_id)
                 if transaction.verify_only:
-                    missing = self.transactions.missing(*identity, list(codes))
+                    missing = self.transactions.missing(identity, list(codes))
                     codes.update(dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
                 else:
                     # From v4 on, brokers send this request for producers that no longer send it.
                     client_version = EPOCH_BUMP if version >= 4 else 0
-                    self.transactions.add_partitions(*identity, list(codes), client_version)
+                    self.transactions.add_partitions(identity, list(codes), client_version)
             except ApiError as error:
                 codes = dict.fromkeys(codes, _code(error.code, version >= 2))
         return [
@@ -143,9 +143,7 @@ class TransactionHandlers:
         with _errors_in(response, version >= 2):
             self.topics.check_coordinator(self.coordinated, request.transactional_id)
             self.transactions.add_partitions(
-                request.transactional_id,
-                request.producer_id,
-                request.producer_epoch,
+                (request.transactional_id, request.producer_id, request.producer_epoch),
                 [(OFFSETS_TOPIC, index)],
                 0,
             )
@@ -156,9 +154,7 @@ class TransactionHandlers:
         with _errors_in(response, version >= 2):
             self.topics.check_coordinator(self.coordinated, request.transactional_id)
             response.producer_id, response.producer_epoch = self.transactions.end(
-                request.transactional_id,
-                request.producer_id,
-                request.producer_epoch,
+                (request.transactional_id, request.producer_id, request.producer_epoch),
                 request.committed,
                 EPOCH_BUMP if version >= 5 else 0,
             )

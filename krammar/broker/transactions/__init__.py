@@ -1,8 +1,6 @@
 """The transaction coordinator (KIP-98, KIP-360, KIP-890).
 
 ``state``        the state of a transactional id and its transitions
-``records``      conversion of states to and from records of `__transaction_state`
-``store``        the states, in memory and in that topic
-``ids``          producer ids
-``coordinator``  requests, markers and time-outs
+``store``        the states, in memory and as records of `__transaction_state`
+``coordinator``  requests, producer ids, markers and time-outs
 """

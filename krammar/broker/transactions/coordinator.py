@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, ItemsView
+from dataclasses import replace
+from typing import TypeAlias
 
 from kafka_wire import ErrorCode
 
@@ -18,9 +20,11 @@ from krammar.broker.errors import ApiError
 from krammar.broker.log.manager import LogManager
 from krammar.broker.timers import Timer, Timers
 from krammar.broker.topics import Topics
-from krammar.broker.transactions.ids import ProducerIds
 from krammar.broker.transactions.state import EPOCH_BUMP, TopicPartition, Transaction
 from krammar.broker.transactions.store import StateStore
+
+# A transactional id, and the producer id and epoch of the producer that uses it.
+Producer: TypeAlias = tuple[str, int, int]
 
 log = logging.getLogger("krammar.broker.transactions")
 
@@ -40,9 +44,43 @@ _RETRIABLE = frozenset(
     }
 )
 
+# The number of producer ids that are reserved at a time.
+BLOCK = 1000
+
+
+class ProducerIds:
+    """Producer ids, unique in a cluster, from blocks that the metadata log has reserved for this broker.
+
+    The rest of a block is lost when the broker stops.
+    """
+
+    def __init__(self, allocate: Callable[[int], int]) -> None:
+        """Start without a block. ``allocate`` reserves that many ids permanently and returns the first one."""
+        self._allocate = allocate
+        self._block = iter(range(0))
+
+    def take(self) -> int:
+        """Return a new id.
+
+        Raises:
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if no block can be reserved.
+        """
+        taken = next(self._block, None)
+        if taken is None:
+            try:
+                taken = self._allocate(BLOCK)
+            except ApiError as error:
+                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error
+            self._block = iter(range(taken + 1, taken + BLOCK))
+        return taken
+
 
 class TransactionCoordinator:
-    """The transactions of a broker. Call ``start`` when the broker is ready."""
+    """The transactions of a broker. Call ``start`` when the broker is ready.
+
+    ``marked`` is called after a marker in a partition of `__consumer_offsets`, with the partition, the producer id and
+    whether the transaction was committed.
+    """
 
     def __init__(
         self,
@@ -53,15 +91,8 @@ class TransactionCoordinator:
         topics: Topics,
         marked: Callable[[int, int, bool], None],
     ) -> None:
-        """Make the coordinator.
-
-        Args:
-            marked: called after a marker in a partition of `__consumer_offsets`, with the partition, the producer id
-                and whether the transaction was committed
-        """
         self._config = config
         self._timers = timers
-        self._cluster = cluster
         self._logs = logs
         self._topics = topics
         self._marked = marked
@@ -72,23 +103,17 @@ class TransactionCoordinator:
         self._open: set[str] = set()
         # The partitions of prepared transactions without a marker.
         self._markers: dict[str, set[TopicPartition]] = {}
+        # The next check for transactions that have timed out.
         self._alarm: Timer | None = None
         self._alarm_ms = 0
         self._retry: Timer | None = None
-        self._expiry: Timer | None = None
 
-    # Start and end.
+    # Start.
 
     def start(self) -> None:
         """Load the states: complete prepared transactions, and start the timeouts of open ones."""
         self._timers.call_later(0, self._load)
         self._expire_later()
-
-    def close(self) -> None:
-        """Cancel all timers."""
-        for timer in (self._alarm, self._retry, self._expiry):
-            if timer is not None:
-                timer.cancel()
 
     def _load(self) -> None:
         if self._loaded:
@@ -103,8 +128,7 @@ class TransactionCoordinator:
                 self._complete(transactional_id, transaction)
 
     def _get(self, transactional_id: str) -> Transaction | None:
-        if not self._loaded:
-            self._load()
+        self._load()
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         transaction = self.store.get(transactional_id)
@@ -112,15 +136,13 @@ class TransactionCoordinator:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return transaction
 
-    def _known(self, transactional_id: str) -> Transaction:
+    def _known(
+        self, transactional_id: str, unknown: ErrorCode = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    ) -> Transaction:
         transaction = self._get(transactional_id)
         if transaction is None:
-            raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            raise ApiError(unknown)
         return transaction
-
-    @property
-    def _level(self) -> int:
-        return self._cluster.features.get("transaction.version", 0)
 
     # Requests of producers.
 
@@ -133,10 +155,7 @@ class TransactionCoordinator:
     ) -> tuple[int, int]:
         """Return the producer id and epoch for a transactional id, and fence its previous producer.
 
-        Args:
-            transactional_id: the id
-            timeout_ms: the transaction timeout
-            expected: the producer id and epoch of a producer that continues after an error (KIP-360)
+        ``expected`` is the producer id and epoch of a producer that continues after an error (KIP-360).
 
         Raises:
             ApiError: CONCURRENT_TRANSACTIONS after an open transaction was aborted, so that the producer retries;
@@ -159,14 +178,10 @@ class TransactionCoordinator:
         return changed.producer_id, changed.epoch
 
     def add_partitions(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        partitions: Collection[TopicPartition],
-        client_version: int,
+        self, producer: Producer, partitions: Collection[TopicPartition], client_version: int
     ) -> None:
         """Add partitions to the transaction; begin one if none is open. Raises ApiError."""
+        transactional_id, producer_id, epoch = producer
         transaction = self._known(transactional_id)
         changed = transaction.with_partitions(
             producer_id, epoch, partitions, client_version, self._timers.now_ms()
@@ -179,32 +194,18 @@ class TransactionCoordinator:
             self._alarm_at(changed.deadline_ms)
 
     def missing(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        partitions: Collection[TopicPartition],
+        self, producer: Producer, partitions: Collection[TopicPartition]
     ) -> set[TopicPartition]:
         """Return the partitions that are not part of the transaction. Raises ApiError."""
+        transactional_id, producer_id, epoch = producer
         return self._known(transactional_id).missing(producer_id, epoch, partitions)
 
-    def end(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        commit: bool,
-        client_version: int,
-    ) -> tuple[int, int]:
+    def end(self, producer: Producer, commit: bool, client_version: int) -> tuple[int, int]:
         """Commit or abort. Returns the producer id and epoch for the next transaction. Raises ApiError."""
+        transactional_id, producer_id, epoch = producer
         transaction = self._known(transactional_id)
         changed = transaction.ended(
-            producer_id,
-            epoch,
-            commit,
-            client_version,
-            self._timers.now_ms(),
-            self._ids.take,
+            producer_id, epoch, commit, client_version, self._timers.now_ms(), self._ids.take
         )
         if changed is not transaction:
             changed = self._prepare(transactional_id, changed)
@@ -243,14 +244,8 @@ class TransactionCoordinator:
         if not adds and not self._config.transaction_partition_verification_enable:
             return
         try:
-            self._admit(
-                transactional_id,
-                producer_id,
-                epoch,
-                (topic, partition),
-                adds,
-                version >= PRODUCE_ABORTABLE,
-            )
+            producer = transactional_id, producer_id, epoch
+            self._admit(producer, (topic, partition), adds, version >= PRODUCE_ABORTABLE)
         except ApiError as error:
             if error.code in _RETRIABLE or (
                 error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds
@@ -273,28 +268,20 @@ class TransactionCoordinator:
         if offsets is not None and offsets.producer_states.in_transaction(producer_id, epoch):
             return
         self._admit(
-            transactional_id,
-            producer_id,
-            epoch,
+            (transactional_id, producer_id, epoch),
             (OFFSETS_TOPIC, partition),
             version >= OFFSETS_ADD,
             version >= OFFSETS_ABORTABLE,
         )
 
     def _admit(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        partition: TopicPartition,
-        add: bool,
-        abortable: bool,
+        self, producer: Producer, partition: TopicPartition, add: bool, abortable: bool
     ) -> None:
         try:
             if add:
-                self.add_partitions(transactional_id, producer_id, epoch, [partition], EPOCH_BUMP)
+                self.add_partitions(producer, [partition], EPOCH_BUMP)
                 return
-            missing = self.missing(transactional_id, producer_id, epoch, [partition])
+            missing = self.missing(producer, [partition])
         except ApiError as error:
             if error.code is ErrorCode.PRODUCER_FENCED:
                 # Responses to Produce do not use that code.
@@ -309,27 +296,23 @@ class TransactionCoordinator:
     # Administration.
 
     def describe(self, transactional_id: str) -> Transaction:
-        """Return the state of a transactional id. Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND)."""
-        transaction = self._get(transactional_id)
-        if transaction is None:
-            raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
-        return transaction
+        """Return the state of a transactional id; if it is prepared, only with the partitions without a marker.
 
-    def waiting(self, transactional_id: str, transaction: Transaction) -> frozenset[TopicPartition]:
-        """Return the partitions of a transaction; if it is prepared, only those without a marker."""
+        Raises ApiError(TRANSACTIONAL_ID_NOT_FOUND).
+        """
+        transaction = self._known(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         left = self._markers.get(transactional_id)
-        return transaction.partitions if left is None else frozenset(left)
+        return transaction if left is None else replace(transaction, partitions=frozenset(left))
 
     def items(self) -> ItemsView[str, Transaction]:
         """Return all transactional ids with their states."""
-        if not self._loaded:
-            self._load()
+        self._load()
         return self.store.items()
 
     # The end of transactions.
 
     def _fence(self, transactional_id: str, transaction: Transaction) -> None:
-        fenced = transaction.fenced(self._level, self._timers.now_ms(), self._ids.take)
+        fenced = transaction.fenced(self.store.level, self._timers.now_ms(), self._ids.take)
         self._prepare(transactional_id, fenced)
 
     def _prepare(self, transactional_id: str, prepared: Transaction) -> Transaction:
@@ -406,7 +389,6 @@ class TransactionCoordinator:
         """Abort transactions that have timed out, and schedule the next check."""
         self._alarm = None
         now = self._timers.now_ms()
-        following: int | None = None
         for transactional_id in list(self._open):
             transaction = self._known(transactional_id)
             deadline = transaction.deadline_ms
@@ -415,20 +397,15 @@ class TransactionCoordinator:
                     self._fence(transactional_id, transaction)
                     continue
                 except ApiError as error:
-                    log.error(
-                        "the timed-out transaction of %r is not aborted: %s",
-                        transactional_id,
-                        error,
-                    )
+                    where = f"the timed-out transaction of {transactional_id!r}"
+                    log.error("%s is not aborted: %s", where, error)
                     deadline = now + int(RETRY * 1000)
-            following = deadline if following is None else min(following, deadline)
-        if following is not None:
-            self._alarm_at(following)
+            self._alarm_at(deadline)
 
     def _expire_later(self) -> None:
         config = self._config
         seconds = config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000
-        self._expiry = self._timers.call_later(seconds, self._expire)
+        self._timers.call_later(seconds, self._expire)
 
     def _expire(self) -> None:
         self.expire()
@@ -443,8 +420,7 @@ class TransactionCoordinator:
                     transactional_id
                     for transactional_id, transaction in self.items()
                     if transaction.updated_ms <= before
-                    and not transaction.is_open
-                    and not transaction.is_prepared
+                    and not (transaction.is_open or transaction.is_prepared)
                 ]
             )
         except ApiError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from kafka_wire import ErrorCode, TransactionState
 
@@ -25,18 +25,17 @@ LAST_EPOCH = MAX_EPOCH - 1
 # The level of the feature `transaction.version` from which each transaction has its own epoch.
 EPOCH_BUMP = 2
 
-_ENDED = frozenset(
-    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
-)
-_PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+_EMPTY, _ONGOING = {TransactionState.EMPTY}, {TransactionState.ONGOING}
+_PREPARED = {TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
+_COMPLETE = {TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 # The states from which each state can be reached.
-_BEFORE: dict[TransactionState, frozenset[TransactionState]] = {
-    TransactionState.EMPTY: _ENDED,
-    TransactionState.ONGOING: _ENDED | {TransactionState.ONGOING},
-    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
-    TransactionState.PREPARE_ABORT: _ENDED | {TransactionState.ONGOING},
-    TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
-    TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
+_BEFORE = {
+    TransactionState.EMPTY: _EMPTY | _COMPLETE,
+    TransactionState.ONGOING: _EMPTY | _COMPLETE | _ONGOING,
+    TransactionState.PREPARE_COMMIT: _ONGOING,
+    TransactionState.PREPARE_ABORT: _EMPTY | _COMPLETE | _ONGOING,
+    TransactionState.COMPLETE_COMMIT: {TransactionState.PREPARE_COMMIT},
+    TransactionState.COMPLETE_ABORT: {TransactionState.PREPARE_ABORT},
 }
 
 
@@ -102,8 +101,6 @@ class Transaction:
 
         Args:
             expected: the producer id and epoch of a producer that continues after an error (KIP-360)
-            timeout_ms: the transaction timeout
-            now_ms: milliseconds since 1970
             new_id: returns a new producer id, in case no epoch is left
 
         Raises:
@@ -112,30 +109,23 @@ class Transaction:
         if self.is_prepared:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         self.check_holder(expected)
-        changes: dict[str, Any] = {
-            "timeout_ms": timeout_ms,
-            "partitions": frozenset(),
-            "start_ms": -1,
-            "updated_ms": now_ms,
-        }
-        if self.is_exhausted and (expected is None or expected[1] == self.epoch):
-            return self._to(
-                TransactionState.EMPTY,
-                producer_id=new_id(),
-                epoch=0,
-                last_epoch=NO_EPOCH if expected is None else self.epoch,
-                **changes,
-            )
-        if expected is None:
-            epoch, last_epoch = self.epoch + 1, NO_EPOCH
-        elif self.epoch in (NO_EPOCH, expected[1]):
-            epoch, last_epoch = self.epoch + 1, self.epoch
-        elif expected[1] == self.last_epoch:
-            # The producer repeats the request: it did not get the response.
-            epoch, last_epoch = self.epoch, self.last_epoch
-        else:
+        producer_id, epoch, last_epoch = self.producer_id, self.epoch, self.last_epoch
+        if expected is None or self.epoch in (NO_EPOCH, expected[1]):
+            last_epoch = NO_EPOCH if expected is None else self.epoch
+            producer_id, epoch = (new_id(), 0) if self.is_exhausted else (producer_id, epoch + 1)
+        elif expected[1] != self.last_epoch:
             raise ApiError(ErrorCode.PRODUCER_FENCED)
-        return self._to(TransactionState.EMPTY, epoch=epoch, last_epoch=last_epoch, **changes)
+        # Otherwise the producer repeats the request: it did not get the response.
+        return self._to(
+            TransactionState.EMPTY,
+            now_ms,
+            producer_id=producer_id,
+            epoch=epoch,
+            last_epoch=last_epoch,
+            timeout_ms=timeout_ms,
+            partitions=frozenset(),
+            start_ms=-1,
+        )
 
     def check_holder(self, expected: tuple[int, int] | None) -> None:
         """Raise ApiError(PRODUCER_FENCED) if ``expected`` has another producer's id."""
@@ -151,14 +141,8 @@ class Transaction:
         """
         if level >= EPOCH_BUMP:
             return self._prepared(False, level, now_ms, new_id)
-        return self._to(
-            TransactionState.PREPARE_ABORT,
-            epoch=min(self.epoch + 1, MAX_EPOCH),
-            last_epoch=NO_EPOCH,
-            next_id=NO_ID,
-            updated_ms=now_ms,
-            client_version=0,
-        )
+        fenced = replace(self, epoch=min(self.epoch + 1, MAX_EPOCH), last_epoch=NO_EPOCH)
+        return fenced._prepared(False, 0, now_ms, new_id)
 
     def missing(
         self, producer_id: int, epoch: int, partitions: Iterable[TopicPartition]
@@ -199,9 +183,9 @@ class Transaction:
             return self
         return self._to(
             TransactionState.ONGOING,
+            now_ms,
             partitions=self.partitions.union(partitions),
             start_ms=self.start_ms if self.is_open else now_ms,
-            updated_ms=now_ms,
             client_version=client_version,
         )
 
@@ -220,55 +204,34 @@ class Transaction:
             ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, or CONCURRENT_TRANSACTIONS if
                 markers are missing.
         """
-        if client_version < EPOCH_BUMP:
-            return self._ended_with_same_epoch(producer_id, epoch, commit, now_ms, new_id)
-        after_new_id = producer_id == self.previous_id and epoch == LAST_EPOCH and self.epoch == 0
-        repeated = after_new_id or epoch == self.epoch - 1
+        bumps = client_version >= EPOCH_BUMP
+        after_new_id = (
+            bumps and producer_id == self.previous_id and epoch == LAST_EPOCH and self.epoch == 0
+        )
         if producer_id != self.producer_id and not after_new_id:
             raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        complete = self.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-        # A request to end a transaction has its epoch; a repeated request has the previous one.
-        if self.is_prepared:
-            valid = epoch == self.epoch - 1
+        complete = self.state in _COMPLETE
+        # If each transaction has its own epoch, a repeated request has the previous one.
+        current = epoch == self.epoch
+        previous = epoch == self.epoch - 1
+        repeated = after_new_id or previous if bumps else current and complete
+        if self.is_prepared and bumps:
+            valid = previous
         else:
-            valid = epoch == self.epoch or (repeated and complete)
+            valid = current or (repeated and complete)
         if not valid:
             raise ApiError(ErrorCode.PRODUCER_FENCED)
         if self.is_prepared:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
         if self.is_open:
             return self._prepared(commit, client_version, now_ms, new_id)
-        if repeated:
-            return self._outcome(commit)
-        if commit:
-            self._refuse(commit)
+        if repeated and commit == self.is_commit:
+            return self
+        if repeated or commit or not bumps:
+            verb = "commit" if commit else "abort"
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, f"cannot {verb} in state {self.state.name}")
         # The producer cannot know whether the broker added a partition before its write failed.
         return self._prepared(False, client_version, now_ms, new_id)
-
-    def _ended_with_same_epoch(
-        self, producer_id: int, epoch: int, commit: bool, now_ms: int, new_id: Callable[[], int]
-    ) -> Transaction:
-        if producer_id != self.producer_id:
-            raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if epoch != self.epoch:
-            raise ApiError(ErrorCode.PRODUCER_FENCED)
-        if self.is_prepared:
-            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        if self.is_open:
-            return self._prepared(commit, 0, now_ms, new_id)
-        if self.state is TransactionState.EMPTY:
-            self._refuse(commit)
-        return self._outcome(commit)
-
-    def _outcome(self, commit: bool) -> Transaction:
-        """Return the result of a repeated EndTxn."""
-        if commit != self.is_commit:
-            self._refuse(commit)
-        return self
-
-    def _refuse(self, commit: bool) -> NoReturn:
-        verb = "commit" if commit else "abort"
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, f"cannot {verb} in state {self.state.name}")
 
     def _prepared(
         self, commit: bool, client_version: int, now_ms: int, new_id: Callable[[], int]
@@ -280,28 +243,31 @@ class Transaction:
                 next_id = new_id()
         return self._to(
             TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT,
+            now_ms,
             epoch=epoch,
             last_epoch=last_epoch,
             next_id=next_id,
             start_ms=self.start_ms if self.is_open else now_ms,
-            updated_ms=now_ms,
             client_version=client_version,
         )
 
     def completed(self, now_ms: int) -> Transaction:
         """Return the state after all markers, with the producer id and epoch for the next transaction."""
-        changes: dict[str, Any] = {}
+        producer_id, epoch = self.producer_id, self.epoch
         if self.client_version >= EPOCH_BUMP and self.next_id != NO_ID:
-            changes = {"producer_id": self.next_id, "epoch": 0}
+            producer_id, epoch = self.next_id, 0
         return self._to(
             TransactionState.COMPLETE_COMMIT if self.is_commit else TransactionState.COMPLETE_ABORT,
+            now_ms,
+            producer_id=producer_id,
+            epoch=epoch,
             next_id=NO_ID,
             partitions=frozenset(),
-            updated_ms=now_ms,
-            **changes,
         )
 
-    def _to(self, state: TransactionState, **changes: Any) -> Transaction:
+    def _to(self, state: TransactionState, now_ms: int, **changes: Any) -> Transaction:
         if self.state not in _BEFORE[state]:
             raise RuntimeError(f"a transaction cannot go from {self.state.name} to {state.name}")
-        return replace(self, state=state, previous_id=self.producer_id, **changes)
+        return replace(
+            self, state=state, previous_id=self.producer_id, updated_ms=now_ms, **changes
+        )

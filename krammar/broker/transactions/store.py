@@ -1,41 +1,125 @@
-"""The states of all transactional ids, in memory and in `__transaction_state`."""
+"""The states of all transactional ids, in memory and as records of `__transaction_state`."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import ItemsView, Iterable
+from collections.abc import Iterable
+from typing import Any
 
-from kafka_wire import ErrorCode
+from kafka_wire import (
+    ErrorCode,
+    TransactionLogKey,
+    TransactionLogValue,
+    TransactionLogValueTransactionPartition,
+    TransactionState,
+)
 
 from krammar.broker.cluster import TRANSACTIONS_TOPIC, ClusterMetadata
 from krammar.broker.errors import ApiError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.manager import LogManager
 from krammar.broker.topics import Topics
-from krammar.broker.transactions.records import read_record, state_record, tombstone
-from krammar.broker.transactions.state import Transaction
+from krammar.broker.transactions.state import TopicPartition, Transaction
+from krammar.logfiles.internal_topics import decode_record
+from krammar.wire.batches import Record
 from krammar.wire.errors import DecodeError, WireError
 
 log = logging.getLogger("krammar.broker.transactions")
 
-# After other errors of a write, clients find the coordinator again and retry. Retrying a state that is too
-# large would not help.
-_TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+# The fields of a state by their names in a record. The partitions have another form there.
+_FIELDS = {
+    "producer_id": "producer_id",
+    "producer_epoch": "epoch",
+    "transaction_timeout_ms": "timeout_ms",
+    "transaction_status": "state",
+    "transaction_last_update_timestamp_ms": "updated_ms",
+    "transaction_start_timestamp_ms": "start_ms",
+}
+# The same from version 1 on.
+_MORE_FIELDS = {
+    **_FIELDS,
+    "previous_producer_id": "previous_id",
+    "next_producer_id": "next_id",
+    "client_transaction_version": "client_version",
+}
 
 
-class StateStore:
+def grouped(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
+    """Group partitions by topic, both sorted."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def state_record(transactional_id: str, transaction: Transaction, version: int) -> Record:
+    """Build the record of a state, in version 1 from `transaction.version` 1 on, else in version 0."""
+    topics = None
+    if transaction.state is not TransactionState.EMPTY:
+        topics = [
+            TransactionLogValueTransactionPartition(topic=topic, partition_ids=partitions)
+            for topic, partitions in grouped(transaction.partitions).items()
+        ]
+    fields = _MORE_FIELDS if version else _FIELDS
+    value = TransactionLogValue(
+        version=version,
+        transaction_partitions=topics,
+        **{field: getattr(transaction, own) for field, own in fields.items()},
+    )
+    return Record(key=_key(transactional_id), value=value.encode())
+
+
+def tombstone(transactional_id: str) -> Record:
+    return Record(key=_key(transactional_id), value=None)
+
+
+def _key(transactional_id: str) -> bytes:
+    return TransactionLogKey(transactional_id=transactional_id).encode()
+
+
+def read_record(record: Record) -> tuple[str, Transaction | None] | None:
+    """Convert a record.
+
+    Returns:
+        The transactional id and its state, or None for a tombstone. None for records of unknown kinds.
+
+    Raises:
+        DecodeError, ValueError: the record is corrupt.
+    """
+    decoded = decode_record(TRANSACTIONS_TOPIC, record.key, record.value)
+    if decoded is None:
+        return None
+    key: Any = decoded.key
+    value: Any = decoded.value
+    if value is None:
+        return key.transactional_id, None
+    value.transaction_status = TransactionState(value.transaction_status)
+    fields = {own: getattr(value, field) for field, own in _MORE_FIELDS.items()}
+    partitions = frozenset(
+        (topic.topic, partition)
+        for topic in value.transaction_partitions or ()
+        for partition in topic.partition_ids
+    )
+    return key.transactional_id, Transaction(partitions=partitions, **fields)
+
+
+class StateStore(dict[str, Transaction]):
     """The states by transactional id. A state takes effect when it is in the log."""
 
     def __init__(self, cluster: ClusterMetadata, logs: LogManager, topics: Topics) -> None:
         self._cluster = cluster
         self._logs = logs
         self._topics = topics
-        self._states: dict[str, Transaction] = {}
 
     @property
     def exists(self) -> bool:
         """Whether `__transaction_state` exists."""
         return TRANSACTIONS_TOPIC in self._cluster.topics
+
+    @property
+    def level(self) -> int:
+        """The cluster's `transaction.version`."""
+        return self._cluster.features.get("transaction.version", 0)
 
     def _partition_for(self, transactional_id: str) -> int:
         return self._topics.coordinating_partition(TRANSACTIONS_TOPIC, transactional_id)
@@ -47,27 +131,21 @@ class StateStore:
             return 0
         return topic.partitions[self._partition_for(transactional_id)].leader_epoch
 
-    def get(self, transactional_id: str) -> Transaction | None:
-        return self._states.get(transactional_id)
-
-    def items(self) -> ItemsView[str, Transaction]:
-        return self._states.items()
-
     def put(self, transactional_id: str, transaction: Transaction) -> None:
         """Write a state to the log, then apply it.
 
         Raises:
             ApiError: NOT_COORDINATOR or UNKNOWN_SERVER_ERROR; the state is unchanged.
         """
-        level = self._cluster.features.get("transaction.version", 0)
-        record = state_record(transactional_id, transaction, 1 if level else 0)
+        record = state_record(transactional_id, transaction, 1 if self.level else 0)
         try:
             self._log(transactional_id).append_records([record])
         except ApiError as error:
-            if error.code in _TOO_LARGE:
-                raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message) from error
-            raise ApiError(ErrorCode.NOT_COORDINATOR, error.message) from error
-        self._states[transactional_id] = transaction
+            # Clients find the coordinator again and retry, which would not help if the state is too large.
+            too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if too_large else ErrorCode.NOT_COORDINATOR
+            raise ApiError(code, error.message) from error
+        self[transactional_id] = transaction
 
     def forget(self, transactional_ids: Iterable[str]) -> None:
         """Delete states, with one batch of tombstones per partition. Raises ApiError."""
@@ -77,7 +155,7 @@ class StateStore:
         for ids in logs.values():
             self._log(ids[0]).append_records([tombstone(name) for name in ids])
             for name in ids:
-                del self._states[name]
+                del self[name]
 
     def _log(self, transactional_id: str) -> PartitionLog:
         partition = self._logs.get(TRANSACTIONS_TOPIC, self._partition_for(transactional_id))
@@ -90,37 +168,29 @@ class StateStore:
 
         Corrupt records are skipped with a warning. As in Kafka, a corrupt batch ends the reading of its partition.
         """
-        topic = self._cluster.topics.get(TRANSACTIONS_TOPIC)
-        for index in topic.partitions if topic is not None else ():
-            partition = self._logs.get(TRANSACTIONS_TOPIC, index)
-            if partition is None or partition.end_offset == partition.log_start_offset:
+        for partition in self._logs:
+            if partition.topic != TRANSACTIONS_TOPIC:
                 continue
+            if partition.end_offset == partition.log_start_offset:
+                continue
+            where = f"{partition.topic}-{partition.partition}"
             try:
-                self._load(partition)
+                for batch in partition.batches():
+                    for record in () if batch.is_control else batch:
+                        self._load(record, where)
             except (ApiError, DecodeError) as error:
-                log.error(
-                    "%s-%d: the states after this error are lost: %s",
-                    TRANSACTIONS_TOPIC,
-                    index,
-                    error,
-                )
+                log.error("%s: the states after this error are lost: %s", where, error)
 
-    def _load(self, partition: PartitionLog) -> None:
-        states = self._states
-        for batch in partition.batches():
-            if batch.is_control:
-                continue
-            for record in batch:
-                try:
-                    known = read_record(record)
-                except (WireError, ValueError) as error:
-                    where = f"{partition.topic}-{partition.partition}, offset {record.offset}"
-                    log.warning("%s: the record is skipped: %s", where, error)
-                    continue
-                if known is None:
-                    continue
-                transactional_id, transaction = known
-                if transaction is None:
-                    states.pop(transactional_id, None)
-                else:
-                    states[transactional_id] = transaction
+    def _load(self, record: Record, where: str) -> None:
+        try:
+            known = read_record(record)
+        except (WireError, ValueError) as error:
+            log.warning("%s, offset %d: the record is skipped: %s", where, record.offset, error)
+            return
+        if known is None:
+            return
+        transactional_id, transaction = known
+        if transaction is None:
+            self.pop(transactional_id, None)
+        else:
+            self[transactional_id] = transaction

@@ -15,8 +15,8 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
-from krammar.broker.transactions.records import state_record
 from krammar.broker.transactions.state import LAST_EPOCH, MAX_EPOCH
+from krammar.broker.transactions.store import state_record
 from krammar.wire.batches import ControlRecordType, read_batches
 from tests.broker.requests import batch, create_topic, fetch, produce_request
 from tests.broker.support import RawClient
