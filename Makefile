@@ -39,7 +39,8 @@ test: setup ## Run the tests
 test-sweeps: setup ## Run the long searches that `make test` leaves out
 	$(BIN)/python -m tests.run -n auto --dist loadgroup -m sweep
 
-test-all: test test-sweeps ## Run all tests
+test-all: setup ## Run both at once
+	$(BIN)/python -m tests.run -n auto --dist loadgroup -m ""
 
 coverage: setup ## Measure which lines and branches of krammar all tests run (TESTS=tests/cli: only some)
 	$(BIN)/python -m tests.covered -n auto --dist loadgroup -m "" $(TESTS)

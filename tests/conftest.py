@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
+
+import pytest
 
 
 def pytest_configure() -> None:
@@ -12,3 +15,15 @@ def pytest_configure() -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist's
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker run the tests that share a module's fixture: each worker would set it up."""
+    for item in items:
+        if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
+            continue
+        fixtures = item._fixtureinfo.name2fixturedefs.values()
+        if any(definitions[-1].scope == "module" for definitions in fixtures):
+            module = item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(re.sub(r"\W", "_", module)))

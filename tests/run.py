@@ -39,6 +39,8 @@ def run(
     failed_list = cache / "v" / "cache" / "lastfailed"
     failed_list.unlink(missing_ok=True)
     command = [str(python), "-m", "pytest", "-o", f"cache_dir={cache}"]
+    # Without bytecode, which containers tend to turn off, each of hundreds of processes compiles krammar again.
+    env = {name: value for name, value in env.items() if name != "PYTHONDONTWRITEBYTECODE"}
     code = subprocess.run([*command, *arguments], cwd=root, env=env, check=False).returncode
     if code != TESTS_FAILED or not failed_list.exists():
         return code

@@ -20,6 +20,8 @@ from krammar.wire.message import Struct
 from tests.installed_wheel import names
 
 ROOT = Path(__file__).parent.parent
+# The tests share a wheel.
+pytestmark = pytest.mark.xdist_group("wheel")
 
 
 def run(*command: str | Path, cwd: Path, **settings: str) -> str:
@@ -40,6 +42,16 @@ def run(*command: str | Path, cwd: Path, **settings: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def installed(folder: Path, package: str | Path) -> Path:
+    """The Python of an empty environment with a package and what it requires."""
+    venv.create(folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    # This Python's pip: to install another one takes seconds.
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    run(*pip, "install", "--quiet", "--no-compile", package, cwd=folder)
+    return python
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +83,11 @@ def test_the_wheel_holds_what_runs(wheel: Path) -> None:
 
 
 def test_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
-    installed = json.loads(run(python, "-m", "pip", "list", "--format", "json", cwd=tmp_path))
-    packages = {each["name"].lower() for each in installed} - {"pip", "setuptools", "colorama"}
+    python = installed(tmp_path, wheel)
+    listing = run(
+        sys.executable, "-m", "pip", "--python", python, "list", "--format", "json", cwd=tmp_path
+    )
+    packages = {each["name"].lower() for each in json.loads(listing)} - {"colorama"}
     assert packages == {"click", "cramjam", "google-crc32c", "krammar"}
     code = (
         "import kafka_wire, krammar\n"
@@ -95,9 +107,7 @@ def test_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_the_wheel_with_the_compiler(wheel: Path, tmp_path: Path) -> None:
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", f"{wheel}[compiler]", cwd=tmp_path)
+    python = installed(tmp_path, f"{wheel}[compiler]")
     (tmp_path / "protocol").mkdir()
     (tmp_path / "protocol" / "ping.krm").write_text(
         "PingRequest => key 0, max version 1\n  Text: string\n\nPingResponse =>\n  Text: string\n"
@@ -132,9 +142,7 @@ def test_a_wheel_with_a_compiled_message(tmp_path: Path) -> None:
         "sasl_handshake",
     ]
 
-    venv.create(tmp_path / "venv", with_pip=True)
-    python = tmp_path / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    python = installed(tmp_path, wheel)
     assert run(python, "-W", "error", "-c", _STATUS, cwd=tmp_path) == (
         "kafka_wire: 1 module compiled type True\n"
     )

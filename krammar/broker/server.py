@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from krammar.broker.security.users import Credentials
     from krammar.broker.timers import Timers
 
+# How long a client may take for the TLS handshake.
+HANDSHAKE_SECONDS = 30.0
 # How long a shutdown waits for clients to read their last responses.
 DRAIN_SECONDS = 1.0
 
@@ -51,7 +53,7 @@ class Server:
             listener.host or None,
             port,
             ssl=tls,
-            ssl_handshake_timeout=30 if tls is not None else None,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS if tls is not None else None,
             backlog=1024,
         )
         self._servers.append(server)

@@ -9,21 +9,27 @@ import pytest
 from tests.fuzz import targets
 from tests.generated.mutations import mutations
 
-SEEDS = tuple(targets.seeds())
+# One worker makes the seeds, which takes seconds.
+pytestmark = pytest.mark.xdist_group("fuzz")
 
 
-def test_seeds_are_read_without_error() -> None:
+@pytest.fixture(scope="module")
+def seeds() -> tuple[bytes, ...]:
+    return tuple(targets.seeds())
+
+
+def test_seeds_are_read_without_error(seeds: tuple[bytes, ...]) -> None:
     kinds = set()
-    for seed in SEEDS:
+    for seed in seeds:
         targets.READERS[seed[0]](seed[1:])
         kinds.add(seed[0])
     assert kinds == set(range(len(targets.READERS)))
 
 
 @pytest.mark.parametrize("kind", range(1, len(targets.READERS)))
-def test_mutations(kind: int) -> None:
+def test_mutations(seeds: tuple[bytes, ...], kind: int) -> None:
     """Of frames, records and streams; messages have theirs in test_hostile."""
-    found = [seed[1:] for seed in SEEDS if seed[0] == kind]
+    found = [seed[1:] for seed in seeds if seed[0] == kind]
     for data in mutations(found, Random(f"fuzz {kind}"), 3000):
         targets.check(bytes([kind]) + data)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.generated.catalogue import Message, messages
+from tests.generated.catalogue import messages
 
 every_message = pytest.mark.parametrize("message", messages(), ids=str)
 

@@ -167,7 +167,10 @@ class Maker:
             length = self.rng.choice((0, 1, 2, 5, 9))
         if kind == "bytes":
             return self.rng.randbytes(length)
-        text = self.rng.choice(("k" * length, "".join(self.rng.choices(LETTERS, k=length))))
+        if self.rng.randrange(2):
+            return "k" * length
+        # Long texts repeat a piece, since drawing every letter takes longer than all the rest.
+        text = "".join(self.rng.choices(LETTERS, k=min(length, 64))) * (length // 64 + 1)
         # The borders count bytes: cut where the text would step over one.
         return text if len(text.encode()) == length else text.encode()[:length].decode("utf-8", "ignore")
 

@@ -29,6 +29,7 @@ if os.environ.get(sessions.MODE) == "connect":
     collect_ignore = ["test_demo.py", "test_stream_queries.py", "test_docs.py"]
 
 
+@pytest.hookimpl(tryfirst=True)  # before that of all tests, which groups by module
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker takes all modules that use Spark's session, where there are several: one session is
     enough, and what a module shares is there once."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import ssl
 from pathlib import Path
+from typing import Any
 
 from krammar.auth import tls
 from krammar.broker.config import BrokerConfig, ConfigError, Listener
@@ -46,10 +47,20 @@ class Context(ssl.SSLContext):
     listener = ""
     rules: tuple[names.Rule, ...] = ()
 
+    def wrap_bio(
+        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any
+    ) -> ssl.SSLObject:
+        """Build the TLS side of a connection, as asyncio and uvloop do."""
+        wrapped = super().wrap_bio(incoming, outgoing, *args, **more)
+        if isinstance(wrapped, _Logged):
+            wrapped.outgoing = outgoing
+        return wrapped
+
 
 class _Logged(ssl.SSLObject):
     """Logs failed handshakes, and sends OpenSSL's alert to the client, which asyncio would drop."""
 
+    outgoing: ssl.MemoryBIO
     _failure: ssl.SSLError | None = None
     _calls_left = 0
 
@@ -72,6 +83,9 @@ class _Logged(ssl.SSLObject):
                 self.context.listener,
                 _handshake_failure(error),
             )
+            if not self.outgoing.pending:
+                # OpenSSL sends no alert to a client that does not speak TLS, which would wait for one.
+                raise
             self._failure, self._calls_left = error, _CALLS_AFTER_FAILURE
             # asyncio sends pending bytes before it waits for the client to close.
             raise ssl.SSLWantReadError from None
