@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -45,12 +46,12 @@ from kafka_wire import (
 )
 
 from krammar.broker.cluster import GROUP_VERSION, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.groups.group import Group, Kind, State
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic
 from krammar.broker.groups.protocol import Client
 from krammar.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
-from krammar.broker.slices import Steps
+from krammar.broker.slices import Steps, one_by_one
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
@@ -81,10 +82,9 @@ class GroupHandlers:
     def find_coordinator(
         self, session: Session, request: FindCoordinatorRequest, version: int
     ) -> Steps[FindCoordinatorResponse]:
-        found = []
-        for key in request.coordinator_keys if version >= 4 else [request.key]:
-            found.append(self._coordinator(session, request.key_type, key, version))
-            yield None
+        find = partial(self._coordinator, session, request.key_type, version)
+        keys = request.coordinator_keys if version >= 4 else [request.key]
+        found = yield from one_by_one(find, keys)
         if version >= 4:
             return FindCoordinatorResponse(coordinators=found)
         return FindCoordinatorResponse(
@@ -96,7 +96,7 @@ class GroupHandlers:
         )
 
     def _coordinator(
-        self, session: Session, key_type: int, key: str, version: int
+        self, session: Session, key_type: int, version: int, key: str
     ) -> FindCoordinatorResponseCoordinator:
         """Find the node that leads a key's partition of the internal topic, which is created if missing."""
         found = FindCoordinatorResponseCoordinator(key=key, node_id=-1, host="", port=-1)
@@ -140,11 +140,10 @@ class GroupHandlers:
     def heartbeat(
         self, session: Session, request: HeartbeatRequest, version: int
     ) -> HeartbeatResponse:
-        try:
+        response = HeartbeatResponse()
+        with errors_in(response):
             self.groups.heartbeat(request)
-        except ApiError as error:
-            return HeartbeatResponse(error_code=error.code)
-        return HeartbeatResponse()
+        return response
 
     def leave_group(
         self, session: Session, request: LeaveGroupRequest, version: int
@@ -165,13 +164,11 @@ class GroupHandlers:
     ) -> ConsumerGroupHeartbeatResponse:
         if version == 0 and request.member_epoch in (0, AWAY) and not request.member_id:
             request.member_id = str(uuid4())
-        try:
+        response = ConsumerGroupHeartbeatResponse()
+        with errors_in(response):
             self._check_enabled()
             return self.groups.consumer_heartbeat(request, _client(session, version))
-        except ApiError as error:
-            return ConsumerGroupHeartbeatResponse(
-                error_code=error.code, error_message=error.message
-            )
+        return response
 
     def _check_enabled(self) -> None:
         """Raise ApiError if the cluster's features or the settings leave the consumer group protocol off."""
@@ -184,45 +181,42 @@ class GroupHandlers:
     ) -> ListGroupsResponse:
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
-        try:
-            groups = self.groups.all_groups()
-        except ApiError as error:
-            return ListGroupsResponse(error_code=error.code)
-        return ListGroupsResponse(
-            groups=[
+        response = ListGroupsResponse()
+        with errors_in(response):
+            response.groups = [
                 ListGroupsResponseGroup(
                     group_id=group.group_id,
                     protocol_type=group.protocol_type or "",
                     group_state=group.state.value,
                     group_type=group.kind.value,
                 )
-                for group in groups
+                for group in self.groups.all_groups()
                 if (not states or group.state.value.lower() in states)
                 and (not types or group.kind.value in types)
             ]
-        )
+        return response
 
     def describe_groups(
         self, session: Session, request: DescribeGroupsRequest, version: int
     ) -> Steps[DescribeGroupsResponse]:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-        groups = []
+        describe = partial(self._describe, version, operations)
         # Duplicate names are described once.
-        for group_id in dict.fromkeys(request.groups):
-            groups.append(self._describe(group_id, version, operations))
-            yield None
+        groups = yield from one_by_one(describe, dict.fromkeys(request.groups))
         return DescribeGroupsResponse(groups=groups)
 
     def _describe(
-        self, group_id: str, version: int, operations: int
+        self, version: int, operations: int, group_id: str
     ) -> DescribeGroupsResponseGroup:
         described = DescribeGroupsResponseGroup(group_id=group_id)
-        try:
+        with errors_in(described):
             group = self.groups.find(group_id)
-        except ApiError as error:
-            described.error_code = error.code
-            return described
-        if group is not None and group.kind is Kind.CLASSIC:
+            if group is None or group.kind is not Kind.CLASSIC:
+                described.group_state = State.DEAD.value
+                if version >= 6:
+                    raise _not_found(group_id, group)
+                described.authorized_operations = operations
+                return described
             is_stable = group.state is State.STABLE
             described.group_state = group.state.value
             described.protocol_type = group.protocol_type or ""
@@ -239,13 +233,6 @@ class GroupHandlers:
                 for member in group.members.values()
             ]
             described.authorized_operations = operations
-            return described
-        described.group_state = State.DEAD.value
-        if version >= 6:
-            described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = _not_found(group_id, group)
-        else:
-            described.authorized_operations = operations
         return described
 
     def consumer_group_describe(
@@ -256,11 +243,11 @@ class GroupHandlers:
         for group_id in dict.fromkeys(request.group_ids):
             described = ConsumerGroupDescribeResponseGroup(group_id=group_id)
             groups.append(described)
-            try:
+            with errors_in(described):
                 self._check_enabled()
                 group = self.groups.find(group_id)
                 if group is None or group.kind is not Kind.CONSUMER:
-                    raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, group))
+                    raise _not_found(group_id, group)
                 described.group_state = group.state.value
                 described.group_epoch = group.generation
                 described.assignment_epoch = group.assignment_epoch
@@ -269,8 +256,6 @@ class GroupHandlers:
                 )
                 described.members = [self._described(member) for member in group.members.values()]
                 described.authorized_operations = operations
-            except ApiError as error:
-                described.error_code, described.error_message = error.code, error.message
             yield None
         return ConsumerGroupDescribeResponse(groups=groups)
 
@@ -322,8 +307,8 @@ def _client(session: Session, version: int) -> Client:
     return Client(session.client_id or "", f"/{session.host}", version)
 
 
-def _not_found(group_id: str, group: Group | None) -> str:
-    if group is None:
-        return f"Group {group_id} not found."
-    other = "classic" if group.kind is Kind.CONSUMER else "consumer"
-    return f"Group {group_id} is not a {other} group."
+def _not_found(group_id: str, group: Group | None) -> ApiError:
+    problem = "not found"
+    if group is not None:
+        problem = f"is not a {'classic' if group.kind is Kind.CONSUMER else 'consumer'} group"
+    return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")
