@@ -7,8 +7,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from typing import cast
-from uuid import UUID
+from typing import Any, cast
 
 from kafka_wire import (
     ErrorCode,
@@ -129,12 +128,9 @@ class FetchHandlers:
                     leaders.name_in(answer, topic, key[1])
         responses = []
         for name, group in groupby(asked.changed(answers), key=lambda pair: pair[0][0]):
-            topic_answer = FetchResponseResponse(partitions=[answer for _, answer in group])
-            if isinstance(name, UUID):
-                topic_answer.topic_id = name
-            else:
-                topic_answer.topic = name
-            responses.append(topic_answer)
+            named: dict[str, Any] = {"topic_id" if asked.by_id else "topic": name}
+            partitions = [answer for _, answer in group]
+            responses.append(FetchResponseResponse(partitions=partitions, **named))
         return FetchResponse(
             session_id=asked.session_id,
             responses=responses,

@@ -64,8 +64,6 @@ _NO_OFFSET = Committed(offset=-1, leader_epoch=-1, metadata="", timestamp=-1)
 
 @dataclass(eq=False)
 class GroupOffsetHandlers:
-    """Handles OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete."""
-
     config: BrokerConfig
     timers: Timers
     cluster: ClusterMetadata
@@ -121,11 +119,9 @@ class GroupOffsetHandlers:
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for asked in request.topics:
             name = (asked.name, asked.topic_id)
-            topic = (
-                cluster.topics_by_id.get(asked.topic_id)
-                if by_id
-                else cluster.topics.get(asked.name)
-            )
+            topic = cluster.topics.get(asked.name)
+            if by_id:
+                topic = cluster.topics_by_id.get(asked.topic_id)
             for partition in asked.partitions:
                 index = partition.partition_index
                 metadata = partition.committed_metadata or ""
@@ -244,14 +240,12 @@ class GroupOffsetHandlers:
         found: dict[str, list[int]] = {}
         for name, partition in offsets:
             found.setdefault(name, []).append(partition)
-        if not by_id:
-            return [(name, NULL_UUID, partitions) for name, partitions in found.items()]
-        # Versions with topic ids cannot report topics that no longer exist.
         topics = self.cluster.topics
         return [
-            (name, topics[name].topic_id, partitions)
+            (name, topics[name].topic_id if by_id else NULL_UUID, partitions)
             for name, partitions in found.items()
-            if name in topics
+            # Versions with topic ids cannot report topics that no longer exist.
+            if name in topics or not by_id
         ]
 
     def offset_delete(

@@ -71,8 +71,6 @@ _COORDINATORS: dict[int, str] = {
 
 @dataclass(eq=False)
 class GroupHandlers:
-    """Handles FindCoordinator, the protocols of groups, and the administration of groups."""
-
     config: BrokerConfig
     nodes: Nodes
     cluster: ClusterMetadata
