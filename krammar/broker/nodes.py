@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from kafka_wire import ErrorCode
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from krammar.broker.log.log import PartitionLog
     from krammar.broker.log.manager import LogManager
     from krammar.broker.metadata_image import Topic
+
+T = TypeVar("T")
 
 
 class Addresses(dict[str, tuple[str, int]]):
@@ -86,20 +88,20 @@ class Leaders:
         self._node_id = node_id
         self._named: set[int] = set()
 
-    def name(self, code: int, topic: Topic, index: int) -> dict[str, int] | None:
-        """Return the fields of ``current_leader`` for one of ``CODES``, or None if the response names none."""
+    def name_in(self, answer: Any, topic: Topic, index: int) -> None:
+        """Set ``current_leader`` of the answer for a partition, whose error is one of ``CODES``."""
         known = topic.partitions[index]
-        if code == ErrorCode.NOT_LEADER_OR_FOLLOWER and known.leader == self._node_id:
-            return None
-        self._named.add(known.leader)
-        return {"leader_id": known.leader, "leader_epoch": known.leader_epoch}
+        if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER or known.leader != self._node_id:
+            self._named.add(known.leader)
+            answer.current_leader.leader_id = known.leader
+            answer.current_leader.leader_epoch = known.leader_epoch
 
-    def endpoints(self, listener: Listener) -> list[Endpoint]:
-        """Return where clients of a listener reach the named leaders."""
+    def endpoints(self, listener: Listener, make: Callable[..., T]) -> list[T]:
+        """Build one object for each named leader, with the fields of its `Endpoint`."""
         if not self._named:
             return []
         running = sorted(self._named & self._nodes.running)
-        return [self._nodes.endpoint(node_id, listener) for node_id in running]
+        return [make(**self._nodes.endpoint(node_id, listener)._asdict()) for node_id in running]
 
 
 class Logs(Protocol):

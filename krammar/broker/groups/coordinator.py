@@ -244,13 +244,13 @@ class GroupCoordinator:
         return group
 
     def sync(self, request: SyncGroupRequest) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
-        group = self._group_of_member(request.group_id)
+        group = self._named(request.group_id)
         if group.kind is Kind.CONSUMER:
             return self._consumer.sync(group, request)
         return self._held(lambda reply: self._classic.sync(group, request, reply))
 
     def heartbeat(self, request: HeartbeatRequest) -> None:
-        group = self._group_of_member(request.group_id)
+        group = self._named(request.group_id)
         if group.kind is Kind.CONSUMER:
             self._consumer.classic_heartbeat(group, request)
         else:
@@ -281,12 +281,13 @@ class GroupCoordinator:
             group = self._new(group_id, Kind.CONSUMER, group)
         return self._consumer.heartbeat(group, request, client)
 
-    def _group_of_member(self, group_id: str) -> Group:
+    def _named(self, group_id: str, unknown: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> Group:
+        """Return a group. Raises ApiError, with the code ``unknown`` if it does not exist."""
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         group = self.find(group_id)
         if group is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+            raise ApiError(unknown)
         return group
 
     def _held(self, run: Callable[[Callable[[R], None]], None]) -> R | Awaitable[R]:
@@ -370,9 +371,7 @@ class GroupCoordinator:
         self, group_id: str, offsets: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Delete offsets, except of topics that members read. Returns an error code per offset."""
-        if not group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID)
-        shard, group = self._shard_and_group(group_id)
+        group = self._named(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
         # Consumers declare their subscriptions, so the offsets of other topics can be deleted.
         if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
@@ -382,6 +381,7 @@ class GroupCoordinator:
             )
             for where in offsets
         }
+        shard = self._shard(group_id)
         known = set(shard.offsets.all_of(group_id))
         gone = [
             (group_id, where)
@@ -403,18 +403,14 @@ class GroupCoordinator:
 
     def delete(self, group_id: str) -> None:
         """Delete a group without members, and its offsets."""
-        shard, group = self._shard_and_group(group_id)
+        group = self.find(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state is not State.EMPTY:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+        shard = self._shard(group_id)
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
         self._forget(shard, offsets, [group])
-
-    def _shard_and_group(self, group_id: str) -> tuple[Shard, Group]:
-        shard = self._existing_shard(group_id)
-        group = None if shard is None else shard.groups.get(group_id)
-        if shard is None or group is None:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
-        return shard, group
 
     def _forget(
         self,

@@ -21,7 +21,7 @@ from kafka_wire import (
     SyncGroupResponse,
 )
 
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, errors_in
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -101,12 +101,6 @@ class Group:
         self.touched: set[str] = set()
         self.timers: dict[Key, Timer] = {}
 
-    def __repr__(self) -> str:
-        return (
-            f"Group({self.group_id!r}, {self.state.value}, generation={self.generation},"
-            f" members={list(self.members)})"
-        )
-
     # -- members
 
     def add(self, member: Member, protocol_type: str = CONSUMER) -> Member:
@@ -139,24 +133,16 @@ class Group:
         """Call ``remove`` for each member that leaves, and return the results of all."""
         results = []
         for identity in leaving:
-            code = ErrorCode.NONE
-            member_id = identity.member_id
-            try:
+            member_id, instance_id = identity.member_id, identity.group_instance_id
+            result = LeaveGroupResponseMember(member_id=member_id, group_instance_id=instance_id)
+            results.append(result)
+            with errors_in(result):
                 if member_id not in self.pending:
-                    if not member_id and identity.group_instance_id is not None:
+                    if not member_id and instance_id is not None:
                         # An administrator does not know the member id.
-                        member_id = self.statics.get(identity.group_instance_id, "")
-                    self.check_member(member_id, identity.group_instance_id)
+                        member_id = self.statics.get(instance_id, "")
+                    self.check_member(member_id, instance_id)
                 remove(member_id)
-            except ApiError as error:
-                code = error.code
-            results.append(
-                LeaveGroupResponseMember(
-                    member_id=identity.member_id,
-                    group_instance_id=identity.group_instance_id,
-                    error_code=code,
-                )
-            )
         return results
 
     def replace_static(self, member: Member, member_id: str) -> None:

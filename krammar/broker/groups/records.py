@@ -120,9 +120,8 @@ def offset_record(group_id: str, where: TopicPartition, committed: Committed | N
 
 def read_offset(value: OffsetCommitValue | LegacyOffsetCommitValue, position: int) -> Committed:
     """Convert the value of a record at offset ``position``."""
-    committed = Committed(
-        value.offset, -1, value.metadata, value.commit_timestamp, position=position
-    )
+    time = value.commit_timestamp
+    committed = Committed(value.offset, -1, value.metadata, time, position=position)
     if isinstance(value, LegacyOffsetCommitValue):
         return committed
     expires = None if value.expire_timestamp == -1 else value.expire_timestamp

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from typing import cast
-from uuid import UUID
+from typing import Any, cast
 
 from kafka_wire import (
     ErrorCode,
@@ -18,8 +18,6 @@ from kafka_wire import (
     FetchResponseResponse,
     FetchResponseResponsePartition,
     FetchResponseResponsePartitionAbortedTransaction,
-    FetchResponseResponsePartitionCurrentLeader,
-    FetchResponseResponsePartitionDivergingEpoch,
     IsolationLevel,
 )
 
@@ -84,10 +82,10 @@ class FetchHandlers:
     ) -> FetchResponse:
         """Wait for ``min_bytes``, for a deletion in one of the logs, or for ``max_wait_ms``; then read again."""
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-        done: asyncio.Future[None] = self.timers.loop.create_future()
+        done = asyncio.Event()
 
         def changed() -> None:
-            if done.done():
+            if done.is_set():
                 return
             size = 0
             for log, offset in waiting:
@@ -100,19 +98,15 @@ class FetchHandlers:
                         break
             else:
                 return
-            done.set_result(None)
-
-        def end_wait() -> None:
-            if not done.done():
-                done.set_result(None)
+            done.set()
 
         for log, _ in waiting:
             log.watchers.add(changed)
         changed()  # the logs may have changed since they were read
-        session.hurry = end_wait
-        timer = self.timers.call_later(request.max_wait_ms / 1000, end_wait)
+        session.hurry = done.set
+        timer = self.timers.call_later(request.max_wait_ms / 1000, done.set)
         try:
-            await done
+            await done.wait()
         finally:
             timer.cancel()
             session.hurry = None
@@ -130,24 +124,17 @@ class FetchHandlers:
         for key, answer in answers:
             if version >= _LEADERS and answer.error_code in Leaders.CODES:
                 topic = self.cluster.topics.get(self._topic_name(key))
-                leader = topic and leaders.name(answer.error_code, topic, key[1])
-                if leader:
-                    answer.current_leader = FetchResponseResponsePartitionCurrentLeader(**leader)
+                if topic is not None:
+                    leaders.name_in(answer, topic, key[1])
         responses = []
         for name, group in groupby(asked.changed(answers), key=lambda pair: pair[0][0]):
-            topic_answer = FetchResponseResponse(partitions=[answer for _, answer in group])
-            if isinstance(name, UUID):
-                topic_answer.topic_id = name
-            else:
-                topic_answer.topic = name
-            responses.append(topic_answer)
+            named: dict[str, Any] = {"topic_id" if asked.by_id else "topic": name}
+            partitions = [answer for _, answer in group]
+            responses.append(FetchResponseResponse(partitions=partitions, **named))
         return FetchResponse(
             session_id=asked.session_id,
             responses=responses,
-            node_endpoints=[
-                FetchResponseNodeEndpoint(**endpoint._asdict())
-                for endpoint in leaders.endpoints(session.listener)
-            ],
+            node_endpoints=leaders.endpoints(session.listener, FetchResponseNodeEndpoint),
         )
 
     def _read(
@@ -218,13 +205,12 @@ class FetchHandlers:
         """Return whether reading a partition deserves a slice of its own."""
         if min(wanted.partition_max_bytes, left) < LARGE_READ:
             return False
-        try:
+        with suppress(ApiError):
             log = self.logs.get(self._topic_name(key), wanted.partition)
-            if log is None:
-                return False
-            return log.bytes_from(wanted.fetch_offset, log.end_offset, LARGE_READ) >= LARGE_READ
-        except ApiError:
-            return False
+            if log is not None:
+                size = log.bytes_from(wanted.fetch_offset, log.end_offset, LARGE_READ)
+                return size >= LARGE_READ
+        return False
 
     def _topic_name(self, key: Key) -> str:
         name = key[0]
@@ -262,7 +248,5 @@ def _diverges(
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
     if epoch == wanted.last_fetched_epoch and end >= wanted.fetch_offset:
         return False
-    answer.diverging_epoch = FetchResponseResponsePartitionDivergingEpoch(
-        epoch=epoch, end_offset=end
-    )
+    answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset = epoch, end
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -45,12 +46,12 @@ from kafka_wire import (
 )
 
 from krammar.broker.cluster import GROUP_VERSION, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.groups.group import Group, Kind, State
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic
 from krammar.broker.groups.protocol import Client
 from krammar.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
-from krammar.broker.slices import Steps
+from krammar.broker.slices import Steps, one_by_one
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
@@ -68,23 +69,20 @@ _COORDINATORS: dict[int, str] = {
 }
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class GroupHandlers:
-    """Handles FindCoordinator, the protocols of groups, and the administration of groups."""
-
-    _config: BrokerConfig
-    _nodes: Nodes
-    _cluster: ClusterMetadata
-    _topics: Topics
-    _groups: GroupCoordinator
+    config: BrokerConfig
+    nodes: Nodes
+    cluster: ClusterMetadata
+    topics: Topics
+    groups: GroupCoordinator
 
     def find_coordinator(
         self, session: Session, request: FindCoordinatorRequest, version: int
     ) -> Steps[FindCoordinatorResponse]:
-        found = []
-        for key in request.coordinator_keys if version >= 4 else [request.key]:
-            found.append(self._coordinator(session, request.key_type, key, version))
-            yield None
+        find = partial(self._coordinator, session, request.key_type, version)
+        keys = request.coordinator_keys if version >= 4 else [request.key]
+        found = yield from one_by_one(find, keys)
         if version >= 4:
             return FindCoordinatorResponse(coordinators=found)
         return FindCoordinatorResponse(
@@ -96,7 +94,7 @@ class GroupHandlers:
         )
 
     def _coordinator(
-        self, session: Session, key_type: int, key: str, version: int
+        self, session: Session, key_type: int, version: int, key: str
     ) -> FindCoordinatorResponseCoordinator:
         """Find the node that leads a key's partition of the internal topic, which is created if missing."""
         found = FindCoordinatorResponseCoordinator(key=key, node_id=-1, host="", port=-1)
@@ -107,12 +105,12 @@ class GroupHandlers:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             node_id = -1
             with suppress(ApiError):
-                topic = self._topics.ensure_internal(name)
-                index = self._topics.coordinating_partition(name, key)
+                topic = self.topics.ensure_internal(name)
+                index = self.topics.coordinating_partition(name, key)
                 node_id = topic.partitions[index].leader
-            if node_id in self._nodes.running:
+            if node_id in self.nodes.running:
                 code = ErrorCode.NONE
-                endpoint = self._nodes.endpoint(node_id, session.listener)
+                endpoint = self.nodes.endpoint(node_id, session.listener)
                 found.node_id, found.host, found.port, _ = endpoint
             message = code.name
         found.error_code = code
@@ -125,7 +123,7 @@ class GroupHandlers:
     ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
         if version == 0:
             request.rebalance_timeout_ms = request.session_timeout_ms
-        return self._groups.join(request, _client(session, version))
+        return self.groups.join(request, _client(session, version))
 
     def sync_group(
         self, session: Session, request: SyncGroupRequest, version: int
@@ -133,18 +131,17 @@ class GroupHandlers:
         if version >= 5 and None in (request.protocol_type, request.protocol_name):
             return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         try:
-            return self._groups.sync(request)
+            return self.groups.sync(request)
         except ApiError as error:
             return SyncGroupResponse(error_code=error.code)
 
     def heartbeat(
         self, session: Session, request: HeartbeatRequest, version: int
     ) -> HeartbeatResponse:
-        try:
-            self._groups.heartbeat(request)
-        except ApiError as error:
-            return HeartbeatResponse(error_code=error.code)
-        return HeartbeatResponse()
+        response = HeartbeatResponse()
+        with errors_in(response):
+            self.groups.heartbeat(request)
+        return response
 
     def leave_group(
         self, session: Session, request: LeaveGroupRequest, version: int
@@ -153,7 +150,7 @@ class GroupHandlers:
         if version < 3:
             members = [LeaveGroupRequestMember(member_id=request.member_id)]
         try:
-            results = self._groups.leave(request.group_id, members)
+            results = self.groups.leave(request.group_id, members)
         except ApiError as error:
             return LeaveGroupResponse(error_code=error.code)
         if version < 3:
@@ -165,18 +162,16 @@ class GroupHandlers:
     ) -> ConsumerGroupHeartbeatResponse:
         if version == 0 and request.member_epoch in (0, AWAY) and not request.member_id:
             request.member_id = str(uuid4())
-        try:
+        response = ConsumerGroupHeartbeatResponse()
+        with errors_in(response):
             self._check_enabled()
-            return self._groups.consumer_heartbeat(request, _client(session, version))
-        except ApiError as error:
-            return ConsumerGroupHeartbeatResponse(
-                error_code=error.code, error_message=error.message
-            )
+            return self.groups.consumer_heartbeat(request, _client(session, version))
+        return response
 
     def _check_enabled(self) -> None:
         """Raise ApiError if the cluster's features or the settings leave the consumer group protocol off."""
-        on = "consumer" in self._config.group_coordinator_rebalance_protocols
-        if not on or not self._cluster.features.get(GROUP_VERSION):
+        on = "consumer" in self.config.group_coordinator_rebalance_protocols
+        if not on or not self.cluster.features.get(GROUP_VERSION):
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
 
     def list_groups(
@@ -184,45 +179,42 @@ class GroupHandlers:
     ) -> ListGroupsResponse:
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
-        try:
-            groups = self._groups.all_groups()
-        except ApiError as error:
-            return ListGroupsResponse(error_code=error.code)
-        return ListGroupsResponse(
-            groups=[
+        response = ListGroupsResponse()
+        with errors_in(response):
+            response.groups = [
                 ListGroupsResponseGroup(
                     group_id=group.group_id,
                     protocol_type=group.protocol_type or "",
                     group_state=group.state.value,
                     group_type=group.kind.value,
                 )
-                for group in groups
+                for group in self.groups.all_groups()
                 if (not states or group.state.value.lower() in states)
                 and (not types or group.kind.value in types)
             ]
-        )
+        return response
 
     def describe_groups(
         self, session: Session, request: DescribeGroupsRequest, version: int
     ) -> Steps[DescribeGroupsResponse]:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-        groups = []
+        describe = partial(self._describe, version, operations)
         # Duplicate names are described once.
-        for group_id in dict.fromkeys(request.groups):
-            groups.append(self._describe(group_id, version, operations))
-            yield None
+        groups = yield from one_by_one(describe, dict.fromkeys(request.groups))
         return DescribeGroupsResponse(groups=groups)
 
     def _describe(
-        self, group_id: str, version: int, operations: int
+        self, version: int, operations: int, group_id: str
     ) -> DescribeGroupsResponseGroup:
         described = DescribeGroupsResponseGroup(group_id=group_id)
-        try:
-            group = self._groups.find(group_id)
-        except ApiError as error:
-            described.error_code = error.code
-            return described
-        if group is not None and group.kind is Kind.CLASSIC:
+        with errors_in(described):
+            group = self.groups.find(group_id)
+            if group is None or group.kind is not Kind.CLASSIC:
+                described.group_state = State.DEAD.value
+                if version >= 6:
+                    raise _not_found(group_id, group)
+                described.authorized_operations = operations
+                return described
             is_stable = group.state is State.STABLE
             described.group_state = group.state.value
             described.protocol_type = group.protocol_type or ""
@@ -239,13 +231,6 @@ class GroupHandlers:
                 for member in group.members.values()
             ]
             described.authorized_operations = operations
-            return described
-        described.group_state = State.DEAD.value
-        if version >= 6:
-            described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            described.error_message = _not_found(group_id, group)
-        else:
-            described.authorized_operations = operations
         return described
 
     def consumer_group_describe(
@@ -256,21 +241,19 @@ class GroupHandlers:
         for group_id in dict.fromkeys(request.group_ids):
             described = ConsumerGroupDescribeResponseGroup(group_id=group_id)
             groups.append(described)
-            try:
+            with errors_in(described):
                 self._check_enabled()
-                group = self._groups.find(group_id)
+                group = self.groups.find(group_id)
                 if group is None or group.kind is not Kind.CONSUMER:
-                    raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, group))
+                    raise _not_found(group_id, group)
                 described.group_state = group.state.value
                 described.group_epoch = group.generation
                 described.assignment_epoch = group.assignment_epoch
                 described.assignor_name = (
-                    group.preferred_assignor() or self._config.group_consumer_assignors[0]
+                    group.preferred_assignor() or self.config.group_consumer_assignors[0]
                 )
                 described.members = [self._described(member) for member in group.members.values()]
                 described.authorized_operations = operations
-            except ApiError as error:
-                described.error_code, described.error_message = error.code, error.message
             yield None
         return ConsumerGroupDescribeResponse(groups=groups)
 
@@ -291,7 +274,7 @@ class GroupHandlers:
 
     def _assignment(self, places: Iterable[Place]) -> ConsumerGroupDescribeResponseAssignment:
         """Build the description of partitions. Those of deleted topics have no name, and are left out."""
-        topics = self._cluster.topics_by_id
+        topics = self.cluster.topics_by_id
         return ConsumerGroupDescribeResponseAssignment(
             topic_partitions=[
                 ConsumerGroupDescribeResponseTopicPartitions(
@@ -309,7 +292,7 @@ class GroupHandlers:
         for group_id in dict.fromkeys(request.groups_names):
             result = DeleteGroupsResponseResult(group_id=group_id)
             try:
-                self._groups.delete(group_id)
+                self.groups.delete(group_id)
             except ApiError as error:
                 result.error_code = error.code
             results.append(result)
@@ -322,8 +305,8 @@ def _client(session: Session, version: int) -> Client:
     return Client(session.client_id or "", f"/{session.host}", version)
 
 
-def _not_found(group_id: str, group: Group | None) -> str:
-    if group is None:
-        return f"Group {group_id} not found."
-    other = "classic" if group.kind is Kind.CONSUMER else "consumer"
-    return f"Group {group_id} is not a {other} group."
+def _not_found(group_id: str, group: Group | None) -> ApiError:
+    problem = "not found"
+    if group is not None:
+        problem = f"is not a {'classic' if group.kind is Kind.CONSUMER else 'consumer'} group"
+    return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 
 from kafka_wire import (
     ErrorCode,
@@ -24,7 +25,7 @@ from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.nodes import Logs
 from krammar.broker.session import Session
-from krammar.broker.slices import Steps
+from krammar.broker.slices import Steps, one_by_one
 
 # Timestamps with a special meaning, and the first version that has each. The last two are about tiered
 # storage, which this broker does not have: the latest tiered (KIP-1005) and the earliest pending (KIP-1023).
@@ -69,46 +70,45 @@ class OffsetHandlers:
         )
         topics = []
         for topic in request.topics:
-            partitions = []
-            for part in topic.partitions:
-                response = ListOffsetsResponseTopicPartition(partition_index=part.partition_index)
-                with errors_in(response):
-                    if asked[topic.name, part.partition_index] > 1:
-                        raise ApiError(ErrorCode.INVALID_REQUEST)
-                    self._look_up(topic.name, part, request.isolation_level, version, response)
-                partitions.append(response)
-                yield None
+            look_up = partial(self._look_up, topic.name, request.isolation_level, version, asked)
+            partitions = yield from one_by_one(look_up, topic.partitions)
             topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(topics=topics)
 
     def _look_up(
         self,
         topic: str,
-        part: ListOffsetsRequestTopicPartition,
         isolation_level: int,
         version: int,
-        response: ListOffsetsResponseTopicPartition,
-    ) -> None:
-        timestamp, epoch = part.timestamp, part.current_leader_epoch
-        log = partition_of(self.cluster, self.logs, topic, part.partition_index, epoch)
-        if timestamp < 0 and version < _SINCE.get(timestamp, 99):
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-        committed = isolation_level == IsolationLevel.READ_COMMITTED
-        end = log.last_stable_offset if committed else log.end_offset
-        found: tuple[int, int] | None = None
-        if timestamp == LATEST:
-            found = (-1, end)
-        elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-            found = (-1, log.log_start_offset)
-        elif timestamp == MAX_TIMESTAMP:
-            found = log.offset_of_max_timestamp()
-        elif timestamp >= 0:
-            found = log.offset_for_timestamp(timestamp)
-        # A client may only learn about records that it can read.
-        looked_up = timestamp >= 0 or timestamp == MAX_TIMESTAMP
-        if found is not None and not (looked_up and found[1] >= end):
-            response.timestamp, response.offset = found
-            response.leader_epoch = max(log.latest_epoch, 0)
+        asked: Counter[tuple[str, int]],
+        part: ListOffsetsRequestTopicPartition,
+    ) -> ListOffsetsResponseTopicPartition:
+        """Answer for a partition. One that the request lists more than once is refused."""
+        index, timestamp = part.partition_index, part.timestamp
+        response = ListOffsetsResponseTopicPartition(partition_index=index)
+        with errors_in(response):
+            if asked[topic, index] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST)
+            log = partition_of(self.cluster, self.logs, topic, index, part.current_leader_epoch)
+            if timestamp < 0 and version < _SINCE.get(timestamp, 99):
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            committed = isolation_level == IsolationLevel.READ_COMMITTED
+            end = log.last_stable_offset if committed else log.end_offset
+            found: tuple[int, int] | None = None
+            if timestamp == LATEST:
+                found = (-1, end)
+            elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+                found = (-1, log.log_start_offset)
+            elif timestamp == MAX_TIMESTAMP:
+                found = log.offset_of_max_timestamp()
+            elif timestamp >= 0:
+                found = log.offset_for_timestamp(timestamp)
+            # A client may only learn about records that it can read.
+            looked_up = timestamp >= 0 or timestamp == MAX_TIMESTAMP
+            if found is not None and not (looked_up and found[1] >= end):
+                response.timestamp, response.offset = found
+                response.leader_epoch = max(log.latest_epoch, 0)
+        return response
 
     def offset_for_leader_epoch(
         self, session: Session, request: OffsetForLeaderEpochRequest, version: int

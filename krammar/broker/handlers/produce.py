@@ -15,7 +15,6 @@ from kafka_wire import (
     ProduceResponseNodeEndpoint,
     ProduceResponseResponse,
     ProduceResponseResponsePartitionResponse,
-    ProduceResponseResponsePartitionResponseCurrentLeader,
     ProduceResponseResponsePartitionResponseRecordError,
 )
 
@@ -88,14 +87,8 @@ class ProduceHandlers:
                     failed = error
                     response = _refusal(partition.index, error, MOST_INVALID_RECORDS - listed)
                     listed += len(response.record_errors)
-                    if (
-                        error.code in Leaders.CODES
-                        and topic is not None
-                        and (leader := leaders.name(error.code, topic, partition.index))
-                    ):
-                        response.current_leader = (
-                            ProduceResponseResponsePartitionResponseCurrentLeader(**leader)
-                        )
+                    if error.code in Leaders.CODES and topic is not None:
+                        leaders.name_in(response, topic, partition.index)
                 partitions.append(response)
                 yield None
             responses.append(
@@ -109,10 +102,7 @@ class ProduceHandlers:
             return None
         return ProduceResponse(
             responses=responses,
-            node_endpoints=[
-                ProduceResponseNodeEndpoint(**endpoint._asdict())
-                for endpoint in leaders.endpoints(session.listener)
-            ],
+            node_endpoints=leaders.endpoints(session.listener, ProduceResponseNodeEndpoint),
         )
 
     def _append(
