@@ -62,15 +62,15 @@ _OF_ONE_GROUP = (OffsetFetchResponseTopic, OffsetFetchResponseTopicPartition)
 _NO_OFFSET = Committed(offset=-1, leader_epoch=-1, metadata="", timestamp=-1)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class GroupOffsetHandlers:
     """Handles OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete."""
 
-    _config: BrokerConfig
-    _timers: Timers
-    _cluster: ClusterMetadata
-    _groups: GroupCoordinator
-    _transactions: TransactionCoordinator
+    config: BrokerConfig
+    timers: Timers
+    cluster: ClusterMetadata
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
 
     def offset_commit(
         self, session: Session, request: OffsetCommitRequest, version: int
@@ -85,7 +85,7 @@ class GroupOffsetHandlers:
     ) -> TxnOffsetCommitResponse:
         try:
             if request.group_id:  # the group coordinator refuses an empty one
-                self._transactions.check_offsets(
+                self.transactions.check_offsets(
                     request.transactional_id,
                     request.producer_id,
                     request.producer_epoch,
@@ -110,14 +110,14 @@ class GroupOffsetHandlers:
         self, request: OffsetCommitRequest | TxnOffsetCommitRequest, version: int, *, by_id: bool
     ) -> list[Result]:
         """Commit the offsets of a request. Returns the results in Kafka's order: refused partitions first."""
-        now = self._timers.now_ms()
+        now = self.timers.now_ms()
         expires = None
         if isinstance(request, OffsetCommitRequest) and request.retention_time_ms != -1:
             expires = min(now + request.retention_time_ms, INT64_MAX)
         refused: list[Result] = []
         taken: list[Result] = []
         offsets: list[tuple[TopicPartition, Committed]] = []
-        cluster = self._cluster
+        cluster = self.cluster
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for asked in request.topics:
             name = (asked.name, asked.topic_id)
@@ -149,7 +149,7 @@ class GroupOffsetHandlers:
                     offsets.append(((topic.name, index), committed))
         try:
             if taken:
-                self._groups.commit_offsets(request, offsets, version)
+                self.groups.commit_offsets(request, offsets, version)
         except ApiError as error:
             taken = [(name, index, error.code) for name, index, _ in taken]
         return refused + taken
@@ -158,7 +158,7 @@ class GroupOffsetHandlers:
         """Return whether a text exceeds the limit in UTF-16 units, as Java counts them."""
         if not fits(metadata):
             return True
-        limit = self._config.offset_metadata_max_bytes
+        limit = self.config.offset_metadata_max_bytes
         return limit < 2 * len(metadata) and limit < len(metadata.encode("utf-16-le")) // 2
 
     def offset_fetch(
@@ -196,12 +196,12 @@ class GroupOffsetHandlers:
         failure = ErrorCode.NONE
         offsets: dict[TopicPartition, Committed] = {}
         try:
-            offsets = self._groups.offsets_of(group_id, member_id, member_epoch)
+            offsets = self.groups.offsets_of(group_id, member_id, member_epoch)
         except ApiError as error:
             if version >= 2:
                 return error.code, []
             failure = error.code  # version 1 only has an error code per partition
-        unstable = self._groups.unstable_offsets(group_id) if request.require_stable else ()
+        unstable = self.groups.unstable_offsets(group_id) if request.require_stable else ()
         if asked is None:
             wanted = self._all_topics(offsets, by_id=by_id)
         else:
@@ -214,7 +214,7 @@ class GroupOffsetHandlers:
             topic = None
             if by_id:
                 answer.topic_id = topic_id
-                topic = self._cluster.topics_by_id.get(topic_id)
+                topic = self.cluster.topics_by_id.get(topic_id)
             for index in dict.fromkeys(indexes):
                 where = (name if topic is None else topic.name, index)
                 committed = offsets.get(where, _NO_OFFSET)
@@ -247,7 +247,7 @@ class GroupOffsetHandlers:
         if not by_id:
             return [(name, NULL_UUID, partitions) for name, partitions in found.items()]
         # Versions with topic ids cannot report topics that no longer exist.
-        topics = self._cluster.topics
+        topics = self.cluster.topics
         return [
             (name, topics[name].topic_id, partitions)
             for name, partitions in found.items()
@@ -260,7 +260,7 @@ class GroupOffsetHandlers:
         results: list[Result] = []
         known = []
         for asked in request.topics:
-            topic = self._cluster.topics.get(asked.name)
+            topic = self.cluster.topics.get(asked.name)
             for partition in asked.partitions:
                 index = partition.partition_index
                 if topic is None or index not in topic.partitions:
@@ -269,7 +269,7 @@ class GroupOffsetHandlers:
                 else:
                     known.append((asked.name, index))
         try:
-            codes = self._groups.delete_offsets(request.group_id, known)
+            codes = self.groups.delete_offsets(request.group_id, known)
         except ApiError as error:
             return OffsetDeleteResponse(error_code=error.code)
         results += [((where[0], NULL_UUID), where[1], codes[where]) for where in known]

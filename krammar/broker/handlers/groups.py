@@ -68,15 +68,15 @@ _COORDINATORS: dict[int, str] = {
 }
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class GroupHandlers:
     """Handles FindCoordinator, the protocols of groups, and the administration of groups."""
 
-    _config: BrokerConfig
-    _nodes: Nodes
-    _cluster: ClusterMetadata
-    _topics: Topics
-    _groups: GroupCoordinator
+    config: BrokerConfig
+    nodes: Nodes
+    cluster: ClusterMetadata
+    topics: Topics
+    groups: GroupCoordinator
 
     def find_coordinator(
         self, session: Session, request: FindCoordinatorRequest, version: int
@@ -107,12 +107,12 @@ class GroupHandlers:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             node_id = -1
             with suppress(ApiError):
-                topic = self._topics.ensure_internal(name)
-                index = self._topics.coordinating_partition(name, key)
+                topic = self.topics.ensure_internal(name)
+                index = self.topics.coordinating_partition(name, key)
                 node_id = topic.partitions[index].leader
-            if node_id in self._nodes.running:
+            if node_id in self.nodes.running:
                 code = ErrorCode.NONE
-                endpoint = self._nodes.endpoint(node_id, session.listener)
+                endpoint = self.nodes.endpoint(node_id, session.listener)
                 found.node_id, found.host, found.port, _ = endpoint
             message = code.name
         found.error_code = code
@@ -125,7 +125,7 @@ class GroupHandlers:
     ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
         if version == 0:
             request.rebalance_timeout_ms = request.session_timeout_ms
-        return self._groups.join(request, _client(session, version))
+        return self.groups.join(request, _client(session, version))
 
     def sync_group(
         self, session: Session, request: SyncGroupRequest, version: int
@@ -133,7 +133,7 @@ class GroupHandlers:
         if version >= 5 and None in (request.protocol_type, request.protocol_name):
             return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         try:
-            return self._groups.sync(request)
+            return self.groups.sync(request)
         except ApiError as error:
             return SyncGroupResponse(error_code=error.code)
 
@@ -141,7 +141,7 @@ class GroupHandlers:
         self, session: Session, request: HeartbeatRequest, version: int
     ) -> HeartbeatResponse:
         try:
-            self._groups.heartbeat(request)
+            self.groups.heartbeat(request)
         except ApiError as error:
             return HeartbeatResponse(error_code=error.code)
         return HeartbeatResponse()
@@ -153,7 +153,7 @@ class GroupHandlers:
         if version < 3:
             members = [LeaveGroupRequestMember(member_id=request.member_id)]
         try:
-            results = self._groups.leave(request.group_id, members)
+            results = self.groups.leave(request.group_id, members)
         except ApiError as error:
             return LeaveGroupResponse(error_code=error.code)
         if version < 3:
@@ -167,7 +167,7 @@ class GroupHandlers:
             request.member_id = str(uuid4())
         try:
             self._check_enabled()
-            return self._groups.consumer_heartbeat(request, _client(session, version))
+            return self.groups.consumer_heartbeat(request, _client(session, version))
         except ApiError as error:
             return ConsumerGroupHeartbeatResponse(
                 error_code=error.code, error_message=error.message
@@ -175,8 +175,8 @@ class GroupHandlers:
 
     def _check_enabled(self) -> None:
         """Raise ApiError if the cluster's features or the settings leave the consumer group protocol off."""
-        on = "consumer" in self._config.group_coordinator_rebalance_protocols
-        if not on or not self._cluster.features.get(GROUP_VERSION):
+        on = "consumer" in self.config.group_coordinator_rebalance_protocols
+        if not on or not self.cluster.features.get(GROUP_VERSION):
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
 
     def list_groups(
@@ -185,7 +185,7 @@ class GroupHandlers:
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         try:
-            groups = self._groups.all_groups()
+            groups = self.groups.all_groups()
         except ApiError as error:
             return ListGroupsResponse(error_code=error.code)
         return ListGroupsResponse(
@@ -218,7 +218,7 @@ class GroupHandlers:
     ) -> DescribeGroupsResponseGroup:
         described = DescribeGroupsResponseGroup(group_id=group_id)
         try:
-            group = self._groups.find(group_id)
+            group = self.groups.find(group_id)
         except ApiError as error:
             described.error_code = error.code
             return described
@@ -258,14 +258,14 @@ class GroupHandlers:
             groups.append(described)
             try:
                 self._check_enabled()
-                group = self._groups.find(group_id)
+                group = self.groups.find(group_id)
                 if group is None or group.kind is not Kind.CONSUMER:
                     raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(group_id, group))
                 described.group_state = group.state.value
                 described.group_epoch = group.generation
                 described.assignment_epoch = group.assignment_epoch
                 described.assignor_name = (
-                    group.preferred_assignor() or self._config.group_consumer_assignors[0]
+                    group.preferred_assignor() or self.config.group_consumer_assignors[0]
                 )
                 described.members = [self._described(member) for member in group.members.values()]
                 described.authorized_operations = operations
@@ -291,7 +291,7 @@ class GroupHandlers:
 
     def _assignment(self, places: Iterable[Place]) -> ConsumerGroupDescribeResponseAssignment:
         """Build the description of partitions. Those of deleted topics have no name, and are left out."""
-        topics = self._cluster.topics_by_id
+        topics = self.cluster.topics_by_id
         return ConsumerGroupDescribeResponseAssignment(
             topic_partitions=[
                 ConsumerGroupDescribeResponseTopicPartitions(
@@ -309,7 +309,7 @@ class GroupHandlers:
         for group_id in dict.fromkeys(request.groups_names):
             result = DeleteGroupsResponseResult(group_id=group_id)
             try:
-                self._groups.delete(group_id)
+                self.groups.delete(group_id)
             except ApiError as error:
                 result.error_code = error.code
             results.append(result)
