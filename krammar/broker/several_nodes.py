@@ -68,12 +68,11 @@ class Cluster(Broker):
         """
         if nodes < 1:
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
-        partitions = str(2 * nodes)
-        defaults = {
-            "offsets.topic.num.partitions": partitions,
-            "transaction.state.log.num.partitions": partitions,
-        }
-        return cls._start(nodes, config, port, data_dir, {**defaults, **(properties or {})}, clock)
+        internal = ("offsets.topic.num.partitions", "transaction.state.log.num.partitions")
+        properties = {**dict.fromkeys(internal, str(2 * nodes)), **(properties or {})}
+        return super().start(
+            config, nodes=nodes, port=port, data_dir=data_dir, properties=properties, clock=clock
+        )
 
     # Nodes.
 
@@ -214,4 +213,4 @@ class Cluster(Broker):
         try:
             asyncio.run_coroutine_threadsafe(change, self.loop).result()
         except ApiError as error:
-            raise BrokerError(str(error)) from None
+            raise BrokerError(f"{error.code.name}: {error.message}") from None

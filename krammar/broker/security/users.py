@@ -239,13 +239,13 @@ def _metadata(data_dir: Path) -> Iterator[ClusterMetadata]:
         raise BrokerError(f"{data_dir}: {error.strerror}") from None
     try:
         known = read_meta_properties(data_dir)
-        node_id = 1 if known is None or known.node_id is None else known.node_id
+        node_id = 1 if known.node_id is None else known.node_id
         config = BrokerConfig.defaults(**{"log.dirs": str(data_dir), "node.id": str(node_id)})
-        cluster = ClusterMetadata.open(data_dir, config, now_ms=system_ms, warn=log.warning)
+        cluster = ClusterMetadata(config, now_ms=system_ms, warn=log.warning)
         try:
             yield cluster
         except ApiError as error:
-            raise BrokerError(f"{data_dir}: {error}") from None
+            raise BrokerError(f"{data_dir}: {error.code.name}: {error.message}") from None
         finally:
             cluster.close()
     finally:
