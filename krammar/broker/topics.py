@@ -68,7 +68,7 @@ class Topics:
     ) -> Steps[Topic]:
         """Create a topic in steps: metadata first, then the logs one by one."""
         if replicas is None:
-            replicas = self.place(partitions, self._config.default_replication_factor)
+            replicas = self._placed(partitions, self._config.default_replication_factor)
         topic = self._cluster.create_topic(
             name, partitions, configs, topic_id=topic_id, replicas=replicas
         )
@@ -93,21 +93,18 @@ class Topics:
         yield from self.creating(name, self._config.num_partitions)
         return self._cluster.topics.get(name)
 
-    def place(self, partitions: int, factor: int) -> Replicas:
+    def _placed(self, partitions: int, factor: int) -> Replicas:
         """Return replicas for the partitions of a new topic. Topics begin on different nodes."""
         first = len(self._cluster.topics)
-        nodes = self._nodes
-        return placed(range(first, first + partitions), factor, nodes, nodes.running)
+        return placed(range(first, first + partitions), factor, self._nodes)
 
     def adding(self, topic: Topic, count: int, replicas: Replicas = ()) -> Steps[None]:
         """Increase the number of partitions to ``count``, in steps."""
         new = range(len(topic.partitions), count)
         if not replicas:
             own = topic.partitions[0].replicas
-            nodes = self._nodes
-            replicas = placed(
-                range(own[0] + new[0], own[0] + count), len(own), nodes, nodes.running
-            )
+            numbers = range(own[0] + new[0], own[0] + count)
+            replicas = placed(numbers, len(own), self._nodes)
         self._cluster.add_partitions(topic, count, replicas)
         yield from self._opening_logs(topic, new)
 
@@ -135,8 +132,7 @@ class Topics:
         if topic is not None:
             return topic
         count, factor, configs = self._internal(name)
-        steps = self.creating(name, count, configs, replicas=self.place(count, factor))
-        return finish(steps)
+        return finish(self.creating(name, count, configs, replicas=self._placed(count, factor)))
 
     def _internal(self, name: str) -> tuple[int, int, dict[str, str]]:
         """Return the number of partitions, the replication factor and the settings of an internal topic."""
@@ -163,14 +159,6 @@ class Topics:
         """Raise ApiError(NOT_COORDINATOR) if another node coordinates the transactions of an id."""
         partition = self.coordinating_partition(TRANSACTIONS_TOPIC, transactional_id)
         coordinated.get(TRANSACTIONS_TOPIC, partition)
-
-    def coordinates(self, coordinated: Logs, transactional_id: str) -> bool:
-        """Return whether this node coordinates the transactions of an id."""
-        try:
-            self.check_coordinator(coordinated, transactional_id)
-        except ApiError:
-            return False
-        return True
 
     # Settings.
 
