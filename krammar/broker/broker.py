@@ -234,8 +234,6 @@ class Broker:
         nodes = Nodes(cluster.running, addresses)
         configs = [node.config for node in self.nodes.values()]
         self.topics = topics = Topics(configs, cluster, logs, nodes)
-        topics.read_broker_configs()
-        topics.open_logs()
         self.elections = Elections(cluster, nodes)
         self.transactions = TransactionCoordinator(
             self.config, timers, cluster, logs, topics, self._marked

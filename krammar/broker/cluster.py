@@ -283,10 +283,9 @@ class ClusterMetadata(Image):
     def _new_partitions(
         self, topic_id: UUID, indexes: Iterable[int], replicas: Sequence[Sequence[int]] | None
     ) -> list[Codec]:
-        directory = UNASSIGNED_DIRECTORY
-        if len(self.directory_ids) == 1:
-            directory = self.directory_ids[0]
-        directories = [directory] if self.level >= LEVEL_3_7_IV2 else []
+        directories = self.directory_ids if len(self.directory_ids) == 1 else [UNASSIGNED_DIRECTORY]
+        if self.level < LEVEL_3_7_IV2:
+            directories = []
         records: list[Codec] = []
         for index, own in zip(indexes, replicas or repeat([self.node_id]), strict=False):
             running = [node for node in own if node in self.running]
@@ -329,10 +328,8 @@ class ClusterMetadata(Image):
             k_raft_version_feature=VotersRecordVoterKRaftVersionFeature(
                 min_supported_version=0, max_supported_version=1
             ),
+            endpoints=[VotersRecordVoterEndpoint(name="CONTROLLER", host="localhost", port=9093)],
         )
-        voter.endpoints = [
-            VotersRecordVoterEndpoint(name="CONTROLLER", host="localhost", port=9093)
-        ]
         return VotersRecord(voters=[voter])
 
     def _lead(self) -> None:

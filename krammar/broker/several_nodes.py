@@ -55,12 +55,9 @@ class Cluster(Broker):
         Topics have three replicas by default, and the internal topics two partitions per node.
 
         Args:
-            config: the settings of the first node, instead of the port, the folder and the properties
             nodes: the number of nodes; their ids begin at ``node.id``, which is 1 by default
             port: the port of the first node on loopback, and the next ones for the others; 0 selects free ones
-            data_dir: the log folder; by default a temporary folder that is deleted with the cluster
-            properties: settings by Kafka's names, such as ``{"min.insync.replicas": "2"}``
-            clock: returns the time in milliseconds since 1970
+            config: the settings of the first node; this and the others are as in ``Broker.start``
 
         Raises:
             BrokerError, ConfigError: the cluster cannot start.

@@ -28,6 +28,8 @@ BROKER = ConfigResourceType.BROKER
 class Topics:
     """Creates, changes and deletes topics. Methods that write raise ApiError.
 
+    The constructor opens the logs of all topics, and finishes deletions that a crash interrupted.
+
     ``deleted``  functions that are called with each deleted topic
     """
 
@@ -44,11 +46,9 @@ class Topics:
         self._logs = logs
         self._nodes = nodes
         self.deleted: list[Callable[[Topic], None]] = []
-
-    def open_logs(self) -> None:
-        """Open the logs of all topics, and finish deletions that a crash interrupted."""
-        self._logs.delete_removed(self._cluster.removed_topics)
-        for topic in self._cluster.topics.values():
+        self._read_broker_configs()
+        logs.delete_removed(cluster.removed_topics)
+        for topic in cluster.topics.values():
             finish(self._opening_logs(topic, topic.partitions))
 
     # Creating and deleting.
@@ -162,19 +162,20 @@ class Topics:
 
     # Settings.
 
-    def set_configs(self, topic: Topic, changes: Mapping[str, str | None]) -> None:
-        """Change a topic's settings, with immediate effect; None restores the default."""
-        self._cluster.set_configs(TOPIC, topic.name, changes)
-        self._logs.update_config(topic.name, self._log_config(topic.name))
+    def set_configs(self, kind: int, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change the settings of a resource, with immediate effect; None restores the default.
 
-    def set_broker_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Change the settings of a broker, or of all brokers if the name is empty, with immediate effect."""
-        self._cluster.set_configs(BROKER, name, changes)
-        self.read_broker_configs()
-        for topic in self._cluster.topics:
-            self._logs.update_config(topic, self._log_config(topic))
+        It is a topic, a group, a broker, or with an empty name all brokers.
+        """
+        self._cluster.set_configs(kind, name, changes)
+        if kind == TOPIC:
+            self._logs.update_config(name, self._log_config(name))
+        elif kind == BROKER:
+            self._read_broker_configs()
+            for topic in self._cluster.topics:
+                self._logs.update_config(topic, self._log_config(topic))
 
-    def read_broker_configs(self) -> None:
+    def _read_broker_configs(self) -> None:
         """Apply the dynamic broker settings of the cluster metadata to all nodes."""
         configs = self._cluster.configs
         for config in self._configs:
