@@ -52,15 +52,13 @@ def new_replicas(
     if count == -1:
         count = config.num_partitions
     check_amount(count)
-    return placed(range(first, first + count), factor, nodes, nodes.running)
+    return placed(range(first, first + count), factor, nodes)
 
 
-def placed(
-    numbers: Iterable[int], factor: int, nodes: Collection[int], running: Collection[int]
-) -> Replicas:
+def placed(numbers: Iterable[int], factor: int, nodes: Nodes) -> Replicas:
     """Return replicas in turn over the running nodes, then over the others, for each number."""
-    up = sorted(running)
-    down = sorted(node for node in nodes if node not in running)
+    up = sorted(nodes.running)
+    down = sorted(nodes.keys() - nodes.running)
     replicas = []
     for number in numbers:
         turn = number % max(len(up), 1)

@@ -97,6 +97,7 @@ class Broker:
         cls,
         config: BrokerConfig | None = None,
         *,
+        nodes: int = 1,
         port: int = 0,
         data_dir: str | Path | None = None,
         properties: Mapping[str, str] | None = None,
@@ -108,7 +109,8 @@ class Broker:
         heartbeats often, and the internal topics have one partition each.
 
         Args:
-            config: the settings, instead of the next three
+            config: the settings, instead of the port, the folder and the properties
+            nodes: the number of nodes
             port: the port on loopback; 0 selects a free one
             data_dir: the log folder; by default a temporary folder that is deleted with the broker
             properties: settings by Kafka's names, such as ``{"num.partitions": "3"}``
@@ -120,18 +122,6 @@ class Broker:
         Raises:
             BrokerError, ConfigError: the broker cannot start.
         """
-        return cls._start(1, config, port, data_dir, properties, clock)
-
-    @classmethod
-    def _start(
-        cls,
-        nodes: int,
-        config: BrokerConfig | None,
-        port: int,
-        data_dir: str | Path | None,
-        properties: Mapping[str, str] | None,
-        clock: Callable[[], int] | None,
-    ) -> Self:
         temporary = None
         if config is None:
             if data_dir is None:
@@ -232,12 +222,8 @@ class Broker:
             Environment(now_ms=self.timers.now_ms, warn=log.warning, fsync=config.fsync),
         )
         self._opened.callback(self.logs.close)
-        self.cluster = ClusterMetadata.open(
-            config.metadata_log_dir,
-            config,
-            node_ids=list(self.nodes),
-            now_ms=self.timers.now_ms,
-            warn=log.warning,
+        self.cluster = ClusterMetadata(
+            config, node_ids=list(self.nodes), now_ms=self.timers.now_ms, warn=log.warning
         )
         self._opened.callback(self.cluster.close)
         self._opened.callback(self.timers.cancel_all)
@@ -249,8 +235,6 @@ class Broker:
         nodes = Nodes(cluster.running, addresses)
         configs = [node.config for node in self.nodes.values()]
         self.topics = topics = Topics(configs, cluster, logs, nodes)
-        topics.read_broker_configs()
-        topics.open_logs()
         self.elections = Elections(cluster, nodes)
         self.transactions = TransactionCoordinator(
             self.config, timers, cluster, logs, topics, self._marked

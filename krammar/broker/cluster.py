@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import repeat
-from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -36,7 +35,6 @@ from kafka_wire import (
     VotersRecordVoterKRaftVersionFeature,
 )
 
-from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.meta_properties import identify, random_uuid
 from krammar.broker.metadata_image import (
     INTERNAL_TOPICS,
@@ -90,7 +88,7 @@ GARBAGE_FACTOR = 4
 
 
 class ClusterMetadata(Image):
-    """The state of the cluster. Use ``open`` to create it.
+    """The state of the cluster.
 
     ``cluster_id``     in Kafka's text form
     ``node_id``        the controller
@@ -99,29 +97,15 @@ class ClusterMetadata(Image):
     ``log``            the files
     """
 
-    cluster_id: str
-    directory_ids: list[UUID]
-
-    def __init__(self, log: MetadataLog, node_ids: Sequence[int]) -> None:
-        super().__init__(*node_ids)
-        self.log = log
-        self.node_id = log.node_id
-        self.running = set(node_ids)
-        self._snapshot_bytes = SNAPSHOT_BYTES
-        # Frozen copies write through it.
-        self._original = self
-
-    @classmethod
-    def open(
-        cls,
-        metadata_dir: Path,
+    def __init__(
+        self,
         config: BrokerConfig,
         *,
         node_ids: Sequence[int] = (),
         now_ms: Callable[[], int],
         warn: Callable[[str], None],
-    ) -> ClusterMetadata:
-        """Read the folder ``__cluster_metadata-0`` in ``metadata_dir``; create it if it is missing.
+    ) -> None:
+        """Read the folder ``__cluster_metadata-0``; create it if it is missing.
 
         Log directories without ``meta.properties`` get one. ``node_ids`` are the nodes of this process, if there
         are several; the first one is the controller.
@@ -130,11 +114,16 @@ class ClusterMetadata(Image):
             BrokerError: a file cannot be read or written, or belongs to another cluster.
         """
         node_ids = node_ids or [config.node_id]
-        fsync = config.fsync != "never"
-        log = MetadataLog(metadata_dir / FOLDER, node_ids[0], fsync=fsync, now_ms=now_ms, warn=warn)
-        self = cls(log, node_ids)
+        super().__init__(*node_ids)
+        self.node_id = node_ids[0]
+        self.running = set(node_ids)
+        self._snapshot_bytes = SNAPSHOT_BYTES
+        # Frozen copies write through it.
+        self._original = self
+        folder, fsync = config.metadata_log_dir, config.fsync != "never"
+        self.log = log = MetadataLog(folder / FOLDER, self.node_id, fsync, now_ms, warn)
         self.cluster_id, ids = identify(
-            [*config.log_dirs, metadata_dir], self.node_id, config.cluster_id, warn
+            [*config.log_dirs, folder], self.node_id, config.cluster_id, warn
         )
         self.directory_ids = [ids[directory] for directory in config.log_dirs]
         for record in log.read():
@@ -144,7 +133,6 @@ class ClusterMetadata(Image):
         quorum = log.kraft.get(ControlRecordType.KRAFT_VERSION)
         if quorum is not None and quorum.k_raft_version > 0:
             self.features[KRAFT_VERSION] = quorum.k_raft_version
-        return self
 
     def close(self) -> None:
         """Close the log, after a snapshot if most of its records are outdated."""
@@ -171,8 +159,7 @@ class ClusterMetadata(Image):
             (each.name, each.host, each.port) for one in quorum.voters for each in one.endpoints
         ]
 
-    # Changes. All of these raise ApiError(KAFKA_STORAGE_ERROR), and change nothing, if the log cannot be
-    # written.
+    # Changes. All of these raise StorageError, and change nothing, if the log cannot be written.
 
     def append(self, records: Sequence[Codec]) -> None:
         """Write records as one batch, then apply them."""
@@ -240,9 +227,6 @@ class ClusterMetadata(Image):
             listeners: each listener with its advertised host and port
             node_id: the node, by default the first one
             rack: the node's rack
-
-        Raises:
-            BrokerError: the log cannot be written.
         """
         end_points = [
             RegisterBrokerRecordEndPoint(
@@ -257,34 +241,26 @@ class ClusterMetadata(Image):
             node_id = self.node_id
         self.running.add(node_id)
         known = self.brokers.get(node_id)
-        if (
-            known is not None
-            and known.end_points == end_points
-            and known.log_dirs == self.directory_ids
-            and known.rack == rack
-            and not known.fenced
-        ):
+        same = (end_points, self.directory_ids, rack, False)
+        if known and (known.end_points, known.log_dirs, known.rack, known.fenced) == same:
             return
-        try:
-            self._lead()
-            record = RegisterBrokerRecord(
-                broker_id=node_id,
-                incarnation_id=random_uuid(),
-                broker_epoch=self.log.end_offset,
-                end_points=end_points,
-                features=[
-                    RegisterBrokerRecordFeature(
-                        name=name, min_supported_version=low, max_supported_version=high
-                    )
-                    for name, (low, high) in SUPPORTED_FEATURES.items()
-                ],
-                rack=rack,
-                fenced=False,
-                log_dirs=self.directory_ids if self.level >= LEVEL_3_7_IV2 else [],
-            )
-            self._write([record])
-        except ApiError as error:
-            raise BrokerError(str(error.message)) from None
+        self._lead()
+        record = RegisterBrokerRecord(
+            broker_id=node_id,
+            incarnation_id=random_uuid(),
+            broker_epoch=self.log.end_offset,
+            end_points=end_points,
+            features=[
+                RegisterBrokerRecordFeature(
+                    name=name, min_supported_version=low, max_supported_version=high
+                )
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+            rack=rack,
+            fenced=False,
+            log_dirs=self.directory_ids if self.level >= LEVEL_3_7_IV2 else [],
+        )
+        self._write([record])
 
     def frozen(self) -> ClusterMetadata:
         """Return a copy whose topics, partitions and running nodes do not change."""
@@ -307,10 +283,9 @@ class ClusterMetadata(Image):
     def _new_partitions(
         self, topic_id: UUID, indexes: Iterable[int], replicas: Sequence[Sequence[int]] | None
     ) -> list[Codec]:
-        directory = UNASSIGNED_DIRECTORY
-        if len(self.directory_ids) == 1:
-            directory = self.directory_ids[0]
-        directories = [directory] if self.level >= LEVEL_3_7_IV2 else []
+        directories = self.directory_ids if len(self.directory_ids) == 1 else [UNASSIGNED_DIRECTORY]
+        if self.level < LEVEL_3_7_IV2:
+            directories = []
         records: list[Codec] = []
         for index, own in zip(indexes, replicas or repeat([self.node_id]), strict=False):
             running = [node for node in own if node in self.running]
@@ -343,10 +318,7 @@ class ClusterMetadata(Image):
                 ControlRecordType.KRAFT_VOTERS: self._voters(),
             }
         begin = BeginTransactionRecord(name="Bootstrap records")
-        try:
-            self.append([begin, *records, EndTransactionRecord()])
-        except ApiError as error:
-            raise BrokerError(str(error.message)) from None
+        self.append([begin, *records, EndTransactionRecord()])
 
     def _voters(self) -> VotersRecord:
         """Return this node as the only voter, at the default address of Kafka's controller."""
@@ -356,10 +328,8 @@ class ClusterMetadata(Image):
             k_raft_version_feature=VotersRecordVoterKRaftVersionFeature(
                 min_supported_version=0, max_supported_version=1
             ),
+            endpoints=[VotersRecordVoterEndpoint(name="CONTROLLER", host="localhost", port=9093)],
         )
-        voter.endpoints = [
-            VotersRecordVoterEndpoint(name="CONTROLLER", host="localhost", port=9093)
-        ]
         return VotersRecord(voters=[voter])
 
     def _lead(self) -> None:

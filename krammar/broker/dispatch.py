@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from krammar.broker.apis import APIS, REFUSED
+from krammar.broker.nodes import Nodes
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
@@ -62,7 +63,7 @@ class Handlers(dict[int, "Handler"]):
 
     def see(self, cluster: ClusterMetadata) -> None:
         """Answer from this state of the cluster from now on."""
-        nodes = self._parts["nodes"].seeing(cluster.running)
+        nodes = Nodes(cluster.running, self._parts["nodes"])
         self._parts.update(cluster=cluster, nodes=nodes)
         self.clear()
         self._groups.clear()

@@ -63,7 +63,7 @@ class Elections:
         if leader not in in_sync:
             leader = next(node for node in partition.replicas if node in in_sync)
         in_sync += [node for node in partition.replicas if node in running and node not in in_sync]
-        target = [node for node in partition.replicas if node not in partition.removing]
+        target = [node for node in partition.replicas if node not in partition.removing_replicas]
         if partition.moving and all(node in running for node in target):
             return PartitionChangeRecord(
                 partition_id=partition.index,
@@ -118,7 +118,7 @@ class Elections:
 
         It completes when all new replicas are on running nodes.
         """
-        kept = [node for node in partition.replicas if node not in partition.adding]
+        kept = [node for node in partition.replicas if node not in partition.adding_replicas]
         if replicas is None:
             if not partition.moving:
                 raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
@@ -150,11 +150,8 @@ class Elections:
 
 def _change(topic: Topic, partition: Partition, **changes: Any) -> PartitionChangeRecord | None:
     """Return the record of what changes, or None if nothing does. A new leader begins a new epoch."""
-    known = {"adding_replicas": partition.adding, "removing_replicas": partition.removing}
     different = {
-        name: value
-        for name, value in changes.items()
-        if value != (known[name] if name in known else getattr(partition, name))
+        name: value for name, value in changes.items() if value != getattr(partition, name)
     }
     if not different:
         return None

@@ -30,7 +30,7 @@ class Partition:
 
     ``record``              the partition in the metadata log, with all nodes
     ``leader``              -1 for none
-    ``adding``, ``removing``  replicas that a reassignment in progress adds and removes (KIP-455)
+    ``adding_replicas``, ``removing_replicas``  of a reassignment in progress (KIP-455)
     """
 
     record: PartitionRecord
@@ -41,13 +41,13 @@ class Partition:
     leader_epoch: int
     partition_epoch: int
     directories: list[UUID]
-    adding: list[int]
-    removing: list[int]
+    adding_replicas: list[int]
+    removing_replicas: list[int]
 
     @property
     def moving(self) -> bool:
         """Whether a reassignment is in progress."""
-        return bool(self.adding or self.removing)
+        return bool(self.adding_replicas or self.removing_replicas)
 
 
 @dataclass(slots=True, eq=False)
@@ -195,8 +195,8 @@ class Image:
             leader_epoch=max(record.leader_epoch, 0),
             partition_epoch=max(record.partition_epoch, 0),
             directories=record.directories,
-            adding=[node for node in record.adding_replicas if node in replicas],
-            removing=[node for node in record.removing_replicas if node in replicas],
+            adding_replicas=[node for node in record.adding_replicas if node in replicas],
+            removing_replicas=[node for node in record.removing_replicas if node in replicas],
         )
 
     def _change_partition(self, record: Any) -> None:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from kafka_wire import (
-    ErrorCode,
     KRaftVersionRecord,
     LeaderChangeMessage,
     LeaderChangeMessageVoter,
@@ -28,8 +27,8 @@ from kafka_wire import (
     VotersRecord,
 )
 
-from krammar.broker.errors import ApiError, BrokerError
-from krammar.broker.log.files import sync
+from krammar.broker.errors import BrokerError
+from krammar.broker.log.files import StorageError, sync
 from krammar.broker.metadata_records import encode_frame
 from krammar.logfiles.metadata_frame import decode_frame
 from krammar.logfiles.names import LOG, METADATA_SNAPSHOT, segment_bases, stem
@@ -212,7 +211,7 @@ class MetadataLog:
         """Write records as one batch, at the versions that belong to a ``metadata.version``.
 
         Raises:
-            ApiError: KAFKA_STORAGE_ERROR; the log is unchanged.
+            StorageError: the log is unchanged.
         """
         now = self.now_ms()
         values = [Record(timestamp=now, value=encode_frame(record, level)) for record in records]
@@ -220,7 +219,7 @@ class MetadataLog:
         self.records += len(values)
 
     def lead(self) -> None:
-        """Begin a new leader epoch before the first record that this process writes. Raises ApiError."""
+        """Begin a new leader epoch before the first record that this process writes. Raises StorageError."""
         if self._leading:
             return
         now = self.now_ms()
@@ -261,7 +260,7 @@ class MetadataLog:
                 f"{self.directory}: the metadata log cannot be written: {error.strerror or error}"
             )
             self.warn(text)
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, text) from None
+            raise StorageError(text) from None
         self._segment_size += len(data)
         self.size += len(data)
         self.end_offset += len(records)

@@ -56,10 +56,6 @@ class Nodes(dict[int, Addresses]):
         super().__init__(addresses)
         self.running = running
 
-    def seeing(self, running: set[int]) -> Nodes:
-        """Return the same addresses, with other running nodes."""
-        return Nodes(running, self)
-
     @property
     def controller(self) -> int:
         """The node that Metadata names as the controller; as in Kafka, every node serves its requests."""

@@ -55,12 +55,9 @@ class Cluster(Broker):
         Topics have three replicas by default, and the internal topics two partitions per node.
 
         Args:
-            config: the settings of the first node, instead of the port, the folder and the properties
             nodes: the number of nodes; their ids begin at ``node.id``, which is 1 by default
             port: the port of the first node on loopback, and the next ones for the others; 0 selects free ones
-            data_dir: the log folder; by default a temporary folder that is deleted with the cluster
-            properties: settings by Kafka's names, such as ``{"min.insync.replicas": "2"}``
-            clock: returns the time in milliseconds since 1970
+            config: the settings of the first node; this and the others are as in ``Broker.start``
 
         Raises:
             BrokerError, ConfigError: the cluster cannot start.
@@ -68,12 +65,11 @@ class Cluster(Broker):
         """
         if nodes < 1:
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
-        partitions = str(2 * nodes)
-        defaults = {
-            "offsets.topic.num.partitions": partitions,
-            "transaction.state.log.num.partitions": partitions,
-        }
-        return cls._start(nodes, config, port, data_dir, {**defaults, **(properties or {})}, clock)
+        internal = ("offsets.topic.num.partitions", "transaction.state.log.num.partitions")
+        properties = {**dict.fromkeys(internal, str(2 * nodes)), **(properties or {})}
+        return super().start(
+            config, nodes=nodes, port=port, data_dir=data_dir, properties=properties, clock=clock
+        )
 
     # Nodes.
 
@@ -214,4 +210,4 @@ class Cluster(Broker):
         try:
             asyncio.run_coroutine_threadsafe(change, self.loop).result()
         except ApiError as error:
-            raise BrokerError(str(error)) from None
+            raise BrokerError(f"{error.code.name}: {error.message}") from None

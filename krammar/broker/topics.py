@@ -28,6 +28,8 @@ BROKER = ConfigResourceType.BROKER
 class Topics:
     """Creates, changes and deletes topics. Methods that write raise ApiError.
 
+    The constructor opens the logs of all topics, and finishes deletions that a crash interrupted.
+
     ``deleted``  functions that are called with each deleted topic
     """
 
@@ -44,11 +46,9 @@ class Topics:
         self._logs = logs
         self._nodes = nodes
         self.deleted: list[Callable[[Topic], None]] = []
-
-    def open_logs(self) -> None:
-        """Open the logs of all topics, and finish deletions that a crash interrupted."""
-        self._logs.delete_removed(self._cluster.removed_topics)
-        for topic in self._cluster.topics.values():
+        self._read_broker_configs()
+        logs.delete_removed(cluster.removed_topics)
+        for topic in cluster.topics.values():
             finish(self._opening_logs(topic, topic.partitions))
 
     # Creating and deleting.
@@ -68,7 +68,7 @@ class Topics:
     ) -> Steps[Topic]:
         """Create a topic in steps: metadata first, then the logs one by one."""
         if replicas is None:
-            replicas = self.place(partitions, self._config.default_replication_factor)
+            replicas = self._placed(partitions, self._config.default_replication_factor)
         topic = self._cluster.create_topic(
             name, partitions, configs, topic_id=topic_id, replicas=replicas
         )
@@ -93,21 +93,18 @@ class Topics:
         yield from self.creating(name, self._config.num_partitions)
         return self._cluster.topics.get(name)
 
-    def place(self, partitions: int, factor: int) -> Replicas:
+    def _placed(self, partitions: int, factor: int) -> Replicas:
         """Return replicas for the partitions of a new topic. Topics begin on different nodes."""
         first = len(self._cluster.topics)
-        nodes = self._nodes
-        return placed(range(first, first + partitions), factor, nodes, nodes.running)
+        return placed(range(first, first + partitions), factor, self._nodes)
 
     def adding(self, topic: Topic, count: int, replicas: Replicas = ()) -> Steps[None]:
         """Increase the number of partitions to ``count``, in steps."""
         new = range(len(topic.partitions), count)
         if not replicas:
             own = topic.partitions[0].replicas
-            nodes = self._nodes
-            replicas = placed(
-                range(own[0] + new[0], own[0] + count), len(own), nodes, nodes.running
-            )
+            numbers = range(own[0] + new[0], own[0] + count)
+            replicas = placed(numbers, len(own), self._nodes)
         self._cluster.add_partitions(topic, count, replicas)
         yield from self._opening_logs(topic, new)
 
@@ -135,8 +132,7 @@ class Topics:
         if topic is not None:
             return topic
         count, factor, configs = self._internal(name)
-        steps = self.creating(name, count, configs, replicas=self.place(count, factor))
-        return finish(steps)
+        return finish(self.creating(name, count, configs, replicas=self._placed(count, factor)))
 
     def _internal(self, name: str) -> tuple[int, int, dict[str, str]]:
         """Return the number of partitions, the replication factor and the settings of an internal topic."""
@@ -164,29 +160,22 @@ class Topics:
         partition = self.coordinating_partition(TRANSACTIONS_TOPIC, transactional_id)
         coordinated.get(TRANSACTIONS_TOPIC, partition)
 
-    def coordinates(self, coordinated: Logs, transactional_id: str) -> bool:
-        """Return whether this node coordinates the transactions of an id."""
-        try:
-            self.check_coordinator(coordinated, transactional_id)
-        except ApiError:
-            return False
-        return True
-
     # Settings.
 
-    def set_configs(self, topic: Topic, changes: Mapping[str, str | None]) -> None:
-        """Change a topic's settings, with immediate effect; None restores the default."""
-        self._cluster.set_configs(TOPIC, topic.name, changes)
-        self._logs.update_config(topic.name, self._log_config(topic.name))
+    def set_configs(self, kind: int, name: str, changes: Mapping[str, str | None]) -> None:
+        """Change the settings of a resource, with immediate effect; None restores the default.
 
-    def set_broker_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Change the settings of a broker, or of all brokers if the name is empty, with immediate effect."""
-        self._cluster.set_configs(BROKER, name, changes)
-        self.read_broker_configs()
-        for topic in self._cluster.topics:
-            self._logs.update_config(topic, self._log_config(topic))
+        It is a topic, a group, a broker, or with an empty name all brokers.
+        """
+        self._cluster.set_configs(kind, name, changes)
+        if kind == TOPIC:
+            self._logs.update_config(name, self._log_config(name))
+        elif kind == BROKER:
+            self._read_broker_configs()
+            for topic in self._cluster.topics:
+                self._logs.update_config(topic, self._log_config(topic))
 
-    def read_broker_configs(self) -> None:
+    def _read_broker_configs(self) -> None:
         """Apply the dynamic broker settings of the cluster metadata to all nodes."""
         configs = self._cluster.configs
         for config in self._configs:

@@ -95,9 +95,7 @@ class Folder:
     def open(self) -> ClusterMetadata:
         self.warnings.clear()
         config = BrokerConfig.defaults(**{"log.dirs": str(self.path), **self.properties})
-        cluster = ClusterMetadata.open(
-            self.path, config, now_ms=lambda: NOW, warn=self.warnings.append
-        )
+        cluster = ClusterMetadata(config, now_ms=lambda: NOW, warn=self.warnings.append)
         self.opened.append(cluster)
         return cluster
 

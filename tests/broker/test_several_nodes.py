@@ -32,6 +32,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker, Cluster
+from krammar.broker.topics import TOPIC
 from krammar.wire.batches import Record, encode_batch
 from tests import samples
 from tests.broker.support import PATIENCE, RawClient
@@ -156,11 +157,7 @@ def test_a_leader_moves(cluster: Cluster) -> None:
 
 def test_too_few_replicas_in_sync_refuse_records(cluster: Cluster) -> None:
     create(cluster, partitions=1)
-    cluster.call(
-        lambda: cluster.topics.set_configs(
-            cluster.cluster.topics["orders"], {"min.insync.replicas": "2"}
-        )
-    )
+    cluster.call(lambda: cluster.topics.set_configs(TOPIC, "orders", {"min.insync.replicas": "2"}))
     others = [node for node in (1, 2, 3) if node != cluster.leader("orders", 0)]
     cluster.stop_node(others[0])
     leader = cluster.leader("orders", 0)

@@ -78,8 +78,8 @@ def with_snapshot(
     config = BrokerConfig.defaults(**settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "SNAPSHOT_BYTES", 1)
-        metadata = cluster.ClusterMetadata.open(
-            copy, config, now_ms=lambda: int(time.time() * 1000), warn=print
+        metadata = cluster.ClusterMetadata(
+            config, now_ms=lambda: int(time.time() * 1000), warn=print
         )
         # Any record is one too many now; this one says what is so already.
         metadata.set_configs(2, "plain", {"max.message.bytes": "2000000"})

@@ -52,10 +52,8 @@ from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps
 from krammar.broker.topic_names import check_topic_name
-from krammar.broker.topics import Topics
+from krammar.broker.topics import BROKER, TOPIC, Topics
 
-TOPIC = ConfigResourceType.TOPIC
-BROKER = ConfigResourceType.BROKER
 BROKER_LOGGER = ConfigResourceType.BROKER_LOGGER
 CLIENT_METRICS = ConfigResourceType.CLIENT_METRICS
 GROUP = ConfigResourceType.GROUP
@@ -180,7 +178,7 @@ class ConfigHandlers:
             if not name:
                 raise _invalid("Group name must not be empty")
             return describe_group(self.config, self.cluster.configs.get((GROUP, name), {}), names)
-        raise _unserved(kind) or _invalid(f"Unexpected resource type {kind} for resource {name}")
+        raise _unknown(kind, f"Unexpected resource type {kind} for resource {name}")
 
     def _current(self, kind: int, name: str) -> Mapping[str, str]:
         """Return the current settings of a resource. Raises ApiError if they cannot be changed."""
@@ -189,7 +187,7 @@ class ConfigHandlers:
         elif kind == BROKER_LOGGER:
             raise _invalid("This broker has no loggers that can be altered")
         elif kind not in (TOPIC, BROKER, GROUP):
-            raise _unserved(kind) or _invalid(f"Unknown resource type {kind}")
+            raise _unknown(kind, f"Unknown resource type {kind}")
         return self.cluster.configs.get((kind, name), {})
 
     def _alter(
@@ -209,14 +207,8 @@ class ConfigHandlers:
         # Only differences are written to the metadata log.
         changes = {key: value for key, value in changes.items() if current.get(key) != value}
         self._check(kind, name, values, changes)
-        if not changes or validate_only:
-            return
-        if kind == TOPIC:
-            self.topics.set_configs(self.cluster.topics[name], changes)
-        elif kind == GROUP:
-            self.cluster.set_configs(GROUP, name, changes)
-        else:
-            self.topics.set_broker_configs(name, changes)
+        if changes and not validate_only:
+            self.topics.set_configs(kind, name, changes)
 
     def _check(self, kind: int, name: str, values: Mapping[str, str], changes: Changes) -> None:
         """Raise ApiError if a resource cannot have these values after the changes."""
@@ -343,11 +335,10 @@ def _listed(
     return ",".join(values)
 
 
-def _unserved(kind: int) -> ApiError | None:
-    """Return the error for resources whose settings would have no effect."""
-    if kind != CLIENT_METRICS:
-        return None
-    return _invalid("Client metrics (KIP-714) are not served by this broker")
+def _unknown(kind: int, message: str) -> ApiError:
+    if kind == CLIENT_METRICS:
+        message = "Client metrics (KIP-714) are not served by this broker"
+    return _invalid(message)
 
 
 def _invalid(message: str) -> ApiError:

@@ -99,8 +99,8 @@ class ElectionHandlers:
                     ListPartitionReassignmentsResponseTopicPartition(
                         partition_index=partition.index,
                         replicas=partition.replicas,
-                        adding_replicas=partition.adding,
-                        removing_replicas=partition.removing,
+                        adding_replicas=partition.adding_replicas,
+                        removing_replicas=partition.removing_replicas,
                     )
                 )
             yield None

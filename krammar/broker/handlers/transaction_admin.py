@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +27,7 @@ from kafka_wire import (
 )
 
 from krammar.broker.cluster import ClusterMetadata
-from krammar.broker.errors import errors_in
+from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.nodes import Logs
 from krammar.broker.patterns import whole_match
 from krammar.broker.session import Session
@@ -92,15 +93,15 @@ class TransactionAdminHandlers:
                 (not producer_ids or transaction.producer_id in producer_ids)
                 and (not request.state_filters or transaction.state in states)
                 and (request.duration_filter < 0 or transaction.start_ms < begun_before)
-                and self.topics.coordinates(self.coordinated, transactional_id)
             ):
-                response.transaction_states.append(
-                    ListTransactionsResponseTransactionState(
-                        transactional_id=transactional_id,
-                        producer_id=transaction.producer_id,
-                        transaction_state=transaction.state.name,
-                    )
+                state = ListTransactionsResponseTransactionState(
+                    transactional_id=transactional_id,
+                    producer_id=transaction.producer_id,
+                    transaction_state=transaction.state.name,
                 )
+                with suppress(ApiError):  # another node coordinates it
+                    self.topics.check_coordinator(self.coordinated, transactional_id)
+                    response.transaction_states.append(state)
             yield None
         if not request.transactional_id_pattern:
             return response

@@ -218,13 +218,11 @@ def _metadata(data_dir: Path, create: bool = False) -> Iterator[ClusterMetadata]
         raise BrokerError(f"{data_dir}: {error.strerror}") from None
     try:
         known = read_meta_properties(data_dir)
-        node_id = 1 if known is None or known.node_id is None else known.node_id
+        node_id = 1 if known.node_id is None else known.node_id
         config = BrokerConfig.defaults(**{"log.dirs": str(data_dir), "node.id": str(node_id)})
-        with closing(
-            ClusterMetadata.open(data_dir, config, now_ms=system_ms, warn=log.warning)
-        ) as cluster:
+        with closing(ClusterMetadata(config, now_ms=system_ms, warn=log.warning)) as cluster:
             yield cluster
     except ApiError as error:
-        raise BrokerError(f"{data_dir}: {error}") from None
+        raise BrokerError(f"{data_dir}: {error.code.name}: {error.message}") from None
     finally:
         os.close(fd)

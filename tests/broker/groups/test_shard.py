@@ -24,6 +24,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
+from krammar.broker.topics import TOPIC
 from krammar.wire.batches import Record
 from tests.broker.groups.support import (
     GROUP,
@@ -163,8 +164,7 @@ def refuse_writes(broker: Broker, *, refuse: bool = True) -> None:
     """Make all batches too large for `__consumer_offsets`, or let them in again."""
 
     def change() -> None:
-        topic = broker.cluster.topics[OFFSETS]
-        broker.topics.set_configs(topic, {"max.message.bytes": "10" if refuse else None})
+        broker.topics.set_configs(TOPIC, OFFSETS, {"max.message.bytes": "10" if refuse else None})
 
     broker.call(change)
 
@@ -201,8 +201,7 @@ def test_more_is_deleted_than_one_batch_can_say(broker: Broker, client: RawClien
     log = broker.call(broker.logs.get, OFFSETS, 0)
     assert log is not None
     before = broker.call(lambda: log.end_offset)
-    topic = broker.cluster.topics[OFFSETS]
-    broker.call(broker.topics.set_configs, topic, {"max.message.bytes": "500"})
+    broker.call(broker.topics.set_configs, TOPIC, OFFSETS, {"max.message.bytes": "500"})
     (result,) = client.call(DeleteGroupsRequest(groups_names=[GROUP])).results
     assert result.error_code == ErrorCode.NONE
     batches = broker.call(lambda: list(log.batches(before)))
