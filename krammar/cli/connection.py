@@ -17,6 +17,7 @@ from krammar.cli.output import one_line
 
 if TYPE_CHECKING:
     from krammar.client import Client, Settings
+    from krammar.util.properties import Property
 
 _DEFAULT_SERVER = "localhost:9092"
 _SERVERS = ("bootstrap.servers", "metadata.broker.list")
@@ -67,10 +68,13 @@ class Connection:
 
         Raises:
             SettingsError: a setting is unknown or invalid.
+            UsageError: the same for a setting of the file, with the line.
         """
+        from krammar.client.errors import SettingsError
         from krammar.client.settings import Settings
 
-        values: dict[str, Any] = {} if self.file is None else _read_properties(self.file)
+        entries = {} if self.file is None else _read_properties(self.file)
+        values: dict[str, Any] = {name: entry.value for name, entry in entries.items()}
         given = key_values("-X", self.given)
         values |= {name.replace("_", "."): value for name, value in given.items()}
         if self.servers is not None:
@@ -80,7 +84,13 @@ class Connection:
         elif not any(name in values for name in _SERVERS):
             values["bootstrap.servers"] = _DEFAULT_SERVER
         values |= {name: value for name, value in (more or {}).items() if value is not None}
-        return Settings.of(values)
+        try:
+            return Settings.of(values)
+        except SettingsError as error:
+            entry = entries.get(error.name)
+            if entry is None or values.get(error.name) is not entry.value:
+                raise
+            raise click.UsageError(f"{self.file}:{entry.line}: {one_line(error)}") from error
 
     def client(self, more: Mapping[str, Any] | None = None) -> Client:
         """Return a client with the settings. Arguments and errors as for ``settings``."""
@@ -89,11 +99,11 @@ class Connection:
         return Client(self.settings(more))
 
 
-def _read_properties(path: Path) -> dict[str, Any]:
+def _read_properties(path: Path) -> dict[str, Property]:
     from krammar.util.properties import PropertiesError, decode, parse_properties
 
     try:
-        return {entry.name: entry.value for entry in parse_properties(decode(path.read_bytes()))}
+        return {entry.name: entry for entry in parse_properties(decode(path.read_bytes()))}
     except (PropertiesError, OSError) as error:
         raise click.UsageError(f"{path}: {one_line(error)}") from error
 

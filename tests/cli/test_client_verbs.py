@@ -177,6 +177,17 @@ def test_bad_settings_are_misuse(broker: Broker, tmp_path: Path) -> None:
     )
     assert "KEY=VALUE" in error_of(broker, "topics", "-X", "acks", code=2)
     assert "client.properties" in error_of(broker, "topics", "-F", str(file), code=2)
+
+
+def test_invalid_setting_in_properties_file(broker: Broker, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# of the test\nrequest.timeout.ms=abc\n")
+    invalid = "request.timeout.ms: 'abc' is not a whole number"
+    arguments = ["-F", str(file), "list"]
+    assert error_of(broker, "topics", *arguments, code=2) == f"{file}:2: {invalid}"
+    run(broker, "topics", *arguments, "-X", "request.timeout.ms=5000")
+    own = invalid.replace("abc", "x")
+    assert error_of(broker, "topics", *arguments, "-X", "request.timeout.ms=x", code=2) == own
     no_port = CliRunner().invoke(topics, ["-b", "localhost"])
     assert no_port.exit_code == 2 and "'localhost' is not host:port" in no_port.stderr
 
