@@ -129,8 +129,8 @@ def broker(
     from krammar.broker.broker import Broker
     from krammar.broker.config import BrokerConfig, ConfigError
     from krammar.broker.errors import BrokerError
-    from krammar.broker.run import run
     from krammar.cli.faults import read_faults, report
+    from krammar.cli.serving import run
 
     if properties is not None and config is not None:
         raise click.UsageError("give PROPERTIES or --config, not both")

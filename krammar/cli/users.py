@@ -27,7 +27,7 @@ _data_dir = click.option(
 @contextmanager
 def _errors() -> Iterator[None]:
     from krammar.broker.errors import BrokerError
-    from krammar.broker.security.users import UserError
+    from krammar.cli.offline_users import UserError
 
     try:
         yield
@@ -79,7 +79,7 @@ def add(name: str, data_dir: Path, mechanism: str, iterations: int, password_std
 
     krammar reads the password from the environment variable KRAMMAR_PASSWORD, or else prompts for it.
     """
-    from krammar.broker.security.users import add_user
+    from krammar.cli.offline_users import add_user
 
     with _errors():
         replaced = add_user(data_dir, name, _password(password_stdin), mechanism, iterations)
@@ -99,7 +99,7 @@ def _password(from_stdin: bool) -> str:
 @_data_dir
 def list_(data_dir: Path) -> None:
     """List the users and their mechanisms."""
-    from krammar.broker.security.users import list_users
+    from krammar.cli.offline_users import list_users
 
     with _errors():
         found = list_users(data_dir)
@@ -117,7 +117,7 @@ def list_(data_dir: Path) -> None:
 )
 def remove(name: str, data_dir: Path, mechanism: str | None) -> None:
     """Remove the user NAME."""
-    from krammar.broker.security.users import remove_user
+    from krammar.cli.offline_users import remove_user
 
     with _errors():
         removed = remove_user(data_dir, name, mechanism)

@@ -22,7 +22,7 @@ from kafka_wire import (
     SaslHandshakeRequest,
 )
 
-from krammar.broker.security.users import add_user, list_users
+from krammar.cli.offline_users import add_user, list_users
 from tests.broker.security.certificates import Authority
 from tests.broker.security.support import ScramClient, deletion, plain, upsertion
 from tests.broker.support import RawClient

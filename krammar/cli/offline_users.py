@@ -1,0 +1,141 @@
+"""The users in the folder of a broker that is not running, for ``krammar broker-user``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from kafka_wire import RemoveUserScramCredentialRecord
+
+from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, SHA_512, Mechanism
+from krammar.broker.cluster import ClusterMetadata
+from krammar.broker.config import BrokerConfig
+from krammar.broker.errors import ApiError, BrokerError
+from krammar.broker.log.environment import system_ms
+from krammar.broker.log.files import lock
+from krammar.broker.meta_properties import read_meta_properties
+from krammar.broker.security import scram
+from krammar.broker.security.users import record_of
+
+log = logging.getLogger("krammar.broker")
+
+
+class UserError(ValueError):
+    """A user cannot be added or removed."""
+
+
+class User(NamedTuple):
+    """A stored SCRAM credential without its secrets."""
+
+    name: str
+    mechanism: str
+    iterations: int
+
+
+def add_user(
+    data_dir: Path,
+    name: str,
+    password: str,
+    mechanism: str = SHA_512.name,
+    iterations: int = MIN_ITERATIONS,
+) -> bool:
+    """Add a user, or replace the user's password.
+
+    Returns:
+        Whether an old password was replaced.
+
+    Raises:
+        UserError: an argument is invalid.
+        BrokerError: a broker is using the folder.
+    """
+    kind = _mechanism(mechanism)
+    if not name:
+        raise UserError("a user needs a name")
+    if not password:
+        raise UserError("a user needs a password")
+    if not MIN_ITERATIONS <= iterations <= scram.MAX_ITERATIONS:
+        raise UserError(
+            f"{iterations} iterations are not possible: Kafka accepts {MIN_ITERATIONS} to "
+            f"{scram.MAX_ITERATIONS}"
+        )
+    with _metadata(data_dir, create=True) as cluster:
+        replaced = (kind.number, name) in cluster.scram
+        cluster.append([record_of(name, kind, scram.new_credential(kind, password, iterations))])
+    return replaced
+
+
+def remove_user(data_dir: Path, name: str, mechanism: str | None = None) -> list[str]:
+    """Remove a user's credential for a mechanism, or all of the user's credentials.
+
+    Returns:
+        The mechanisms of the removed credentials.
+
+    Raises:
+        UserError: the user or the folder does not exist.
+        BrokerError: a broker is using the folder.
+    """
+    kinds = list(scram.BY_NUMBER.values()) if mechanism is None else [_mechanism(mechanism)]
+    with _metadata(data_dir) as cluster:
+        found = [kind for kind in kinds if (kind.number, name) in cluster.scram]
+        if not found:
+            suffix = "" if mechanism is None else f" with {mechanism}"
+            raise UserError(f"no user {name!r}{suffix} exists")
+        cluster.append(
+            [RemoveUserScramCredentialRecord(name=name, mechanism=kind.number) for kind in found]
+        )
+    return [kind.name for kind in found]
+
+
+def list_users(data_dir: Path) -> list[User]:
+    """Return all stored users, sorted by name.
+
+    Raises:
+        UserError: the folder does not exist.
+        BrokerError: a broker is using the folder.
+    """
+    with _metadata(data_dir) as cluster:
+        return sorted(
+            User(name, scram.BY_NUMBER[number].name, record.iterations)
+            for (number, name), record in cluster.scram.items()
+            if number in scram.BY_NUMBER
+        )
+
+
+def _mechanism(name: str) -> Mechanism:
+    if name not in BY_NAME:
+        raise UserError(f"{name!r} is not a SCRAM mechanism; choose one of {', '.join(BY_NAME)}")
+    return BY_NAME[name]
+
+
+@contextmanager
+def _metadata(data_dir: Path, create: bool = False) -> Iterator[ClusterMetadata]:
+    """Open the metadata of a folder that no broker is using.
+
+    ``create`` creates a missing folder, so that users can be added before the broker's first start.
+    """
+    if not create and not (data_dir / "meta.properties").exists():
+        raise UserError(f"{data_dir} is not the folder of a broker: it has no meta.properties")
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        fd = lock(data_dir)
+    except BlockingIOError:
+        raise BrokerError(
+            f"a broker has {data_dir} open: stop it, or change users with a client "
+            "(AlterUserScramCredentials)"
+        ) from None
+    except OSError as error:
+        raise BrokerError(f"{data_dir}: {error.strerror}") from None
+    try:
+        known = read_meta_properties(data_dir)
+        node_id = 1 if known.node_id is None else known.node_id
+        config = BrokerConfig.defaults(**{"log.dirs": str(data_dir), "node.id": str(node_id)})
+        with closing(ClusterMetadata(config, now_ms=system_ms, warn=log.warning)) as cluster:
+            yield cluster
+    except ApiError as error:
+        raise BrokerError(f"{data_dir}: {error.code.name}: {error.message}") from None
+    finally:
+        os.close(fd)
