@@ -1,6 +1,6 @@
 """The producers of a partition: duplicates, gaps, fencing, open transactions.
 
-The rules are those of Kafka's producer state. It remembers the last five batches of each producer (KIP-98, the
+The rules are the same as in Kafka's producer state. It remembers the last five batches of each producer (KIP-98, the
 maximum that a producer has in flight). A snapshot stores only the last one.
 """
 

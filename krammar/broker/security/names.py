@@ -1,7 +1,7 @@
 """The distinguished names of certificates, and the rules that turn them into user names (KIP-371).
 
-Names have the form of RFC 2253. Where the RFC allows a choice, they follow Java's X500Principal. The rules are those of
-``ssl.principal.mapping.rules``, for example ``RULE:^CN=([^,]*),.*$/$1/L, DEFAULT``.
+Names have the form of RFC 2253. Where the RFC allows a choice, they follow Java's X500Principal.
+``ssl.principal.mapping.rules`` sets the rules, for example ``RULE:^CN=([^,]*),.*$/$1/L, DEFAULT``.
 """
 
 from __future__ import annotations
