@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafka_wire import CreateTopicsRequestTopic, ErrorCode
 
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, invalid_request
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig
@@ -72,9 +72,8 @@ def _assigned(topic: CreateTopicsRequestTopic, nodes: Nodes) -> Replicas:
         ("number of partitions", topic.num_partitions),
     ):
         if value != -1:
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST,
-                f"With an assignment of replicas the {name} must be -1, but is {value}.",
+            raise invalid_request(
+                f"With an assignment of replicas the {name} must be -1, but is {value}."
             )
     indexes = [assignment.partition_index for assignment in topic.assignments]
     twice = next((index for index, times in Counter(indexes).items() if times > 1), None)

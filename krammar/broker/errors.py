@@ -54,3 +54,7 @@ def errors_in(response: Any) -> Iterator[None]:
         yield
     except ApiError as error:
         error.put_into(response)
+
+
+def invalid_request(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from uuid import UUID
 
 from krammar.broker.groups.member import Place
@@ -17,74 +17,91 @@ Current = Mapping[str, Collection[Place]]
 Assignment = dict[str, set[Place]]
 Assignor = Callable[[Subscriptions, Counts, Current], Assignment]
 
-# With members of different subscriptions, moving the partitions of one topic can unbalance another one.
+# With members of different subscriptions, moving the partitions of one area can unbalance another one.
 _MOST_ROUNDS = 16
 
 
-def _subscribers(subscriptions: Subscriptions) -> dict[UUID, list[str]]:
-    """Return the members that subscribe to each topic."""
-    found: dict[UUID, list[str]] = {}
+def _areas(subscriptions: Subscriptions) -> Iterator[tuple[list[str], list[UUID]]]:
+    """Yield the topics with the same subscribers together, after these subscribers.
+
+    Without areas, 100 members with the same 2,000 topics take 200,000 steps (0.5 s).
+    """
+    alike: dict[frozenset[UUID], list[str]] = {}
     for member_id, topics in subscriptions.items():
-        for topic_id in topics:
-            found.setdefault(topic_id, []).append(member_id)
-    return dict(sorted(found.items()))
+        alike.setdefault(frozenset(topics), []).append(member_id)
+    classes = list(alike.values())
+    classes_of: dict[UUID, list[int]] = {}
+    for index, subscribed in enumerate(alike):
+        for topic_id in subscribed:
+            classes_of.setdefault(topic_id, []).append(index)
+    areas: dict[tuple[int, ...], list[UUID]] = {}
+    for topic_id in sorted(classes_of):
+        areas.setdefault(tuple(classes_of[topic_id]), []).append(topic_id)
+    order = {member_id: index for index, member_id in enumerate(subscriptions)}
+    for indexes, together in areas.items():
+        members = [member_id for index in indexes for member_id in classes[index]]
+        yield sorted(members, key=order.__getitem__), together
 
 
 def assign_ranges(subscriptions: Subscriptions, counts: Counts, current: Current) -> Assignment:
     """Give each subscriber of a topic consecutive partitions, the same ones of all topics of one size."""
     assignment: Assignment = {member_id: set() for member_id in subscriptions}
-    for topic_id, members in _subscribers(subscriptions).items():
-        share, extra = divmod(counts[topic_id], len(members))
-        begin = 0
-        for index, member_id in enumerate(members):
-            end = begin + share + (index < extra)
-            assignment[member_id].update((topic_id, number) for number in range(begin, end))
-            begin = end
+    for members, topics in _areas(subscriptions):
+        for topic_id in topics:
+            share, extra = divmod(counts[topic_id], len(members))
+            begin = 0
+            for index, member_id in enumerate(members):
+                end = begin + share + (index < extra)
+                assignment[member_id].update((topic_id, number) for number in range(begin, end))
+                begin = end
     return assignment
 
 
 def assign_uniformly(subscriptions: Subscriptions, counts: Counts, current: Current) -> Assignment:
     """Balance the number of partitions of the members, and move as few partitions as possible."""
-    free = {topic_id: set(range(count)) for topic_id, count in counts.items()}
-    owners: dict[UUID, dict[str, list[int]]] = {
-        topic_id: {member_id: [] for member_id in members}
-        for topic_id, members in _subscribers(subscriptions).items()
-    }
+    owner: dict[Place, str] = {}
+    for member_id, subscribed in subscriptions.items():
+        for place in current.get(member_id, ()):
+            if place[0] in subscribed:
+                owner.setdefault(place, member_id)
     sizes = dict.fromkeys(subscriptions, 0)
-    for member_id in subscriptions:
-        for topic_id, number in sorted(current.get(member_id, ())):
-            if member_id in owners.get(topic_id, ()) and number in free[topic_id]:
-                free[topic_id].remove(number)
-                owners[topic_id][member_id].append(number)
-                sizes[member_id] += 1
-    for topic_id, owned in owners.items():
-        _hand_out(sorted(free[topic_id]), owned, sizes)
+    areas = []
+    for members, topics in _areas(subscriptions):
+        free: list[Place] = []
+        owned: dict[str, list[Place]] = {member_id: [] for member_id in members}
+        for place in ((topic_id, n) for topic_id in topics for n in range(counts[topic_id])):
+            if place in owner:
+                owned[owner[place]].append(place)
+                sizes[owner[place]] += 1
+            else:
+                free.append(place)
+        areas.append((free, owned))
+    for free, owned in areas:
+        _hand_out(free, owned, sizes)
     for _ in range(_MOST_ROUNDS):
-        if max(sizes.values()) - min(sizes.values()) <= 1:
-            break
-        moved = [_balance(owned, sizes) for owned in owners.values()]
-        if not any(moved):
+        uneven = max(sizes.values()) - min(sizes.values()) > 1
+        if not uneven or not sum(_balance(owned, sizes) for _, owned in areas):
             break
     assignment: Assignment = {member_id: set() for member_id in subscriptions}
-    for topic_id, owned in owners.items():
-        for member_id, numbers in owned.items():
-            assignment[member_id].update((topic_id, number) for number in numbers)
+    for _, owned in areas:
+        for member_id, places in owned.items():
+            assignment[member_id].update(places)
     return assignment
 
 
-def _hand_out(numbers: list[int], owned: dict[str, list[int]], sizes: dict[str, int]) -> None:
-    """Give each partition of a topic to the subscriber that has the fewest partitions."""
+def _hand_out(places: list[Place], owned: dict[str, list[Place]], sizes: dict[str, int]) -> None:
+    """Give each partition to the subscriber that has the fewest partitions."""
     small = [(sizes[member_id], member_id) for member_id in owned]
     heapq.heapify(small)
-    for number in numbers:
+    for place in places:
         size, member_id = small[0]
-        owned[member_id].append(number)
+        owned[member_id].append(place)
         sizes[member_id] = size + 1
         heapq.heapreplace(small, (size + 1, member_id))
 
 
-def _balance(owned: dict[str, list[int]], sizes: dict[str, int]) -> bool:
-    """Move partitions of one topic from large members to small ones. Returns whether any moved."""
+def _balance(owned: dict[str, list[Place]], sizes: dict[str, int]) -> bool:
+    """Move partitions of one area from large members to small ones. Returns whether any moved."""
     small = [(sizes[member_id], member_id) for member_id in owned]
     large = [(-sizes[member_id], member_id) for member_id in owned if owned[member_id]]
     heapq.heapify(small)

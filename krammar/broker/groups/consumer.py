@@ -33,7 +33,7 @@ from kafka_wire import (
     SyncGroupResponse,
 )
 
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, invalid_request
 from krammar.broker.groups.assignors import ASSIGNORS
 from krammar.broker.groups.group import (
     CONSUMER,
@@ -94,24 +94,24 @@ class ConsumerProtocol:
             ("MemberId", request.member_id),
         ):
             if text is not None and not text.strip():
-                raise _invalid(f"{name} can't be empty.")
+                raise invalid_request(f"{name} can't be empty.")
             if not fits(text):
-                raise _invalid(f"{name} can't be longer than 32767 bytes.")
+                raise invalid_request(f"{name} can't be longer than 32767 bytes.")
         epoch = request.member_epoch
         if epoch == 0:
             if request.rebalance_timeout_ms == -1:
-                raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+                raise invalid_request("RebalanceTimeoutMs must be provided in first request.")
             if request.topic_partitions != []:
-                raise _invalid("TopicPartitions must be empty when (re-)joining.")
+                raise invalid_request("TopicPartitions must be empty when (re-)joining.")
             if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-                raise _invalid(
+                raise invalid_request(
                     "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
                     "(re-)joining."
                 )
         elif epoch == AWAY and request.instance_id is None:
-            raise _invalid("InstanceId can't be null.")
+            raise invalid_request("InstanceId can't be null.")
         elif epoch < AWAY:
-            raise _invalid("MemberEpoch is invalid.")
+            raise invalid_request("MemberEpoch is invalid.")
         assignors = self._config.group_consumer_assignors
         if request.server_assignor is not None and request.server_assignor not in assignors:
             raise ApiError(
@@ -283,18 +283,17 @@ class ConsumerProtocol:
         """Compute the target assignment for the group's epoch."""
         topics = self._cluster.topics
         subscriptions = {}
-        ids: dict[tuple[tuple[str, ...], str], frozenset[UUID]] = {}
+        ids: dict[tuple[str, ...], frozenset[UUID]] = {}
         # Assignors give the first members more; static members keep their place after a restart.
         for member in sorted(
             group.members.values(),
             key=lambda m: (m.instance_id is None, m.instance_id or m.member_id),
         ):
-            key = (member.topics, member.pattern)
-            if key not in ids:
-                match = group.matches.get(member.pattern)
-                names = (*member.topics, *(match.topics if match is not None else ()))
-                ids[key] = frozenset(topics[name].topic_id for name in names if name in topics)
-            subscriptions[member.member_id] = ids[key]
+            match = group.matches.get(member.pattern)
+            names = (*member.topics, *(match.topics if match is not None else ()))
+            if names not in ids:
+                ids[names] = frozenset(topics[name].topic_id for name in names if name in topics)
+            subscriptions[member.member_id] = ids[names]
         counts = {
             topic_id: len(self._cluster.topics_by_id[topic_id].partitions)
             for topic_id in frozenset().union(*ids.values())
@@ -592,10 +591,6 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}",
         ) from None
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _not_found(message: str) -> ApiError:

@@ -48,7 +48,7 @@ from krammar.broker.config.describe import (
     describe_group,
     describe_topic,
 )
-from krammar.broker.errors import ApiError, errors_in
+from krammar.broker.errors import ApiError, errors_in, invalid_request
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps
 from krammar.broker.topic_names import check_topic_name
@@ -169,14 +169,14 @@ class ConfigHandlers:
             return describe_broker(self.config, names)
         if kind == BROKER_LOGGER:
             if not name:
-                raise _invalid("Broker id must not be empty")
+                raise invalid_request("Broker id must not be empty")
             self._check_node(name, "Broker", "")
-            raise _invalid("This broker has no loggers that can be described")
+            raise invalid_request("This broker has no loggers that can be described")
         if kind == CLIENT_METRICS and not name:
-            raise _invalid("Client metrics subscription name must not be empty")
+            raise invalid_request("Client metrics subscription name must not be empty")
         if kind == GROUP:
             if not name:
-                raise _invalid("Group name must not be empty")
+                raise invalid_request("Group name must not be empty")
             return describe_group(self.config, self.cluster.configs.get((GROUP, name), {}), names)
         raise _unknown(kind, f"Unexpected resource type {kind} for resource {name}")
 
@@ -185,7 +185,7 @@ class ConfigHandlers:
         if kind == BROKER and name:
             self._check_node(name, "Node")
         elif kind == BROKER_LOGGER:
-            raise _invalid("This broker has no loggers that can be altered")
+            raise invalid_request("This broker has no loggers that can be altered")
         elif kind not in (TOPIC, BROKER, GROUP):
             raise _unknown(kind, f"Unknown resource type {kind}")
         return self.cluster.configs.get((kind, name), {})
@@ -214,10 +214,10 @@ class ConfigHandlers:
         """Raise ApiError if a resource cannot have these values after the changes."""
         if kind == TOPIC:
             if not name:
-                raise _invalid("Default topic resources are not allowed.")
+                raise invalid_request("Default topic resources are not allowed.")
             check_topic_name(name)
         elif kind == GROUP and not name:
-            raise _invalid("Default group resources are not allowed.")
+            raise invalid_request("Default group resources are not allowed.")
         code = ErrorCode.INVALID_CONFIG
         try:
             if kind == TOPIC:
@@ -238,10 +238,10 @@ class ConfigHandlers:
 
     def _check_node(self, name: str, kind: str, otherwise: str = ",") -> None:
         if not _INTEGER.fullmatch(name):
-            raise _invalid(f"{kind} id must be an integer, but it is: {name}")
+            raise invalid_request(f"{kind} id must be an integer, but it is: {name}")
         expected = str(self.config.node_id)
         if name != expected:
-            raise _invalid(
+            raise invalid_request(
                 f"Unexpected broker id, expected {expected}{otherwise} but received {name}"
             )
 
@@ -268,7 +268,7 @@ def _each(
         result = kind(resource_type=where[0], resource_name=where[1])
         with errors_in(result):
             if counts[where] > 1:
-                raise _invalid("Each resource must appear at most once.")
+                raise invalid_request("Each resource must appear at most once.")
             answer(resource, result)
         if result.error_message is not None:
             result.error_message = result.error_message[:LONGEST_MESSAGE]
@@ -279,7 +279,7 @@ def _each(
 
 def _check_keys(configs: Sequence[Any]) -> None:
     if len({config.name for config in configs}) != len(configs):
-        raise _invalid("Error due to duplicate config keys")
+        raise invalid_request("Error due to duplicate config keys")
     nulls = [
         config.name
         for config in configs
@@ -287,7 +287,7 @@ def _check_keys(configs: Sequence[Any]) -> None:
         and getattr(config, "config_operation", AlterConfigOp.SET) != AlterConfigOp.DELETE
     ]
     if nulls:
-        raise _invalid(f"Null value not supported for : {', '.join(nulls)}")
+        raise invalid_request(f"Null value not supported for : {', '.join(nulls)}")
 
 
 def _replaced(resource: AlterConfigsRequestResource, current: Mapping[str, str]) -> Changes:
@@ -307,7 +307,7 @@ def _incremental(
         elif config.config_operation in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
             changes[config.name] = _listed(resource.resource_type, config, current)
         else:
-            raise _invalid(f"Unknown operations type {config.config_operation}")
+            raise invalid_request(f"Unknown operations type {config.config_operation}")
     return changes
 
 
@@ -338,8 +338,4 @@ def _listed(
 def _unknown(kind: int, message: str) -> ApiError:
     if kind == CLIENT_METRICS:
         message = "Client metrics (KIP-714) are not served by this broker"
-    return _invalid(message)
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError(ErrorCode.INVALID_REQUEST, message)
+    return invalid_request(message)
