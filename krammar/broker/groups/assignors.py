@@ -26,12 +26,12 @@ def _areas(subscriptions: Subscriptions) -> Iterator[tuple[list[str], list[UUID]
 
     Without areas, 100 members with the same 2,000 topics take 200,000 steps (0.5 s).
     """
-    alike: dict[frozenset[UUID], list[str]] = {}
+    by_topics: dict[frozenset[UUID], list[str]] = {}
     for member_id, topics in subscriptions.items():
-        alike.setdefault(frozenset(topics), []).append(member_id)
-    classes = list(alike.values())
+        by_topics.setdefault(frozenset(topics), []).append(member_id)
+    classes = list(by_topics.values())
     classes_of: dict[UUID, list[int]] = {}
-    for index, subscribed in enumerate(alike):
+    for index, subscribed in enumerate(by_topics):
         for topic_id in subscribed:
             classes_of.setdefault(topic_id, []).append(index)
     areas: dict[tuple[int, ...], list[UUID]] = {}
