@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C end the processes that tests start.
+    """Let Ctrl-C end the processes that tests start, and let a busy machine be slow.
 
-    A shell without job control has its background jobs ignore it, and processes inherit that.
+    A shell without job control has its background jobs ignore Ctrl-C, and processes inherit that.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    settings.register_profile(
+        "krammar", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("krammar")
+
+
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Half as many workers again as processors: tests of clients wait for timers and for other processes."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None  # pytest-xdist reads it
+    return (os.cpu_count() or 1) * 3 // 2
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist's

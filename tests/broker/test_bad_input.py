@@ -272,7 +272,7 @@ class Hammer:
                         (size,) = struct.unpack(">i", await reader.readexactly(4))
                         await reader.readexactly(size)
                         answers += 1
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, OSError):  # ENOTCONN is not a ConnectionError
             # Closed by the frame after the last response, unless that was the last frame.
             self.handled += answers < len(frames)
         finally:

@@ -102,7 +102,7 @@ _PATTERNS = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_PATTERNS, st.text("abc", max_size=6))
 def test_the_same_as_python_where_both_mean_the_same(pattern: str, text: str) -> None:
     assert whole_match(pattern)(text) == (re.fullmatch(pattern, text) is not None)

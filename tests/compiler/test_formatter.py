@@ -173,7 +173,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(text=damaged())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_damage_to_style_is_mended(folder: Path, text: str) -> None:
     before, diagnostics = compiled(folder, text)
     assert not diagnostics.has_errors
@@ -189,7 +189,7 @@ def test_any_damage_to_style_is_mended(folder: Path, text: str) -> None:
 @given(
     st.lists(st.sampled_from(["", " ", "  ", "//", "A =>", "B: int8", ")", "\t", "x", "\r", "\n"]))
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_idempotent_on_any_text(pieces: list[str]) -> None:
     once = format_source("".join(pieces))
 

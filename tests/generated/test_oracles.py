@@ -84,7 +84,6 @@ def test_samples_agree(group: list[Known]) -> None:
 @pytest.mark.parametrize("group", by_message())
 @settings(
     max_examples=20,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -78,7 +78,6 @@ def test_samples_survive(message: Message) -> None:
 @every_message
 @settings(
     max_examples=12,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

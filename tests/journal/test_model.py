@@ -234,7 +234,6 @@ def test_the_sequencer_does_what_the_model_says() -> None:
     run.settings = settings(
         max_examples=125,
         stateful_step_count=100,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
         print_blob=True,
         phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],

@@ -107,7 +107,7 @@ def use_everything(text: str, places: list[int], encoding: str) -> None:
             message_page(struct, struct.max_version or 0)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     st.one_of(mutated(), mutated(), invented),
     st.lists(st.integers(0, 10**5), min_size=1, max_size=3),

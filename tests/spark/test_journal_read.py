@@ -94,7 +94,7 @@ actions = st.lists(
 
 
 @given(actions, st.sets(st.integers(0, 40)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_parts_have_what_the_sequencer_gives(
     sent: list[tuple[int, int, int]], cuts: set[int]
 ) -> None:
@@ -138,7 +138,7 @@ payloads = st.lists(
 
 
 @given(payloads, st.sampled_from([FIXED_CONTENT_TYPE, JSON_CONTENT_TYPE]), st.integers(20, 200))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_files_are_split_at_every_byte(
     values: list[bytes], content_type: str, fragment_bytes: int
 ) -> None:

@@ -40,7 +40,7 @@ def rows_of(table: pa.RecordBatch) -> list[Row]:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     rows=rows_strategy(),
     codec=st.sampled_from(sorted(CODECS.values())),
@@ -74,7 +74,7 @@ def test_records_of_all_sizes(size: int, codec: Compression) -> None:
         assert found == [(r.offset, r.timestamp, r.key, r.value, []) for r in records] * 3
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(at=st.integers(0, 10_000), byte=st.integers(0, 255), rows=st.sampled_from((100, 1000)))
 def test_broken_records_are_the_same_error(at: int, byte: int, rows: int) -> None:
     """Whether they are decoded together or one by one."""

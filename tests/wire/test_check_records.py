@@ -29,7 +29,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(records=RECORDS, before=st.binary(max_size=3))
 def test_what_is_told_of_records(records: list[Record], before: bytes) -> None:
     data, _, _ = encode_records(records, 0, 100)
@@ -41,7 +41,7 @@ def test_what_is_told_of_records(records: list[Record], before: bytes) -> None:
     assert without_key in keyless if keyless else without_key == -1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     records=st.lists(
         st.builds(
@@ -119,7 +119,7 @@ def test_records_that_are_alike(count: int, key: bytes | None, every: int) -> No
         check_records(alike(count, key, every), 0, count + 1)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     count=st.sampled_from([40, 70, 150, 400, 8300]),
     every=st.sampled_from([50, 1 << 20]),

@@ -68,7 +68,7 @@ def test_peers(peer: str, codec: Compression, size: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [*CODECS, Compression.NONE])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.binary(max_size=500))
 def test_round_trip(codec: Compression, data: bytes) -> None:
     compressed = compress(data, codec)

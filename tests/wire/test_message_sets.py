@@ -88,7 +88,7 @@ def test_the_messages_written_here_are_the_peers() -> None:
 
 
 @pytest.mark.parametrize(("peer", "magic", "codec"), CASES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=rows_strategy(headers=False))
 def test_reads_what_peers_write(peer: str, magic: int, codec: int, rows: list[Row]) -> None:
     data = peer_write_legacy(peer, magic, rows, codec)

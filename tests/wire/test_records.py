@@ -101,7 +101,7 @@ def sample(count: int = 40, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize(("peer", "codec"), PEER_CODECS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=rows_strategy())
 def test_reads_what_peers_write(peer: str, codec: int, rows: list[Row]) -> None:
     data = peer_write(peer, rows, codec)
@@ -112,7 +112,7 @@ def test_reads_what_peers_write(peer: str, codec: int, rows: list[Row]) -> None:
 
 
 @pytest.mark.parametrize(("peer", "codec"), PEER_CODECS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=rows_strategy())
 def test_peers_read_what_we_write(peer: str, codec: int, rows: list[Row]) -> None:
     data = encode_batch(records_of(rows), compression=codec)
@@ -121,7 +121,7 @@ def test_peers_read_what_we_write(peer: str, codec: int, rows: list[Row]) -> Non
 
 
 @pytest.mark.parametrize("peer", PEERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=rows_strategy())
 def test_uncompressed_bytes_are_the_peers_bytes(peer: str, rows: list[Row]) -> None:
     theirs = bytearray(peer_write(peer, rows, 0))
@@ -142,7 +142,7 @@ def test_producer_state(peer: str) -> None:
         assert getattr(batch, name) == value, name
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     rows=rows_strategy(),
     codec=st.sampled_from(Compression),

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kafka_wire import (
@@ -556,21 +556,11 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(
-    max_examples=30,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestGroups.settings = settings(max_examples=30, stateful_step_count=25)
 
 
 @pytest.mark.sweep
 class TestMoreGroups(Groups.TestCase):  # type: ignore[misc, name-defined]
     """10,000 steps."""
 
-    settings = settings(
-        max_examples=200,
-        stateful_step_count=50,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
+    settings = settings(max_examples=200, stateful_step_count=50)

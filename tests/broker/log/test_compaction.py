@@ -287,7 +287,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(steps=STEPS)
 def test_compaction_keeps_what_a_reader_of_the_whole_would_end_with(
     steps: list[tuple[str, object]],

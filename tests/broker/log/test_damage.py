@@ -105,9 +105,7 @@ def damage(path: Path, how: str, place: int, bits: int) -> None:
     path.write_bytes(data)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=CHANGES, clean=st.booleans(), recovery_point=st.integers(0, 90))
 def test_any_damage(
     origin: Path,

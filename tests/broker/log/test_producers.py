@@ -277,7 +277,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(steps=STEPS)
 def test_transactions_against_a_model(steps: list[tuple[str, int, bool | None]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -212,7 +212,7 @@ def test_one_byte_changed_is_found(setting: Setting) -> None:
     assert log.size == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     body=st.binary(max_size=60),
     count=st.integers(-1, 5),
