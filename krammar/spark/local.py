@@ -22,6 +22,7 @@ def start(master: str, settings: Mapping[str, str]) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if master.startswith("local") and not master.startswith("local-cluster"):
             _leave_out_zips()
+            settings = {"spark.python.daemon.module": "krammar.spark.daemon", **settings}
     builder = SparkSession.builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -17,7 +17,10 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 _SHOW = """
 import os
 print("python", os.environ["PYSPARK_PYTHON"])
+loaded = "krammar.spark.logs.read"
+print("worker", spark.sparkContext.parallelize([loaded]).map(lambda name: name in __import__("sys").modules).collect())
 print("zips", [path for path in os.environ["SPARK_HOME"].split() if "krammar-spark-" in path] != [])
+spark.stop()
 """
 
 
@@ -34,7 +37,9 @@ def test_sample_of_the_readme_in_an_environment_that_is_not_activated(tmp_path: 
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Java is not installed")
     sample = tmp_path / "sample.py"
-    sample.write_text("\n".join(blocks("README.md", section="Kafka data in Spark")) + _SHOW)
+    text = "\n".join(blocks("README.md", section="Kafka data in Spark"))
+    assert "spark.stop()" in text
+    sample.write_text(text.replace("spark.stop()", _SHOW))
     done = subprocess.run(
         [sys.executable, str(sample)],
         cwd=tmp_path,
@@ -47,3 +52,4 @@ def test_sample_of_the_readme_in_an_environment_that_is_not_activated(tmp_path: 
     assert "|partition|count|" in done.stdout
     assert f"python {sys.executable}" in done.stdout
     assert "zips True" in done.stdout
+    assert "worker [True]" in done.stdout  # forked by krammar.spark.daemon
