@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import pickle
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import Producer
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
 from krammar.broker import Broker
 from krammar.spark.datasource import KrammarDataSource
@@ -89,20 +91,22 @@ class Query:
         end = log.ends[-1]
         tasks = self.reader.partitions(start, end)
         assert pickle.dumps(self.reader.partitions(start, end)) == pickle.dumps(tasks)
+        passed = self.passed(start, end)
         found = [
             where
             for task in tasks
-            for batch in self.reader.read(pickle.loads(pickle.dumps(task)))
-            for where in zip(
-                batch.column("topic").to_pylist(),
-                batch.column("partition").to_pylist(),
-                batch.column("offset").to_pylist(),
-                strict=True,
-            )
+            for where in _where(self.reader.read(pickle.loads(pickle.dumps(task))))
         ]
+        assert passed in (None, found)
         if not fail:
             log.committed += 1
         return sorted(found)
+
+    def passed(self, start: Json, end: Json) -> list[Where] | None:
+        """The rows of a planned batch that the reader has read itself, asked for as Spark does."""
+        if not isinstance(self.reader, _SimpleStreamReaderWrapper):
+            return None
+        return _where(self.reader.getCache(start, end))
 
     def _initial(self) -> Json:
         return _copy(self.reader.initialOffset())
@@ -122,6 +126,19 @@ class Query:
         while (batch := self.batch()) is not None:
             found += batch
         return found
+
+
+def _where(batches: Iterable[pa.RecordBatch]) -> list[Where]:
+    return [
+        where
+        for batch in batches
+        for where in zip(
+            batch.column("topic").to_pylist(),
+            batch.column("partition").to_pylist(),
+            batch.column("offset").to_pylist(),
+            strict=True,
+        )
+    ]
 
 
 def _copy(offsets: Json) -> Json:

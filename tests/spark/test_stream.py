@@ -117,6 +117,53 @@ def test_offsets_are_in_order(broker: Broker, client: Client) -> None:
         assert list(query.reader.initialOffset()["many"]) == [str(number) for number in range(12)]
 
 
+# Where it is read.
+
+
+def test_small_batches_are_read_where_they_are_planned(broker: Broker, topic: str) -> None:
+    produce(broker, topic, {0: 12, 1: 5})
+    with Query(broker, subscribe=topic, **EARLIEST) as query:
+        start = query.reader.initialOffset()
+        end = query.reader.latestOffset(start, query.limit)
+        kind = type(query.reader)
+        [task] = query.reader.partitions(start, end)
+        assert len(task.tasks) == 2
+        found = records(topic, 0, range(12)) + records(topic, 1, range(5))
+        assert sorted(query.passed(start, end) or []) == found
+        # Spark takes only rows from a reader of the other class.
+        assert type(query.reader) is kind
+        assert query.passed(start, end) is None
+        assert query.reader.reportLatestOffset() == end
+
+
+@pytest.mark.parametrize("divided", ["minPartitions", "maxRecordsPerPartition"])
+def test_options_for_the_size_of_tasks_make_tasks(broker: Broker, topic: str, divided: str) -> None:
+    produce(broker, topic, {0: 2})
+    with Query(broker, subscribe=topic, **EARLIEST, **{divided: 1}) as query:
+        start = query.reader.initialOffset()
+        end = query.reader.latestOffset(start, query.limit)
+        assert query.reader.partitions(start, end)
+        assert query.passed(start, end) is None
+
+
+def test_few_large_records_make_tasks(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a batch was too large, only batches with fewer offsets are tried."""
+    monkeypatch.setattr(stream, "_SMALL_BYTES", 1000)
+    produce(broker, topic, {0: 10}, b"v" * 200)
+    with Query(broker, subscribe=topic, **EARLIEST) as query:
+        start = query.reader.initialOffset()
+        found = []
+        for following in (10, 9, 0):
+            end = query.reader.latestOffset(start, query.limit)
+            assert query.reader.partitions(start, end)
+            found.append(query.passed(start, end) is not None)
+            produce(broker, topic, {0: following})
+            start = end
+        assert found == [False, False, True]
+
+
 # Where it begins.
 
 

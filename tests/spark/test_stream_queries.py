@@ -91,6 +91,22 @@ class Sink:
 
 
 @needs_limits
+def test_small_batches_are_fetched_once(
+    spark: SparkSession, broker: Broker, client: Client, tmp_path: Path
+) -> None:
+    """Spark takes the rows that were read at planning, and runs no task that reads them again."""
+    metrics = broker.metrics
+    client.admin.create_topic("small", 2)
+    produce(broker, "small", {0: 30, 1: 20})
+    frame = stream(spark, broker, subscribe="small", startingOffsets="earliest")
+    start(frame.writeStream.format("memory").queryName("small"), tmp_path / "small")
+    found = spark.table("small").select("partition", "offset").collect()
+    assert sorted(map(tuple, found)) == [(p, o) for p in (0, 1) for o in range(30 - 10 * p)]
+    sent = metrics.value("kafka_server_brokertopicmetrics_bytesout_total", topic="small")
+    assert sent == metrics.value("kafka_server_brokertopicmetrics_bytesin_total", topic="small")
+
+
+@needs_limits
 def test_restarts_and_failures_at_every_batch(
     spark: SparkSession, broker: Broker, client: Client, tmp_path: Path
 ) -> None:

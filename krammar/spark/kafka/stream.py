@@ -14,8 +14,8 @@ unchanged, also in a new process:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Set
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -43,10 +43,12 @@ from krammar.spark.offsets import check_partitions, of_json, to_json
 from krammar.spark.options import Options, Use
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
 try:
+    from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadMaxRows,
@@ -60,6 +62,10 @@ except ImportError:  # before PySpark 4.2
 
 # A batch is planned right after its end was computed.
 _RECENT_SECONDS = 1.0
+
+# The most offsets, and bytes of Arrow, of a batch that is read where it is planned.
+_SMALL_OFFSETS = 10_000
+_SMALL_BYTES = 1 << 20
 
 Offsets = dict[TopicPartition, int]
 Json = dict[str, dict[str, int]]
@@ -164,12 +170,7 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
 
     def partitions(self, start: Json, end: Json) -> list[KafkaPartition]:
         """Plan the tasks of a batch."""
-        first, last = _offsets(start), _offsets(end)
-        self._begun = True
-        if first == last:
-            return []
-        with self.broker_errors("planning"):
-            return self.assign(self.client, self._plan(first, last))
+        return self._assigned(self._tasks(start, end))
 
     def commit(self, end: Json) -> None:
         """Commit the end of a finished batch to the group of the option ``commitGroup``."""
@@ -354,6 +355,18 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
 
     # The tasks of a batch.
 
+    def _tasks(self, start: Json, end: Json) -> list[Task]:
+        first, last = _offsets(start), _offsets(end)
+        self._begun = True
+        if first == last:
+            return []
+        with self.broker_errors("planning"):
+            return self._plan(first, last)
+
+    def _assigned(self, tasks: list[Task]) -> list[KafkaPartition]:
+        with self.broker_errors("planning"):
+            return self.assign(self.client, tasks)
+
     def _plan(self, start: Offsets, end: Offsets) -> list[Task]:
         is_repeated = self._batch is None and start == self._initial
         if self._batch is not None and self._batch.end == end:
@@ -471,7 +484,42 @@ if _HAS_LIMITS:
 
     class LimitedStreamReader(KafkaStreamReader, SupportsTriggerAvailableNow):
         """Reader for PySpark 4.2 and later: with limits, Trigger.AvailableNow, and the latest
-        offsets in the query's progress."""
+        offsets in the query's progress.
+
+        A small batch is read where it is planned. A task in Python takes Spark longer than all the rest of such
+        a batch, and longer than the tasks of a source in Java.
+        """
+
+        def __init__(self, options: Options, schema: StructType) -> None:
+            super().__init__(options, schema)
+            self._small_offsets = _SMALL_OFFSETS
+            self._small_batch: list[pa.RecordBatch] = []
+
+        def partitions(self, start: Json, end: Json) -> list[KafkaPartition]:
+            tasks = self._tasks(start, end)
+            rows = self._small(tasks)
+            if rows is None:
+                self.__class__ = LimitedStreamReader
+                return self._assigned(tasks)
+            self._small_batch = rows
+            self.__class__ = _ReaderWithRows
+            return [KafkaPartition(tasks)]  # which Spark reads if it has lost the rows
+
+        def _small(self, tasks: list[Task]) -> list[pa.RecordBatch] | None:
+            """Return the rows of a small batch; None for others, and if options set the size of tasks."""
+            offsets = sum(task.count for task in tasks)
+            divided = map(self.options.given, ("minPartitions", "maxRecordsPerPartition"))
+            if not 0 < offsets < self._small_offsets or any(divided):
+                return None
+            rows, size = [], 0
+            with closing(self.read(KafkaPartition(tasks))) as batches:
+                for batch in batches:
+                    rows.append(batch)
+                    size += batch.nbytes
+                    if size > _SMALL_BYTES:  # try again with fewer offsets
+                        self._small_offsets = offsets
+                        return None
+            return rows
 
         def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
             # Spark calls ``commit`` when it has planned another batch, so not for the last one. But it
@@ -494,3 +542,16 @@ if _HAS_LIMITS:
 
         def reportLatestOffset(self) -> Json | None:
             return None if self._latest is None else to_json(self._latest)
+
+    class _ReaderWithRows(LimitedStreamReader, _SimpleStreamReaderWrapper):
+        """A reader between ``partitions`` and ``getCache``, which Spark calls next.
+
+        Spark takes rows only from readers of the class that wraps a ``SimpleDataSourceStreamReader``, and keeps
+        them as a block, so that the batch needs no task in Python. Such a reader has no limits and reports no
+        latest offsets; therefore a reader is of this class for no other call.
+        """
+
+        def getCache(self, start: Json, end: Json) -> Iterator[pa.RecordBatch]:
+            self.__class__ = LimitedStreamReader  # type: ignore[assignment]
+            rows, self._small_batch = self._small_batch, []
+            return iter(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -74,7 +74,7 @@ class TaskReader:
         groups = combine(tasks, options["minRecordsPerPartition"], leader)
         return [KafkaPartition(group) for group in groups]
 
-    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Generator[pa.RecordBatch]:
         """Yield the rows of a Spark task.
 
         Raises:
