@@ -120,6 +120,13 @@ def test_offsets_are_in_order(broker: Broker, client: Client) -> None:
 # Where it is read.
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch may be read where it is planned."""
+    monkeypatch.setattr(stream, "_FIRST_BATCHES", 0)
+
+
+@pytest.mark.usefixtures("at_once")
 def test_small_batches_are_read_where_they_are_planned(broker: Broker, topic: str) -> None:
     produce(broker, topic, {0: 12, 1: 5})
     with Query(broker, subscribe=topic, **EARLIEST) as query:
@@ -136,6 +143,20 @@ def test_small_batches_are_read_where_they_are_planned(broker: Broker, topic: st
         assert query.reader.reportLatestOffset() == end
 
 
+def test_first_batches_are_read_by_tasks(broker: Broker, topic: str) -> None:
+    with Query(broker, subscribe=topic, **EARLIEST) as query:
+        start = query.reader.initialOffset()
+        found = []
+        for _ in range(4):
+            produce(broker, topic, {0: 1})
+            end = query.reader.latestOffset(start, query.limit)
+            query.reader.partitions(start, end)
+            found.append(query.passed(start, end) is not None)
+            start = end
+        assert found == [False, False, True, True]
+
+
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("divided", ["minPartitions", "maxRecordsPerPartition"])
 def test_options_for_the_size_of_tasks_make_tasks(broker: Broker, topic: str, divided: str) -> None:
     produce(broker, topic, {0: 2})
@@ -146,6 +167,7 @@ def test_options_for_the_size_of_tasks_make_tasks(broker: Broker, topic: str, di
         assert query.passed(start, end) is None
 
 
+@pytest.mark.usefixtures("at_once")
 def test_few_large_records_make_tasks(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,11 +97,15 @@ def test_small_batches_are_fetched_once(
     """Spark takes the rows that were read at planning, and runs no task that reads them again."""
     metrics = broker.metrics
     client.admin.create_topic("small", 2)
-    produce(broker, "small", {0: 30, 1: 20})
     frame = stream(spark, broker, subscribe="small", startingOffsets="earliest")
-    start(frame.writeStream.format("memory").queryName("small"), tmp_path / "small")
+    writer = frame.writeStream.format("memory").queryName("small")
+    query = start(writer, tmp_path, wait=False, processingTime="0 seconds")
+    for _ in range(5):
+        produce(broker, "small", {0: 30, 1: 20})
+        query.processAllAvailable()
+    query.stop()
     found = spark.table("small").select("partition", "offset").collect()
-    assert sorted(map(tuple, found)) == [(p, o) for p in (0, 1) for o in range(30 - 10 * p)]
+    assert sorted(map(tuple, found)) == [(p, o) for p in (0, 1) for o in range(150 - 50 * p)]
     sent = metrics.value("kafka_server_brokertopicmetrics_bytesout_total", topic="small")
     assert sent == metrics.value("kafka_server_brokertopicmetrics_bytesin_total", topic="small")
 

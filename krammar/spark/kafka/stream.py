@@ -63,9 +63,11 @@ except ImportError:  # before PySpark 4.2
 # A batch is planned right after its end was computed.
 _RECENT_SECONDS = 1.0
 
-# The most offsets, and bytes of Arrow, of a batch that is read where it is planned.
+# The most offsets, and bytes of Arrow, of a batch that is read where it is planned; and how many batches of a query
+# are not: they would wait half a second for imports, which Spark's workers may have done for an earlier query.
 _SMALL_OFFSETS = 10_000
 _SMALL_BYTES = 1 << 20
+_FIRST_BATCHES = 2
 
 Offsets = dict[TopicPartition, int]
 Json = dict[str, dict[str, int]]
@@ -492,6 +494,7 @@ if _HAS_LIMITS:
 
         def __init__(self, options: Options, schema: StructType) -> None:
             super().__init__(options, schema)
+            self._planned = 0
             self._small_offsets = _SMALL_OFFSETS
             self._small_batch: list[pa.RecordBatch] = []
 
@@ -506,10 +509,16 @@ if _HAS_LIMITS:
             return [KafkaPartition(tasks)]  # which Spark reads if it has lost the rows
 
         def _small(self, tasks: list[Task]) -> list[pa.RecordBatch] | None:
-            """Return the rows of a small batch; None for others, and if options set the size of tasks."""
+            """Return the rows of a small batch.
+
+            None for other batches, for the first ones of a query, and if options set the size of tasks.
+            """
+            self._planned += 1
             offsets = sum(task.count for task in tasks)
             divided = map(self.options.given, ("minPartitions", "maxRecordsPerPartition"))
-            if not 0 < offsets < self._small_offsets or any(divided):
+            if self._planned <= _FIRST_BATCHES or any(divided):
+                return None
+            if not 0 < offsets < self._small_offsets:
                 return None
             rows, size = [], 0
             with closing(self.read(KafkaPartition(tasks))) as batches:
