@@ -211,7 +211,7 @@ class GroupOffsetHandlers:
             if by_id:
                 answer.topic_id = topic_id
                 topic = self.cluster.topics_by_id.get(topic_id)
-            for index in dict.fromkeys(indexes):
+            for index in indexes:
                 where = (name if topic is None else topic.name, index)
                 committed = offsets.get(where, _NO_OFFSET)
                 code = failure

@@ -25,6 +25,8 @@ from kafka_wire import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteRequestTopicPartition,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitRequestTopicPartition,
@@ -87,6 +89,15 @@ def test_fetching_in_each_version(client: RawClient, version: int) -> None:
     if version >= 2:
         assert fetch(client, version, None) == {(topic, 1): (7, "note", 0)}
         assert fetch(client, version, None, group="nothing") == {}
+
+
+def test_a_partition_that_is_named_twice(client: RawClient) -> None:
+    create_topic(client, "t", 2)
+    client.call(commit_request({0: 5}), 9)
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1, 0])]
+    response = client.call(OffsetFetchRequest(group_id=GROUP, topics=topics), 7)
+    (topic,) = response.topics
+    assert [partition.committed_offset for partition in topic.partitions] == [5, -1, 5]
 
 
 def test_topics_that_are_not_there(client: RawClient) -> None:
