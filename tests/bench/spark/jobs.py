@@ -133,7 +133,8 @@ def end_spark(session: SparkSession) -> None:
 
 def start_spark(folder: Path, jars: str | None, home: Path | None = None) -> SparkSession:
     """A session on two processors that finds krammar and, with ``jars``, the connector. ``home`` is its
-    SPARK_HOME, if not PySpark's own."""
+    SPARK_HOME, if not PySpark's own; then workers begin as ``krammar.spark.session`` starts them.
+    """
     from pyspark.sql import SparkSession
 
     import krammar.spark
@@ -162,6 +163,8 @@ def start_spark(folder: Path, jars: str | None, home: Path | None = None) -> Spa
         .config("spark.local.dir", str(folder / "spark"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
     )
+    if home is not None:
+        builder = builder.config("spark.python.daemon.module", "krammar.spark.daemon")
     if jars:
         builder = builder.config("spark.jars", jars.replace(":", ","))
     session = builder.getOrCreate()
