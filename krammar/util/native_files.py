@@ -1,6 +1,6 @@
 """The names of compiled modules, which the compiler writes and the runtime searches for.
 
-``_native/metadata-c972f895c2fe1ec9-1.0.1.0-4be0a311.cpython-311-x86_64-linux-gnu.so`` contains, in this
+``_native/metadata-c972f895c2fe1ec9-2.0.1.0-4be0a311.cpython-311-x86_64-linux-gnu.so`` contains, in this
 order: the module, the digest of its generated source, the format, krammar's version, the digest of the
 compiler, and the Python. So the name alone shows whether a build is current.
 """
@@ -14,8 +14,8 @@ from importlib.util import source_hash
 import krammar
 
 FOLDER = "_native"
-# Raised by one when compiled modules and krammar.wire.native become incompatible.
-FORMAT = 1
+# Raised by one when compiled modules and what they import of krammar.wire become incompatible.
+FORMAT = 2
 SUFFIX = EXTENSION_SUFFIXES[0]
 
 # The name for the record batches' compiled module, which every package's folder contains too.

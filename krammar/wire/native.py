@@ -33,7 +33,6 @@ from krammar.util.native_files import (
     source_digest,
     stem,
 )
-from krammar.wire.message import Codec, VersionedCodec
 
 PURE = "KRAMMAR_PURE_PYTHON"
 _INSTALL_LIBRT = "pip install --upgrade librt"
@@ -245,32 +244,6 @@ def _reduce(self: Any) -> Any:
     """Pickle and copy like a pure object, so that each build reads the pickles of the other."""
     state = {name: getattr(self, name) for name in ("_unknown_tags", *self._fields)}
     return copyreg.__newobj__, (type(self),), (None, state)  # type: ignore[attr-defined]
-
-
-# -- fallbacks of compiled methods ---------------------------------------------------------------
-
-
-def decode(cls: Any, data: Any, version: Any, copy: Any) -> Any:
-    """Decode with pure Python, for buffers other than bytes and for invalid bytes, which raise an error."""
-    if hasattr(cls, "_version_field"):
-        version = VersionedCodec._peek_version.__func__(cls, data, 0, version)  # type: ignore[attr-defined]
-    return Codec.decode.__func__(cls, data, version, copy)  # type: ignore[attr-defined]
-
-
-def decode_from(cls: Any, data: Any, offset: Any, version: Any, copy: Any) -> Any:
-    """Decode as ``cls.decode_from`` with pure Python."""
-    if hasattr(cls, "_version_field"):
-        version = VersionedCodec._peek_version.__func__(cls, data, offset, version)  # type: ignore[attr-defined]
-    return Codec.decode_from.__func__(cls, data, offset, version, copy)  # type: ignore[attr-defined]
-
-
-def encode(value: Any, version: Any) -> bytes:
-    """Encode with pure Python, which accepts more values than compiled code, or raises a precise error."""
-    if hasattr(value, "_version_field"):
-        version = VersionedCodec._own_version(value, version)
-    parts: list[bytes] = []
-    Codec._encode_parts(value, version, parts)
-    return b"".join(parts)
 
 
 # -- status --------------------------------------------------------------------------------------

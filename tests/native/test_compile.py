@@ -56,6 +56,23 @@ def test_compiled_runs(copied: Path) -> None:
     assert say(copied) == [f"{COMPILED}: 2 modules compiled", "type abc"]
 
 
+def test_importing_a_compiled_package_imports_no_codecs(copied: Path) -> None:
+    """The first message imports them; importing the package is as fast as if it were not compiled."""
+    found = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import {COMPILED}, sys; print('krammar.wire.message' in sys.modules)",
+        ],
+        env={**os.environ, "PYTHONPATH": str(copied)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert found.stdout.strip() == "False"
+
+
 @pytest.mark.parametrize("value", ["1", "yes"])
 def test_turned_off(copied: Path, value: str) -> None:
     assert say(copied, KRAMMAR_PURE_PYTHON=value) == [
