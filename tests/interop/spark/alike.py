@@ -25,8 +25,11 @@ ORDER = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascendi
 
 # Options of ours for what the connector has not: journals.
 JOURNALS = (
-    *("delivery", "intents", "writeId", "message", "journalsPerTopic", "contentType", "splitBytes"),
+    *("delivery", "intents", "writeId", "repeatedBatch"),
+    *("message", "journalsPerTopic", "contentType", "splitBytes"),
 )
+# Options for the size of a task, in lower case. minRecordsPerPartition goes with none of the others.
+TASK_SIZES = {"minpartitions", "maxrecordsperpartition", "minrecordsperpartition"}
 
 
 class Expected(Enum):
@@ -75,6 +78,8 @@ def outcome(spark: SparkSession, kind: str, options: Mapping[str, str]) -> Outco
     if kind == THEIRS:
         # It asks brokers again, a second later, even for what is wrong with the options.
         options = {"fetchOffset.retryIntervalMs": "10", **options}
+    else:
+        options = with_a_task_per_partition(options)
     try:
         frame = load(spark, kind, options)
         table = frame.withColumn("task", spark_partition_id()).toArrow()
@@ -84,10 +89,17 @@ def outcome(spark: SparkSession, kind: str, options: Mapping[str, str]) -> Outco
     return Outcome(None, frame.schema, table.drop_columns(["task"]), tasks_of(table))
 
 
+def with_a_task_per_partition(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Small partitions share a task only with krammar, unless the options say how large a task is."""
+    if TASK_SIZES & {name.lower() for name in options}:
+        return options
+    return {"minRecordsPerPartition": "1", **options}
+
+
 def our_outcome(options: Mapping[str, str]) -> Outcome:
     """As ``outcome`` of ours, but without Spark, whose workers take longer than all else."""
     try:
-        source = KrammarDataSource(options)
+        source = KrammarDataSource(with_a_task_per_partition(options))
         schema = source.schema()
         reader = source.reader(schema)
         batches = [

@@ -256,6 +256,31 @@ CASES: dict[str, list[Case]] = {
         ),
         Case({**PLAIN, "kafka.isolation.level": "snapshot"}, ERRORS),
     ],
+    "minrecordsperpartition": [
+        Case(
+            {"subscribe": "plain,codecs,rolled", "minRecordsPerPartition": "1000000"},
+            SAME_ROWS,
+            _OWN,
+        ),
+        Case({**PLAIN, "minRecordsPerPartition": "0"}, WE_REFUSE, _OWN, "at least 1"),
+        Case(
+            {**PLAIN, "minRecordsPerPartition": "1", "minPartitions": "2"},
+            WE_REFUSE,
+            _OWN,
+            "has no meaning with minPartitions",
+        ),
+    ],
+    # Accepted with a warning, because they have no effect on what krammar reads.
+    **{
+        name.lower(): [Case({**PLAIN, name: value})]
+        for name, value in (
+            ("fetchOffset.numRetries", "2"),
+            ("fetchOffset.retryIntervalMs", "500"),
+            ("groupIdPrefix", "mine"),
+            ("kafka.group.id", "mine"),
+            ("kafka.max.poll.records", "7"),
+        )
+    },
     "kafkaconsumer.polltimeoutms": [Case({**PLAIN, "kafkaConsumer.pollTimeoutMs": "20000"})],
     "kafka.enable.auto.commit": [Case({**PLAIN, "kafka.enable.auto.commit": "false"}, ERRORS)],
     "kafka.auto.offset.reset": [Case({**PLAIN, "kafka.auto.offset.reset": "latest"}, ERRORS)],
@@ -271,10 +296,7 @@ CASES: dict[str, list[Case]] = {
             )
         ]
         for name, value, text in (
-            ("fetchOffset.numRetries", "2", "is not supported"),
-            ("fetchOffset.retryIntervalMs", "500", "is not supported"),
-            ("groupIdPrefix", "mine", "is not supported"),
-            ("kafka.group.id", "mine", "is not supported"),
+            ("commitGroup", "mine", "has no meaning in read"),
             ("maxOffsetsPerTrigger", "10", "has no meaning in read"),
             ("minOffsetsPerTrigger", "10", "has no meaning in read"),
             ("maxTriggerDelay", "1m", "has no meaning in read"),
@@ -295,6 +317,16 @@ CASES: dict[str, list[Case]] = {
     "source": [Case({**PLAIN, "source": "kafka"})],
     "path": [Case({**PLAIN, "path": "/x"}, WE_REFUSE, _OWN, "has no meaning with source=kafka")],
     "paths": [Case({**PLAIN, "paths": "[]"}, WE_REFUSE, _OWN)],
+    "startinggroup": [
+        Case(
+            {**PLAIN, "startingGroup": "mine", "startingOffsets": "earliest"},
+            WE_REFUSE,
+            _OWN,
+            "cannot be combined with startingOffsets",
+        )
+    ],
+    "columns": [Case({**PLAIN, "columns": "value,nothing"}, WE_REFUSE, _OWN, "'columns'")],
+    "fields": [Case({**PLAIN, "fields": "group"}, WE_REFUSE, _OWN, "'fields'")],
     "decode": [Case({**PLAIN, "decode": "NoSuchClass"}, WE_REFUSE, _OWN)],
     "decodeversion": [Case({**PLAIN, "decodeVersion": "1"}, WE_REFUSE, _OWN)],
     "mode": [Case({**PLAIN, "mode": "x"}, WE_REFUSE, _OWN)],

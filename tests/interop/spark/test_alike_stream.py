@@ -103,6 +103,8 @@ CASES: dict[str, list[tuple[dict[str, str], str]]] = {
         ({**EARLIEST, "minOffsetsPerTrigger": "9", "maxTriggerDelay": "1m"}, ""),
         ({**EARLIEST, "minOffsetsPerTrigger": "9", "maxTriggerDelay": "x"}, "maxTriggerDelay"),
     ],
+    # krammar's own, which changes nothing in batches and checkpoints.
+    "commitgroup": [({**EARLIEST, "commitGroup": "billing"}, "")],
 }
 
 
