@@ -256,7 +256,8 @@ class Segment:
         """
         found = []
         if self._crc(header) != header.crc:
-            text = f"the CRC of the batch at byte {header.position} does not match its bytes"
+            at = f"byte {header.position} (offset {header.base_offset})"
+            text = f"the CRC of the batch at {at} does not match its bytes"
             found.append(DamageError(Damage.CRC, text, header.position, header.size_in_bytes))
         if header.base_offset < next_offset:
             text = f"offset {header.base_offset} follows {next_offset - 1}"

@@ -167,7 +167,8 @@ class Compaction:
     def run(self) -> Iterator[None]:
         """Run the round; pauses after each batch.
 
-        Raises OSError and DecodeError; the log is unchanged or partly compacted then.
+        Raises OSError, and DecodeError for a damaged batch, which would get a new CRC and look intact. The log is
+        unchanged or partly compacted then.
         """
         log = self.log
         segments = log.segments.copy()
@@ -203,9 +204,10 @@ class Compaction:
         transactions = self._transactions(begin, self.dirt.end)
         offsets = self._offsets
         for segment in segments:
-            if not segment.size or segment.base_offset >= self.dirt.end:
+            position = segment.locate(begin)
+            if position is None or segment.base_offset >= self.dirt.end:
                 continue
-            for header in segment.scan_from(begin):
+            for header in segment.verify(position, 0):
                 if header.base_offset >= self.dirt.end:
                     return self.end
                 if header.is_control:
@@ -251,7 +253,7 @@ class Compaction:
         self._cleaned = new
         for segment in group:
             legacy_tombstones = segment.modified_ms() > legacy_horizon
-            for header in segment.scan():
+            for header in segment.verify(0, 0):
                 whole = segment.read(header.position, header.size_in_bytes)
                 data: bytes | None = whole
                 if header.base_offset < self.end:

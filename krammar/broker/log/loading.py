@@ -260,7 +260,8 @@ class Loaded:
             whole = start <= segment.base_offset
             if whole:
                 segment.reset_transactions()
-            for header in segment.scan_from(start):
+            position = segment.locate(start)
+            for header in () if position is None else segment.scan(position):
                 if header.producer_id < 0 or header.base_offset < start:
                     continue
                 if not header.is_control:

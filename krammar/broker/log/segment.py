@@ -252,12 +252,6 @@ class Segment(segment.Segment):
         """Decode a batch without checking its CRC, which the append or the recovery has checked."""
         return one_batch(self.read(header.position, header.size_in_bytes))
 
-    def scan_from(self, offset: int) -> Iterator[BatchHeader]:
-        """Yield headers like ``scan``, from the first batch whose last offset is at least ``offset``."""
-        position = self.locate(offset)
-        if position is not None:
-            yield from self.scan(position)
-
     def verify(self, position: int, next_offset: int) -> Iterator[BatchHeader]:
         """Yield headers like ``scan``, and raise DamageError for ``damage_in`` them too."""
         for header in self.scan(position):

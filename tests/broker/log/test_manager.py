@@ -322,19 +322,32 @@ def test_closing_in_the_middle_of_a_round(managers: Managers) -> None:
     assert managers.warnings == []
 
 
-def test_a_log_that_cannot_be_compacted_is_left_alone(managers: Managers) -> None:
+@pytest.mark.parametrize("damage", [b"\xff\xff\xff\xff", b"X"], ids=["frame", "value"])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_damaged_log_is_not_compacted(managers: Managers, damage: bytes, compacted: bool) -> None:
+    """A damaged value still decodes, and a new CRC would hide it."""
     manager = managers.start()
     log = opened(manager, COMPACT)
+    log.append(batch(b"value", key=b"other"))
     for number in range(3):
         log.append(batch(b"%d" % number, key=b"k"))
     log.roll()
-    with open(log.segments[0].file(".log"), "r+b") as file:
-        file.seek(log.segments[0].size - 5)
-        file.write(b"\xff\xff\xff\xff")
+    if compacted:
+        assert not manager.compact(NOW)
+        log.append(batch(b"new", key=b"other"))
+        log.roll()
+    segment = log.segments[0]
+    before = Path(segment.path).read_bytes()
+    at = before.index(b"value")
+    spoilt = before[:at] + damage + before[at + len(damage) :]
+    Path(segment.path).write_bytes(spoilt)
     for _ in range(3):
         assert not manager.compact(NOW)
-    assert len(managers.warnings) == 1
-    assert "compaction failed" in managers.warnings[0]
+    (warning,) = managers.warnings
+    assert warning == (
+        "t-0: compaction failed: the CRC of the batch at byte 0 (offset 0) does not match its bytes"
+    )
+    assert Path(segment.path).read_bytes() == spoilt
     log.append(batch(b"more", key=b"k"))
 
 
