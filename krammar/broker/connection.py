@@ -115,10 +115,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def note_reading(self) -> None:
         """Record activity if the client has read something since the last call."""
-        unread, before = self.unread, self._unread_before
-        if unread < before:
+        if self.unread < self._unread_before:
             self.last_active = self.timers.loop.time()
-        self._unread_before = unread
+        self._unread_before = self.unread
 
     # Callbacks of asyncio.
 
@@ -165,6 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         self.connections.received += nbytes
         if self._own_memory:
             self.wire.received(nbytes)
+            self.connections.arrived(self, nbytes)
         else:
             self.wire.receive_data(self.connections.scratch[:nbytes], lent=True)
         self.last_active = self.timers.loop.time()
@@ -229,6 +229,7 @@ class Connection(asyncio.BufferedProtocol):
                 event = self.wire.next_event()
                 if event is None or isinstance(event, ConnectionClosed):
                     break
+                self.connections.unfinished.pop(self, None)
                 self._handle(event)
             else:
                 if not self.busy:
@@ -240,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
                     f"Produce is {MAX_PLAIN_FRAME}"
                 )
         except (CloseConnection, FrameError) as error:
-            self._refuse(str(error))
+            self.cut_off(str(error), drain=True)
             return
         if self._ended:
             self.close()
@@ -392,27 +393,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close after all responses have been sent."""
-        if not self.transport.is_closing():
-            self.transport.close()
+        self.transport.close()
 
     def abort(self) -> None:
         """Close immediately."""
         self.transport.abort()
 
-    def cut_off(self, why: str) -> None:
-        """Close immediately, with a log line."""
+    def cut_off(self, why: str, *, drain: bool = False) -> None:
+        """Close with a log line, immediately or after all responses have been sent."""
         log.warning("%s: %s; connection closed", self.session.connection_id, why)
-        self.abort()
-
-    def _refuse(self, why: str) -> None:
-        """Close after all responses have been sent, with a log line."""
-        log.warning("%s: %s; connection closed", self.session.connection_id, why)
-        self.close()
+        (self.close if drain else self.abort)()
 
     def _failed(self, event: RequestReceived, error: BaseException) -> None:
         self.connections.release(self.session)
         if isinstance(error, CloseConnection):
-            self._refuse(str(error))
+            self.cut_off(str(error), drain=True)
             return
         log.error(
             "%s: %s v%d failed; connection closed",

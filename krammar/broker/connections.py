@@ -18,6 +18,8 @@ RECEIVE_SIZE = 64 * 1024
 MAX_UNREAD = 48 << 20
 # Above that size, a client that has read nothing for this many seconds is disconnected.
 UNREAD_SECONDS = 10.0
+# The total size in bytes of requests that have arrived in part, above which the largest one is refused.
+MAX_UNFINISHED = 256 << 20
 
 
 class OpenConnection(Protocol):
@@ -36,10 +38,11 @@ class OpenConnection(Protocol):
 
 
 class Connections:
-    """The open connections, and the memory of their responses.
+    """The open connections, and the memory of their requests and responses.
 
     ``open``     all connections
     ``blocked``  connections whose clients do not read their responses
+    ``unfinished``  bytes of a large request so far, by connection
     ``numbers``  gives each connection its number; nodes of one process share it
     ``accepted`` the number of connections so far
     ``received`` bytes of requests so far
@@ -52,6 +55,7 @@ class Connections:
     def __init__(self) -> None:
         self.open: set[OpenConnection] = set()
         self.blocked: set[OpenConnection] = set()
+        self.unfinished: dict[OpenConnection, int] = {}
         self.numbers = count()
         self.accepted = 0
         self.received = 0
@@ -67,6 +71,7 @@ class Connections:
         """Remove a closed connection."""
         self.open.discard(connection)
         self.blocked.discard(connection)
+        self.unfinished.pop(connection, None)
         if not self.open:
             self._drained.set()
 
@@ -80,6 +85,15 @@ class Connections:
         if self.open:
             self._drained.clear()
             await self._drained.wait()
+
+    def arrived(self, connection: OpenConnection, size: int) -> None:
+        """Count bytes of a large request. If all are too many, the largest request is refused."""
+        unfinished = self.unfinished
+        unfinished[connection] = unfinished.get(connection, 0) + size
+        if sum(unfinished.values()) > MAX_UNFINISHED:
+            largest = max(unfinished, key=unfinished.__getitem__)
+            held = unfinished.pop(largest) >> 20
+            largest.cut_off(f"its unfinished request has {held} MB, the most of all clients")
 
     def room(self) -> int:
         """Return how many more bytes of unread responses are allowed.

@@ -74,10 +74,7 @@ class Server:
             connection.note_reading()
             if now - connection.last_active > limit:
                 # A regular close would wait forever for the client to read.
-                if connection.unread:
-                    connection.abort()
-                else:
-                    connection.close()
+                (connection.abort if connection.unread else connection.close)()
         self._timers.call_later(max(1.0, min(limit, 60.0)), self.sweep_idle)
 
     async def close(self) -> None:

@@ -28,9 +28,10 @@ from kafka_wire import (
 from krammar.broker import Broker
 from krammar.broker import connection as connection_module
 from krammar.broker import connections as connections_module
+from krammar.broker.connections import RECEIVE_SIZE
 from krammar.wire.batches import read_batches
 from tests.broker.attacks import ATTACKS, MEGABYTE, Attack, Victim, frame, measure
-from tests.broker.requests import batch, create_topic, fetch_request, produce
+from tests.broker.requests import batch, create_topic, fetch_request, produce, produce_request
 from tests.broker.support import PATIENCE, RawClient
 
 # Some attacks use topics of earlier ones.
@@ -229,6 +230,32 @@ def test_idle_connections_are_aborted_where_responses_are_not_read() -> None:
         while broker.call(lambda: broker.connections.open):
             pass
         deaf.socket.close()
+
+
+def test_unfinished_requests_are_limited(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The largest one goes, and the others can be finished."""
+    with RawClient(broker.port) as client:
+        create_topic(client, "t")
+    monkeypatch.setattr(connections_module, "MAX_UNFINISHED", 3 * MEGABYTE)
+    whole = frame(produce_request("t", batch(bytes(2 * MEGABYTE))), 12)
+    with RawClient(broker.port) as first, RawClient(broker.port) as second:
+        for client, size in ((first, MEGABYTE), (second, MEGABYTE * 3 // 2)):
+            client.socket.sendall(whole[:size])
+            while size - RECEIVE_SIZE > broker.call(
+                lambda: max(broker.connections.unfinished.values(), default=0)
+            ):
+                pass
+        second.socket.settimeout(PATIENCE)
+        with RawClient(broker.port) as third:
+            third.socket.sendall(whole[:MEGABYTE])
+            assert second.socket.recv(1) == b""
+            for client in (first, third):
+                client.socket.sendall(whole[MEGABYTE:])
+                assert client.socket.recv(4)
+    assert not broker.call(lambda: broker.connections.unfinished)
+    assert any("its unfinished request has 1 MB" in line for line in caplog.messages)
 
 
 def test_unread_responses_are_limited(

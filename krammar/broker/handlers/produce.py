@@ -61,19 +61,17 @@ class ProduceHandlers:
         failed: ApiError | None = None
         listed = 0
         leaders = Leaders(self.nodes, self.config.node_id)
-        bad_acks = request.acks not in (-1, 0, 1)
-        topics = self.cluster.topics
         for data in request.topic_data:
             if version >= _TOPIC_IDS:
                 find = partial(self.cluster.topics_by_id.get, data.topic_id)
                 unknown = ErrorCode.UNKNOWN_TOPIC_ID
             else:
-                find = partial(topics.get, data.name)
+                find = partial(self.cluster.topics.get, data.name)
                 unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             partitions = []
             for partition in data.partition_data:
                 try:
-                    if bad_acks:
+                    if request.acks not in (-1, 0, 1):
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
                     topic = find()  # another request may delete it between two partitions
                     if topic is None:

@@ -167,8 +167,7 @@ class Compaction:
     def run(self) -> Iterator[None]:
         """Run the round; pauses after each batch.
 
-        Raises OSError, and DecodeError for a damaged batch, which would get a new CRC and look intact. The log is
-        unchanged or partly compacted then.
+        Raises OSError, and DecodeError for a damaged batch; the log is unchanged or partly compacted then.
         """
         log = self.log
         segments = log.segments.copy()
@@ -253,7 +252,7 @@ class Compaction:
         self._cleaned = new
         for segment in group:
             legacy_tombstones = segment.modified_ms() > legacy_horizon
-            for header in segment.verify(0, 0):
+            for header in segment.verify(0, 0):  # a new CRC would hide damage
                 whole = segment.read(header.position, header.size_in_bytes)
                 data: bytes | None = whole
                 if header.base_offset < self.end:
