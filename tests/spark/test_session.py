@@ -6,13 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.samples import blocks
-
 pytest.importorskip("pyspark", reason="PySpark is not installed")
+
+import pyspark
+
+from krammar.spark import daemon
+from tests.samples import blocks
 
 _SHOW = """
 import os
@@ -22,6 +26,13 @@ print("worker", spark.sparkContext.parallelize([loaded]).map(lambda name: name i
 print("zips", [path for path in os.environ["SPARK_HOME"].split() if "krammar-spark-" in path] != [])
 spark.stop()
 """
+
+
+def test_workers_are_forked_with_modules_that_exist() -> None:
+    """A name that a version of PySpark lacks would silently cost each new worker its import."""
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 3):
+        pytest.skip("older versions of PySpark lack some modules")
+    assert [name for name in daemon._MODULES if find_spec(name) is None] == []
 
 
 def not_activated() -> dict[str, str]:
