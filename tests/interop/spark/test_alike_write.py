@@ -176,6 +176,7 @@ OPTIONS: dict[str, tuple[str, str, str | None]] = {
     # value, error of ours, error of theirs; empty where there is none
     "topic": ("", "no topic is named", "INVALID"),
     "includeheaders": ("true", "", ""),
+    "failondataloss": ("false", "'failOnDataLoss'", ""),
     "source": ("kafka", "", ""),
     "kafka.key.serializer": ("x.Y", "is not supported", "not supported"),
     "kafka.value.serializer": ("x.Y", "is not supported", "not supported"),
