@@ -35,7 +35,8 @@ def report(faults: Faults, expected: list[Expected]) -> bool:
         if each.rule.fired < each.times:
             good = False
             click.echo(
-                f'error: fault "{each.rule.name}" fired {each.rule.fired} times, {each.times} expected',
+                f'error: fault "{each.rule.name}" fired {each.rule.fired} of the {each.times} times that the '
+                "file expects",
                 err=True,
             )
     return good

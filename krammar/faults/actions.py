@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import Any, ClassVar
 
@@ -195,12 +196,10 @@ class Drop(Action):
         if self.when not in self.MOMENTS:
             raise FaultError(
                 f'"{self.when}" is not a moment to drop a connection',
-                hint="write before (the request is handled), after (that), or middle (of the response)",
+                hint='write "before" or "after" (the request is handled), or "middle" (of the response)',
                 word=str(self.when),
             )
-        _check(
-            self.at > 0, "the connection can be closed after 1 byte at the earliest", str(self.at)
-        )
+        _check(0 < self.at < inf, "at must be a number of bytes, or a share below 1", str(self.at))
 
     def acts_on_request(self, target: Target) -> bool:
         return self.when == "before"
@@ -300,7 +299,7 @@ class Trickle(Action):
     key: ClassVar[str] = "trickle"
 
     def __post_init__(self) -> None:
-        _check(self.bytes >= 1, "a piece has 1 byte at least", str(self.bytes))
+        _check(self.bytes >= 1, "bytes must be at least 1", str(self.bytes))
         _check(
             self.every_ms >= 0, "the pause between pieces cannot be negative", str(self.every_ms)
         )
@@ -391,7 +390,7 @@ class Truncate(Action):
     key: ClassVar[str] = "truncate"
 
     def __post_init__(self) -> None:
-        _check(self.bytes >= 1, "1 byte at least is cut off", str(self.bytes))
+        _check(self.bytes >= 1, "truncate must be at least 1 byte", str(self.bytes))
 
     def response(
         self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
@@ -415,7 +414,7 @@ class FlipBits(Action):
     key: ClassVar[str] = "flip_bits"
 
     def __post_init__(self) -> None:
-        _check(self.count >= 1, "1 bit at least is flipped", str(self.count))
+        _check(self.count >= 1, "flip_bits must be at least 1", str(self.count))
 
     def response(
         self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
@@ -441,7 +440,11 @@ class CorrelationId(Action):
     key: ClassVar[str] = "correlation_id"
 
     def __post_init__(self) -> None:
-        _check(self.by != 0, "a correlation id that is 0 higher is the right one", str(self.by))
+        _check(
+            self.by != 0,
+            "correlation_id must not be 0: the response would have the right one",
+            str(self.by),
+        )
 
     def response(
         self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames

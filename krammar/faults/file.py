@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -37,6 +37,13 @@ _WORDS: dict[type, str] = {
     dict: "a table",
 }
 _NUMBER = (int, float)
+# For keys whose values have a form of their own.
+_EXAMPLES = {
+    "between": "between = [5, 10]",
+    "change": 'change = { "request.acks" = 1 }',
+    "offer": 'offer = { Produce = "3-7" }',
+    "trickle": "trickle = { bytes = 10, every_ms = 5 }",
+}
 _MESSAGE = re.compile(r"(?P<message>.*?) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|.*)\)")
 
 
@@ -134,7 +141,7 @@ class _Reader:
         apis = selection.pop("api", [])
         name = fault.get("name", "")
         if name in self._rules:
-            error = FaultError(f'another rule is called "{name}"', hint="rename one")
+            error = FaultError(f'two rules have the name "{name}"', hint="rename one")
             self._report(error, (*way, "name"))
         rule: Rule | None = self._try(
             way,
@@ -211,10 +218,18 @@ def _is_typed(key: str, value: Any) -> bool:
 
 def _typed(key: str, value: Any) -> None:
     if not _is_typed(key, value):
-        words = [_WORDS[kind] for kind in _KEYS[key] if kind in _WORDS]
-        if int in _KEYS[key] and float in _KEYS[key]:
-            words.remove(_WORDS[int])
-        raise FaultError(f"{key} needs {' or '.join(words)}")
+        example = _EXAMPLES.get(key)
+        raise FaultError(
+            f"{key} needs {_words(_KEYS[key])}", hint=f"write {example}" if example else ""
+        )
+
+
+def _words(kinds: Iterable[type]) -> str:
+    """The kinds of values that a key accepts, in words."""
+    words = [_WORDS[kind] for kind in kinds if kind in _WORDS]
+    if _WORDS[float] in words and _WORDS[int] in words:
+        words.remove(_WORDS[int])
+    return " or ".join(words)
 
 
 def _act(key: str, rule: Rule, value: Any, seed: int) -> None:
@@ -234,7 +249,7 @@ def _act(key: str, rule: Rule, value: Any, seed: int) -> None:
             or (isinstance(value[name], bool) and bool not in _several(kinds))
         ):
             raise FaultError(
-                f"{name} needs {_WORDS[_several(kinds)[-1]]}", word=str(value[name]), key=name
+                f"{name} needs {_words(_several(kinds))}", word=str(value[name]), key=name
             )
     call(rule, value, seed)
 
@@ -265,9 +280,7 @@ def _delay(rule: Rule, value: Any, seed: int) -> None:
 
 def _trickle(rule: Rule, value: Any, seed: int) -> None:
     if "every_ms" not in value:
-        raise FaultError(
-            "trickle needs every_ms", hint="write trickle = { bytes = 10, every_ms = 5 }"
-        )
+        raise FaultError("trickle needs every_ms", hint=f"write {_EXAMPLES['trickle']}")
     rule.trickle(value["bytes"], every_ms=value["every_ms"])
 
 
@@ -276,7 +289,7 @@ def _offer(rule: Rule, value: Any, seed: int) -> None:
     for api, offered in value.items():
         if offered is not False and not isinstance(offered, str):
             raise FaultError(
-                f"{api} is offered in a range of versions, or not at all",
+                f"offer: {api} needs a range of versions, or false",
                 hint='write "3-7", or false',
                 key=api,
             )

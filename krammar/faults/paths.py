@@ -254,4 +254,9 @@ def value_of(value: Any, kind: Type, package: Package, *, what: str) -> Any:
             f"{json.dumps(value, default=str)} does not fit {what}: {str(error).partition(': ')[2]}",
             word=str(value),
         ) from None
+    if any(isinstance(each, dict) for each in (value if isinstance(value, list) else [value])):
+        raise FaultError(
+            f"{what} contains structs, which cannot be replaced",
+            hint="change their fields, one by one",
+        )
     return value

@@ -142,8 +142,7 @@ class Rule:
         """Fire on a match with a probability between 0 and 1. The same seed gives the same choices."""
         if not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
             raise FaultError(
-                f"a probability of {probability} does not exist",
-                hint="write a number between 0 and 1",
+                f"probability must be from 0 to 1, not {probability}",
                 word=str(probability),
             )
         self._limits.probability, self._limits.random = probability, Random(seed)
@@ -245,8 +244,7 @@ class Rule:
         for name, text in versions.items():
             if name not in known:
                 raise unknown("the API", name, known)
-            low, high = (0, 0) if text is None else _versions(text)
-            offered[known[name]] = None if text is None else (low, min(high, 0x7FFF))
+            offered[known[name]] = None if text is None else _versions(text)
         return self.do(actions.Offer(offered))
 
     def corrupt(self, kind: str = "crc") -> Self:
@@ -495,6 +493,8 @@ class Rule:
             if code not in members:
                 raise unknown("ErrorCode:", code, members)
             return int(members[code]), code
+        if not -0x8000 <= code <= 0x7FFF:
+            raise FaultError(f"{code} is not an error code: it needs 16 bits", word=str(code))
         name = next((name for name, member in members.items() if member == code), str(int(code)))
         return int(code), name
 
@@ -524,7 +524,7 @@ def _versions(versions: Any) -> tuple[int, int]:
     low, dash, high = str(versions).replace(" ", "").partition("-")
     if low.isdecimal() and (not high or high.isdecimal()):
         found = int(low), int(high) if high else 0x7FFF if dash else int(low)
-        if found[0] <= found[1]:
+        if found[0] <= found[1] <= 0x7FFF:
             return found
     raise FaultError(
         f'"{versions}" is not a range of versions',
@@ -553,4 +553,4 @@ def _spell(versions: Iterable[int]) -> str:
 
 def _at_least_one(what: str, number: int) -> None:
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise FaultError(f"{what} = {number} is not a number from 1", word=str(number))
+        raise FaultError(f"{what} must be a whole number from 1, not {number}", word=str(number))

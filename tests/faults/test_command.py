@@ -42,7 +42,7 @@ def test_the_broker_applies_a_file_and_reports_on_it(tmp_path: Path) -> None:
         code, output = process.stop()
     assert code == 1
     assert 'fault "beat": matched 2, fired 1' in output
-    assert 'error: fault "beat" fired 1 times, 2 expected' in output
+    assert 'error: fault "beat" fired 1 of the 2 times that the file expects' in output
 
 
 def test_the_tap_applies_a_file_and_reports_on_it(tmp_path: Path) -> None:

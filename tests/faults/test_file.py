@@ -245,7 +245,7 @@ MISTAKES = {
         4 | delay_ms = true
           |            ^^^^
 
-        :7:9: error F301: times = 0 is not a number from 1
+        :7:9: error F301: times must be a whole number from 1, not 0
           |
         7 | times = 0
           |         ^
@@ -283,7 +283,7 @@ MISTAKES = {
            |            ^^^^
            = hint: write crc, count or codec
 
-        :19:8: error F301: another rule is called "a"
+        :19:8: error F301: two rules have the name "a"
            |
         19 | name = "a"
            |        ^^^
@@ -336,6 +336,72 @@ MISTAKES = {
            |
         13 | topic = "orders"
            |         ^^^^^^^^
+        """,
+    ),
+    "tables": (
+        """\
+        [[fault]]
+        api = "Produce"
+        drop = { at = 3 }
+        [[fault]]
+        api = "Produce"
+        trickle = { bytes = 10 }
+        [[fault]]
+        api = "ApiVersions"
+        offer = { Produce = true }
+        [[fault]]
+        api = "Produce"
+        corrupt = "magic"
+        [[fault]]
+        api = "Metadata"
+        change = { "topics[*].topic_id" = "x" }
+        [[fault]]
+        api = "Metadata"
+        trickle = 10
+        [[fault]]
+        api = "Metadata"
+        answer = { code = 1.5 }
+        """,
+        """
+        :3:8: error F301: drop needs when
+          |
+        3 | drop = { at = 3 }
+          |        ^^^^^^^^^^
+          = hint: write drop = { when = … }
+
+        :6:11: error F301: trickle needs every_ms
+          |
+        6 | trickle = { bytes = 10 }
+          |           ^^^^^^^^^^^^^^
+          = hint: write trickle = { bytes = 10, every_ms = 5 }
+
+        :9:21: error F301: offer: Produce needs a range of versions, or false
+          |
+        9 | offer = { Produce = true }
+          |                     ^^^^
+          = hint: write "3-7", or false
+
+        :12:12: error F301: "magic" is not a way to corrupt a batch
+           |
+        12 | corrupt = "magic"
+           |            ^^^^^
+           = hint: write crc, count or codec
+
+        :15:36: error F301: "x" is not a uuid
+           |
+        15 | change = { "topics[*].topic_id" = "x" }
+           |                                    ^
+
+        :18:11: error F301: trickle needs a table
+           |
+        18 | trickle = 10
+           |           ^^
+           = hint: write trickle = { bytes = 10, every_ms = 5 }
+
+        :21:19: error F301: code needs a whole number or a string
+           |
+        21 | answer = { code = 1.5 }
+           |                   ^^^
         """,
     ),
     "parts": (
@@ -400,6 +466,21 @@ def test_a_file_with_a_mistake_adds_no_rule(tmp_path: Path) -> None:
     path.write_bytes(b'[[fault]]\napi = "\xff"\n')
     with pytest.raises(FaultsFileError, match=":2:1: error F101: the file is not UTF-8"):
         read_rules(faults, path)
+
+
+@pytest.mark.parametrize("quotes", ['"', "'"])
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_texts_that_end_with_quotes(tmp_path: Path, quotes: str, more: int) -> None:
+    """TOML's texts of several lines can. An error after them still has its place."""
+    text = f"where = [{quotes * 3}acks == 1{quotes * 3}]\nname = {quotes * 3}n{quotes * (3 + more)}"
+    with pytest.raises(FaultsFileError, match=r":5:13: error F301: delay_ms needs"):
+        read(tmp_path, f'[[fault]]\n{text}\napi = "Produce"\n delay_ms = true\n')
+
+
+def test_a_text_in_an_array_that_ends_with_a_quote(tmp_path: Path) -> None:
+    where = """where = [\"\"\"topic_data[*].name == "orders\"\"\"\"]"""
+    faults = read(tmp_path, f'[[fault]]\napi = "Produce"\n{where}\ndrop = "before"\n')
+    assert len(faults.rules) == 1
 
 
 def test_names_come_from_the_protocol(tmp_path: Path) -> None:

@@ -611,8 +611,8 @@ def test_another_thread_waits_for_a_rule() -> None:
         ),
         (
             lambda f: f.on("Produce").drop("midle"),
-            '"midle" is not a moment to drop a connection (write before (the request is handled), after '
-            "(that), or middle (of the response))",
+            '"midle" is not a moment to drop a connection (write "before" or "after" (the request is '
+            'handled), or "middle" (of the response))',
         ),
         (lambda f: f.on("Heartbeat").corrupt(), "Heartbeat v0 has no record batches"),
         (
@@ -627,10 +627,10 @@ def test_another_thread_waits_for_a_rule() -> None:
             lambda f: f.on("Metadata").change("brokers[*].port", "a"),
             "\"a\" does not fit brokers[*].port: needs an integer, not str 'a'",
         ),
-        (lambda f: f.on("Fetch").times(0), "times = 0 is not a number from 1"),
+        (lambda f: f.on("Fetch").times(0), "times must be a whole number from 1, not 0"),
         (
             lambda f: f.on("Fetch").with_probability(2),
-            "a probability of 2 does not exist (write a number between 0 and 1)",
+            "probability must be from 0 to 1, not 2",
         ),
         (lambda f: f.on("Fetch").between(3, 2), "2 is not after 3"),
         (
@@ -642,7 +642,29 @@ def test_another_thread_waits_for_a_rule() -> None:
             lambda f: f.on("Fetch").delay(1, of="reply"),
             '"reply" cannot be delayed (write request or response)',
         ),
-        (lambda f: f.on("Fetch").trickle(0, every_ms=1), "a piece has 1 byte at least"),
+        (lambda f: f.on("Fetch").trickle(0, every_ms=1), "bytes must be at least 1"),
+        (lambda f: f.on("Fetch").truncate(0), "truncate must be at least 1 byte"),
+        (lambda f: f.on("Fetch").flip_bits(0), "flip_bits must be at least 1"),
+        (
+            lambda f: f.on("Fetch").correlation_id(0),
+            "correlation_id must not be 0: the response would have the right one",
+        ),
+        (
+            lambda f: f.on("Fetch").drop("middle", at=float("inf")),
+            "at must be a number of bytes, or a share below 1",
+        ),
+        (
+            lambda f: f.on("Produce").answer(70000),
+            "70000 is not an error code: it needs 16 bits",
+        ),
+        (
+            lambda f: f.on("ApiVersions").offer({"Produce": "40000"}),
+            '"40000" is not a range of versions (write 7, "3-7" or "3-")',
+        ),
+        (
+            lambda f: f.on("Produce").change("response.responses", [{"name": "orders"}]),
+            "response.responses contains structs, which cannot be replaced (change their fields, one by one)",
+        ),
         (lambda f: f.on("Fetch", topic=5), "5 is not a string"),
         (lambda f: f.on("Fetch", partition="x"), "'x' is not a number"),
     ],
