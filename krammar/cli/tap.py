@@ -15,6 +15,7 @@ from krammar.cli.options import examples, find_packages_here
 
 if TYPE_CHECKING:
     from krammar.tap.exchanges import Filter
+    from krammar.tap.proxy import Address
 
 
 @click.command(
@@ -70,22 +71,24 @@ if TYPE_CHECKING:
     "apis",
     multiple=True,
     metavar="NAME",
-    help="Print only requests of this API, such as Produce, and their responses. Repeatable, as the next two.",
+    help="Print only requests of this API, such as Produce, and their responses. Can be repeated, like --client "
+    "and --topic.",
 )
 @click.option("--client", "clients", multiple=True, metavar="ID", help="Print only this client id.")
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="Print only this topic.")
 @click.option(
     "--errors",
     is_flag=True,
-    help="Print only error codes, missing responses, and frames with a problem.",
+    help="Print only requests whose response has an error code or is missing, and frames with a "
+    "problem.",
 )
 @click.option(
     "--ui",
     is_flag=False,
     flag_value="0",
     metavar="[[HOST:]PORT]",
-    help="Serve a page with the frames, instead of printing them. Without PORT, on a free one; without HOST, "
-    "only for this machine.",
+    help="Serve a page with the frames, instead of printing them. The default port is any free one, and the "
+    "default host is 127.0.0.1, which only this machine can reach.",
 )
 @click.option(
     "--html",
@@ -166,7 +169,7 @@ def tap(
     from krammar.cli.faults import read_faults, report
     from krammar.tap.capture import CaptureError
     from krammar.tap.exchanges import Filter
-    from krammar.tap.proxy import Address, Route, TapError
+    from krammar.tap.proxy import Route, TapError
     from krammar.tap.run import Output, Ui, run_live, run_replay
 
     protocol = _protocol(package)
@@ -224,7 +227,7 @@ def tap(
             if len(places) != len(upstream):
                 raise click.UsageError("give one --listen for each --upstream, in the same order")
             routes = [
-                Route(Address.parse(place), Address.parse(broker))
+                Route(_address("--listen", place), _address("--upstream", broker))
                 for place, broker in zip(places, upstream, strict=True)
             ]
             counted = run_live(
@@ -236,7 +239,7 @@ def tap(
                 max_frame=max_frame,
                 stay=stay,
                 faults=faults,
-                ui=None if ui is None else Ui(Address.parse(ui), secrets),
+                ui=None if ui is None else Ui(_address("--ui", ui), secrets),
             )
     except (CaptureError, TapError, ValueError) as error:
         raise click.UsageError(str(error)) from error
@@ -251,6 +254,16 @@ def tap(
     fired = faults is None or report(faults, expected)
     if not counted.all_good or not fired:
         sys.exit(1)
+
+
+def _address(option: str, text: str) -> Address:
+    from krammar.tap.proxy import Address
+
+    try:
+        return Address.parse(text)
+    except ValueError:
+        form = "PORT or HOST:PORT" if option == "--ui" else "HOST:PORT, such as 127.0.0.1:9092"
+        raise click.UsageError(f"{option}: {text!r} is not {form}") from None
 
 
 def _export(

@@ -14,6 +14,11 @@ from io import FileIO
 from pathlib import Path
 from struct import Struct
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 from krammar.tap.inspector import Frame, Inspector
 from krammar.tap.observer import Observer
 from krammar.wire.package import Package
@@ -66,17 +71,19 @@ class Record:
 class CaptureWriter(Observer):
     """Writes every frame to a file, which only its owner can read, because captures contain passwords.
 
-    An older capture at ``path`` is replaced.
+    An older capture at ``path`` is replaced when ``start`` is called, or when the first record is written.
 
     Raises:
-        CaptureError: the file exists and is not a capture.
+        CaptureError: the file exists and is not a capture, or another process writes it.
         OSError: the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         self._broken = False
+        self._started = False
         # Unbuffered: written bytes survive the end of this process.
         self._file = FileIO(descriptor, "r+b")
         try:
@@ -85,14 +92,19 @@ class CaptureWriter(Observer):
                 raise CaptureError(
                     f"{path} is not a capture, so it is not overwritten; name another file"
                 )
-            self._file.seek(0)
-            self._file.truncate()
-            if hasattr(os, "fchmod"):
-                os.fchmod(descriptor, 0o600)  # an older capture may be readable by others
-            self._file.write(MAGIC)
+            _lock(descriptor, path)
         except BaseException:
             self._file.close()
             raise
+
+    def start(self) -> None:
+        """Empty the file and write its header. Raises OSError."""
+        self._started = True
+        self._file.seek(0)
+        self._file.truncate()
+        if hasattr(os, "fchmod"):
+            os.fchmod(self._file.fileno(), 0o600)  # an older capture may be readable by others
+        self._file.write(MAGIC)
 
     def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
         data = f"{client} {upstream}".encode()
@@ -125,10 +137,14 @@ class CaptureWriter(Observer):
         )
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. A new one in which nothing was written is removed."""
+        if self._is_new and not self._started and not self._file.closed:
+            os.unlink(self._path)
         self._file.close()
 
     def _write(self, record: Record) -> None:
+        if not self._started:
+            self.start()
         head = _HEAD.pack(
             _FIXED + len(record.data),
             record.time_ns,
@@ -148,6 +164,16 @@ class CaptureWriter(Observer):
             # Write nothing after an incomplete record: readers would take it for the rest of that record.
             self._broken = True
             raise OSError(error.errno, error.strerror, str(self._path)) from error
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """Lock a capture until it is closed. Raises CaptureError if another process has locked it."""
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CaptureError(f"another process writes {path}; name another file") from None
 
 
 class Capture:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from krammar.tap.faulty import DROPPED, Dropped, Faulty
 from krammar.tap.inspector import Frame, Inspector, encode
 from krammar.tap.observer import Observer
 from krammar.tap.rewrite import endpoints, limit_versions, may_change, node_id
+from krammar.util.sockets import why
 from krammar.wire.connection import API_VERSIONS, read_response
 from krammar.wire.errors import EncodeError
 from krammar.wire.framing import MAX_FRAME, PREFIX, FrameError, frame_size
@@ -183,7 +183,7 @@ class Tap:
             # A host name may have several addresses, and port 0 would give each of them another port.
             host = (await _resolve(listen))[0]
             server = await asyncio.start_server(accept, host, listen.port)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise TapError(f"cannot listen on {listen}: {_why(error)}") from error
         return _Listener(server, server.sockets[0].getsockname()[1])
 
@@ -240,7 +240,7 @@ class Tap:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 upstream_reader, upstream_writer = await asyncio.open_connection(*upstream)
-        except OSError as error:  # TimeoutError is one
+        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
             self._notice(f"cannot reach {upstream} for {client}: {_why(error)}")
             await self._check_gone()
             return
@@ -522,12 +522,7 @@ def _address(peer: object) -> str:
     return str(peer or "?")
 
 
-def _why(error: OSError) -> str:
-    """Describe an OSError without the numbers and addresses that asyncio adds."""
-    if isinstance(error, socket.gaierror):
-        return "the host name cannot be resolved"
+def _why(error: OSError | UnicodeError) -> str:
     if isinstance(error, TimeoutError) and error.errno is None:
         return f"no answer within {CONNECT_TIMEOUT:.0f} s"
-    if error.errno is not None:
-        return os.strerror(error.errno).lower()
-    return str(error) or type(error).__name__
+    return why(error)

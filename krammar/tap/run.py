@@ -103,19 +103,20 @@ def run_live(
     """Run the proxy until a signal (INT or TERM) arrives or the brokers are gone; return the summary.
 
     Args:
-        save: a capture to write; an older one is replaced.
+        save: a capture to write; an older one is replaced once the proxy listens.
         ui: serve a page with the conversation. Lines are then written only as JSON.
 
     ``Tap`` describes the other arguments.
 
     Raises:
         TapError: the proxy cannot listen.
-        CaptureError: ``save`` exists and is not a capture.
+        CaptureError: ``save`` exists and is not a capture, or another process writes it.
         OSError: output or ``save`` cannot be written.
     """
     summary = Summary()
     package = package_of(protocol)
-    observers: list[Observer] = [] if save is None else [CaptureWriter(save)]
+    writer = None if save is None else CaptureWriter(save)
+    observers: list[Observer] = [] if writer is None else [writer]
     observers += [Notices(output.err), summary]
     if ui is None or output.json:
         observers.append(output.listing(protocol))
@@ -127,6 +128,8 @@ def run_live(
         server = PageServer(feed, ui.address, f"live: {upstreams}")
 
     def started(listening: list[Route]) -> None:
+        if writer is not None:
+            writer.start()
         for route in listening:
             output.err(f"listening on {route.listen} for {route.upstream}")
 

@@ -8,13 +8,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from kafka_wire import ApiVersionsRequest, MetadataRequest
 
-from krammar.tap.capture import Capture
+from krammar.tap.capture import Capture, CaptureWriter
 from krammar.tap.proxy import Address
 from tests.tap.support import PATIENCE, Client, Upstream, broker, framed, upstream
 
@@ -262,7 +262,9 @@ def test_a_broker_that_is_down_is_a_line() -> None:
     ("arguments", "message"),
     [
         ((), "give --upstream HOST:PORT, or the FILE of a capture"),
-        (("--upstream", "nonsense"), "'nonsense' is not host:port"),
+        (("--upstream", "nonsense"), "--upstream: 'nonsense' is not HOST:PORT, such as"),
+        (("--upstream", "a:1", "--listen", "x"), "--listen: 'x' is not HOST:PORT"),
+        (("--upstream", "a:1", "--ui", "99999"), "--ui: '99999' is not PORT or HOST:PORT"),
         (("--upstream", "a:1", "--upstream", "b:1"), "give one --listen for each --upstream"),
         (("--upstream", "a:1", "--listen", ":1", "--listen", ":2"), "give one --listen"),
         (("--upstream", "a:1", "--max-frame", "0"), "--max-frame"),
@@ -277,6 +279,27 @@ def test_misuse(arguments: tuple[str, ...], message: str) -> None:
     assert result.returncode == 2
     assert message in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
+
+
+def test_a_tap_that_cannot_listen_leaves_the_capture(tmp_path: Path) -> None:
+    path = tmp_path / "a.tap"
+    with closing(CaptureWriter(path)) as writer:
+        writer.opened(1, 1, "127.0.0.1:5", "127.0.0.1:9092")
+    before = path.read_bytes()
+    new = tmp_path / "new.tap"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        for save in (path, new):
+            result = run("--listen", listen, "--upstream", "127.0.0.1:1", "--save", str(save))
+            assert result.returncode == 2
+            assert f"cannot listen on {listen}: address already in use" in result.stderr
+    assert path.read_bytes() == before and not new.exists()
+
+
+def test_a_host_name_that_cannot_be_one() -> None:
+    result = run("--listen", "a..b:0", "--upstream", "127.0.0.1:1")
+    assert result.returncode == 2
+    assert "cannot listen on a..b:0: the host name cannot be resolved" in result.stderr
 
 
 def test_a_file_that_cannot_grow_ends_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import kafka_wire
@@ -156,12 +157,35 @@ def test_an_older_capture_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.tap"
     write(path)
     path.chmod(0o644)
-    CaptureWriter(path).close()
+    with closing(CaptureWriter(path)) as writer:
+        writer.start()
     assert path.read_bytes() == MAGIC
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.write_bytes(b"")
-    CaptureWriter(path).close()
+    with closing(CaptureWriter(path)) as writer:
+        writer.start()
     assert list(Capture(path)) == []
+
+
+def test_a_capture_that_is_not_started_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.tap"
+    CaptureWriter(path).close()
+    assert not path.exists()
+    write(path)
+    before = path.read_bytes()
+    CaptureWriter(path).close()
+    assert path.read_bytes() == before
+
+
+def test_two_writers_of_one_capture(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    path = tmp_path / "a.tap"
+    with closing(CaptureWriter(path)) as writer:
+        writer.start()
+        with pytest.raises(CaptureError, match=r"another process writes .*; name another file"):
+            CaptureWriter(path)
+        assert path.read_bytes() == MAGIC
+    CaptureWriter(path).close()
 
 
 def test_a_replay_finds_the_same(tmp_path: Path) -> None:

@@ -332,7 +332,7 @@ def test_the_command() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--upstream", "a:1", "--ui", "nonsense"), "'nonsense' is not host:port"),
+        (("--upstream", "a:1", "--ui", "nonsense"), "'nonsense' is not PORT or HOST:PORT"),
         (("--upstream", "a:1", "--api", "Produc"), "has no api 'Produc' (did you mean Produce?)"),
         (("--upstream", "a:1", "--ui", "0", "--errors"), "the page has filters of its own"),
         (("--upstream", "a:1", "--secrets"), "--secrets needs --ui, --html or --pcap"),
