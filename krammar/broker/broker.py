@@ -45,6 +45,7 @@ from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.upkeep import Upkeep
+from krammar.util.sockets import why
 
 if TYPE_CHECKING:
     from krammar.broker.metrics import Metrics
@@ -197,7 +198,7 @@ class Broker:
         except BaseException as error:
             await self.shut_down()
             if isinstance(error, OSError):
-                raise BrokerError(f"{error.filename or 'start'}: {error.strerror}") from None
+                raise BrokerError(f"{error.filename or 'cannot start'}: {error.strerror}") from None
             raise
         for node in nodes:
             node.groups.start()
@@ -284,10 +285,8 @@ class Broker:
         host, port = split_address("krammar.metrics", address)
         try:
             self.metrics_address = await page.listen(host, port)
-        except OSError as error:
-            raise BrokerError(
-                f"cannot listen on {host}:{port} for metrics: {error.strerror}"
-            ) from None
+        except (OSError, UnicodeError) as error:
+            raise BrokerError(f"cannot listen on {host}:{port} for metrics: {why(error)}") from None
         self._opened.push_async_callback(page.close)
 
     async def shut_down(self) -> None:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from krammar.broker.config.broker_config import attribute
+from krammar.broker.config.definitions import ConfigError
 from krammar.broker.connections import Connections
 from krammar.broker.errors import BrokerError
 from krammar.broker.nodes import Addresses
+from krammar.util.sockets import why
 
 if TYPE_CHECKING:
     import ssl
@@ -55,16 +57,14 @@ class Node:
         if self.server.is_listening:
             return
         for listener in self.config.listeners:
-            bound = self.addresses.get(listener.name)
-            port = listener.port if bound is None else bound[1]
+            _, port = self.addresses.get(listener.name, ("", listener.port))
+            tls = self._tls.get(listener.name)
             try:
-                bound = await self.server.listen(listener, port, self._tls.get(listener.name))
-            except OSError as error:
+                self.addresses[listener.name] = await self.server.listen(listener, port, tls)
+            except (OSError, UnicodeError) as error:
                 await self.server.close()
-                raise BrokerError(
-                    f"cannot listen on {listener.host}:{port}: {error.strerror}"
-                ) from None
-            self.addresses[listener.name] = bound
+                where = f"{listener.host}:{port}"
+                raise BrokerError(f"cannot listen on {where}: {why(error)}") from None
 
 
 def node_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
@@ -97,4 +97,6 @@ def node_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
             ),
         }
         found.append(own)
+    if (last := max(each.port for each in own.listeners)) > 0xFFFF:
+        raise ConfigError("listeners", None, f"need ports up to {last}, but 65535 is the highest")
     return found

@@ -69,10 +69,9 @@ class Server:
         limit = self._config.connections_max_idle_ms / 1000
         if limit <= 0:
             return
-        now = self._timers.loop.time()
         for connection in list(self._connections.open):
             connection.note_reading()
-            if now - connection.last_active > limit:
+            if self._timers.loop.time() - connection.last_active > limit:
                 # A regular close would wait forever for the client to read.
                 (connection.abort if connection.unread else connection.close)()
         self._timers.call_later(max(1.0, min(limit, 60.0)), self.sweep_idle)

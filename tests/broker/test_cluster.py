@@ -358,11 +358,18 @@ def test_meta_properties_of_version_0_and_of_another_node(folder: Folder) -> Non
         ("version=2\ncluster.id=abc\n", "version 2"),
         ("version=1\nnode.id=x\n", "'x'"),
         ("version=1\ndirectory.id=short\n", "'short'"),
+        ("version=1\nnode.id=\\u00\n", "meta.properties: line 2: "),
     ],
 )
 def test_meta_properties_that_cannot_be_used(folder: Folder, text: str, problem: str) -> None:
     (folder.path / "meta.properties").write_text(text)
     with pytest.raises(BrokerError, match=problem):
+        folder.open()
+
+
+def test_a_folder_in_place_of_meta_properties(folder: Folder) -> None:
+    (folder.path / "meta.properties").mkdir()
+    with pytest.raises(BrokerError, match=r"meta\.properties: cannot be read: Is a directory"):
         folder.open()
 
 

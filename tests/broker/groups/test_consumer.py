@@ -242,6 +242,116 @@ def test_without_re2_a_pattern_is_refused(world: World, monkeypatch: pytest.Monk
     assert caught.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"member_id": " "}, "MemberId can't be empty."),
+        ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs must be provided in first request."),
+        ({"topic_partitions": None}, "TopicPartitions must be empty when (re-)joining."),
+        (
+            {"subscribed_topic_names": None},
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        ),
+        ({"member_epoch": -2}, "InstanceId can't be null."),
+        ({"member_epoch": -3}, "MemberEpoch is invalid."),
+        (
+            {"server_assignor": "sticky"},
+            "ServerAssignor sticky is not supported. Supported assignors: uniform, range.",
+        ),
+    ],
+)
+def test_heartbeats_that_no_group_accepts(
+    world: World, changes: dict[str, Any], message: str
+) -> None:
+    """The messages are Kafka's."""
+    valid = {
+        "member_id": "a",
+        "member_epoch": 0,
+        "topic_partitions": [],
+        "rebalance_timeout_ms": REBALANCE,
+        "subscribed_topic_names": ["t"],
+    }
+    world.protocol.check(ConsumerGroupHeartbeatRequest(group_id="g", **valid))
+    with pytest.raises(ApiError) as caught:
+        world.protocol.check(ConsumerGroupHeartbeatRequest(group_id="g", **{**valid, **changes}))
+    unsupported = "server_assignor" in changes
+    wanted = ErrorCode.UNSUPPORTED_ASSIGNOR if unsupported else ErrorCode.INVALID_REQUEST
+    assert (caught.value.code, caught.value.message) == (wanted, message)
+
+
+def test_a_member_of_a_classic_group_cannot_send_consumer_heartbeats(world: World) -> None:
+    world.group = Group("g", world.now)
+    assert refused(world.heartbeat, "a", 3) == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"protocol_type": "connect"},
+        {"protocols": [JoinGroupRequestProtocol(name="range", metadata=b"?")]},
+    ],
+    ids=["type", "subscription"],
+)
+def test_classic_members_that_do_not_fit_a_consumer_group(
+    world: World, changes: dict[str, Any]
+) -> None:
+    world.join("a")
+    request = join_request("c")
+    for name, value in changes.items():
+        setattr(request, name, value)
+    code = refused(world.protocol.join, world.group, request, CLIENT)
+    assert code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert list(world.group.members) == ["a"]
+
+
+def test_a_replaced_static_member_is_fenced(world: World) -> None:
+    world.join("a")
+    first = join_request("c")
+    first.group_instance_id = "i"
+    world.protocol.join(world.group, first, CLIENT)
+    other = join_request("d")
+    other.group_instance_id = "i"
+    code = refused(world.protocol.join, world.group, other, CLIENT)
+    assert code == ErrorCode.FENCED_INSTANCE_ID
+
+
+@pytest.mark.parametrize(
+    ("properties", "changes", "message"),
+    [
+        ({}, {"protocol_type": "connect"}, "does not use the consumer embedded protocol"),
+        (
+            {},
+            {"protocols": [JoinGroupRequestProtocol(name="range", metadata=b"?")]},
+            "the embedded consumer protocol is malformed",
+        ),
+        (
+            {"group.consumer.max.size": "1", "group.max.size": "9"},
+            {},
+            "exceeds the consumer group maximum size",
+        ),
+    ],
+    ids=["type", "subscription", "size"],
+)
+def test_classic_groups_that_cannot_become_consumer_groups(
+    properties: dict[str, str], changes: dict[str, Any], message: str
+) -> None:
+    world = World(**properties)
+    world.group = group = Group("g", world.now)
+    joined: list[Any] = []
+    for _ in range(2):
+        request = join_request("")
+        for name, value in changes.items():
+            setattr(request, name, value)
+        world.classic.join(group, request, CLIENT, joined.append)
+        request.member_id = joined[-1].member_id
+        world.classic.join(group, request, CLIENT, joined.append)
+    world.advance()
+    with pytest.raises(ApiError, match=message) as caught:
+        world.join("a")
+    assert caught.value.code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert group.kind is Kind.CLASSIC and len(group.members) == 2
+
+
 @pytest.mark.parametrize("field", ["member", "instance_id", "rack_id"])
 def test_ids_that_do_not_fit_into_records(world: World, field: str) -> None:
     changes = {"member": "a", field: "x" * 32768}
