@@ -73,6 +73,11 @@ class _Verbs(click.Group):
             raise click.exceptions.Exit(130) from None
         except MissingExtra as error:
             raise click.UsageError(str(error)) from error
+        except BrokenPipeError:
+            raise  # click exits without a message, for example in a pipe to head
+        except OSError as error:
+            place = "" if error.filename is None else f"{error.filename}: "
+            raise click.ClickException(f"{place}{error.strerror or error}") from error
 
 
 def _keep_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:

@@ -191,11 +191,20 @@ def _reader(
     from krammar.client.errors import OffsetOutOfRange, UnknownTopicOrPartition
     from krammar.client.offsets import At
 
-    found = client.partitions(topic)
+    try:
+        found = client.partitions(topic)
+    except UnknownTopicOrPartition:
+        servers = ",".join(f"{host}:{port}" for host, port in client.settings.bootstrap_servers)
+        raise click.ClickException(
+            f"topic {topic!r} does not exist on {servers} (create it with `krammar topics create {topic}`)"
+        ) from None
     wanted = [at for at in found if not partitions or at.partition in partitions]
     for index in partitions:
         if index not in {at.partition for at in found}:
-            raise UnknownTopicOrPartition(f"{topic}-{index}")
+            raise click.ClickException(
+                f"partition {index} of topic {topic!r} does not exist: the topic has the partitions 0 to "
+                f"{len(found) - 1}"
+            )
 
     def offsets(place: int) -> dict[TopicPartition, int]:
         listed = client.list_offsets(dict.fromkeys(wanted, place))

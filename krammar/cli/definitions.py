@@ -213,9 +213,10 @@ def fmt(path: tuple[Path, ...], check: bool, diff: bool, all_files: bool, format
 )
 @click.argument("source", type=SOURCE)
 @click.option("-o", "--out", type=FOLDER, required=True, help="Folder to write pages to.")
+@click.option("--force", is_flag=True, help="Replace files that krammar did not write.")
 @all_files_option
 @format_option
-def docs(source: Path, out: Path, all_files: bool, format_: str) -> None:
+def docs(source: Path, out: Path, force: bool, all_files: bool, format_: str) -> None:
     """Write an HTML reference of protocols.
 
     SOURCE is a definition file, or a folder with definition files (*.krm). One page lists the messages
@@ -246,7 +247,7 @@ def docs(source: Path, out: Path, all_files: bool, format_: str) -> None:
         }
         if several:
             rendered |= generator.overview(protocols)
-        write(out, generator.owner, rendered, force=True)
+        write(out, generator.owner, rendered, force=force)
         click.echo(out / "index.html")
 
 

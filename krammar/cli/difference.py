@@ -70,6 +70,8 @@ def diff(
     from krammar.compiler.front.source import compile_source
     from krammar.util.diagnostics import Diagnostics
 
+    if against == "":
+        raise click.UsageError("--against is empty (give a git revision, such as origin/main)")
     if len(source) != (1 if against else 2):
         raise click.UsageError(
             "give OLD and NEW" if against is None else "give NEW only; --against supplies OLD"

@@ -90,8 +90,11 @@ def check_java() -> Iterator[Result]:
         yield Result(FAILS, f"Java: {java} does not run: {error}", install)
         return
     found = re.search(r'version "(\d+)[^"]*"', said)
-    if found is None or int(found[1]) < OLDEST_JAVA:
-        first = said.strip().partition("\n")[0] or "no version"
+    first = said.strip().partition("\n")[0]
+    if found is None:
+        yield Result(FAILS, f"Java: {java} printed no version: {first or 'nothing'}", install)
+        return
+    if int(found[1]) < OLDEST_JAVA:
         yield Result(FAILS, f"Java: {java} is too old: {first}", install)
         return
     yield Result(OK, f"Java {found[1]} ({java})")
@@ -239,7 +242,9 @@ def _probe(python: str) -> dict[str, Any]:
             [python, "-c", _PROBE], capture_output=True, text=True, timeout=_PATIENCE, cwd="/"
         )
         result: dict[str, Any] = json.loads(done.stdout)
-    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+    except ValueError:
+        return {"error": f"it does not run: {done.stderr.strip().rpartition(chr(10))[2]}"}
+    except (OSError, subprocess.TimeoutExpired) as error:
         return {"error": f"it does not run: {error}"}
     return result
 

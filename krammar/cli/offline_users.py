@@ -119,6 +119,8 @@ def _metadata(data_dir: Path, create: bool = False) -> Iterator[ClusterMetadata]
     """
     if not create and not (data_dir / "meta.properties").exists():
         raise UserError(f"{data_dir} is not the folder of a broker: it has no meta.properties")
+    if "," in str(data_dir):
+        raise UserError(f"{data_dir} cannot be the folder of a broker: its name has a comma")
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         fd = lock(data_dir)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from typing import BinaryIO
 
 import click
 
@@ -17,6 +18,13 @@ def examples(*lines: str) -> str:
 def find_packages_here() -> None:
     """Let packages in the current folder be imported, as ``python -m`` does."""
     sys.path.append(os.getcwd())
+
+
+def standard_input() -> BinaryIO:
+    """Return standard input as bytes. Raises UsageError if it is closed."""
+    if sys.stdin is None:
+        raise click.UsageError("standard input is closed")
+    return sys.stdin.buffer
 
 
 def key_values(option: str, given: Iterable[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import click
 
 from krammar.cli.connection import INTERRUPTED, Connection, connected, errors
 from krammar.cli.interrupts import Interrupts
-from krammar.cli.options import examples, parse_delimiter
+from krammar.cli.options import examples, parse_delimiter, standard_input
 from krammar.cli.output import one_line, quantity
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _inputs(
         KeyboardInterrupt: Ctrl-C came, and all records that were read have been yielded.
     """
     if not files:
-        for number, data in enumerate(_split(sys.stdin.buffer, delimiter, pause, interrupts), 1):
+        for number, data in enumerate(_split(standard_input(), delimiter, pause, interrupts), 1):
             yield f"line {number}", data
     for path in files:
         # Opening and reading a named pipe can block.
@@ -300,7 +300,7 @@ class _Sending:
                     raise
             except OSError as error:  # reading the input failed
                 self.stopped = True
-                self._failures.append(str(error))
+                self._failures.append(f"the rest of the input, which cannot be read: {error}")
             self.flush()
             if self._transactional:
                 self._end_transaction()
@@ -328,7 +328,7 @@ class _Sending:
         if self.stopped:
             sent += "; the rest of the input was not read"
         if self._aborted:
-            sent += "; the transaction was aborted, so consumers will not see them"
+            sent += "; the transaction was aborted: consumers with isolation.level=read_committed will not see them"
         click.echo(sent, err=True)
         if (self._failures or missing) and not self._interrupts.count:
             sys.exit(1)

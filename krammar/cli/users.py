@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-from krammar.cli.options import examples
+from krammar.cli.options import examples, standard_input
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _PASSWORD_VARIABLE = "KRAMMAR_PASSWORD"
@@ -87,10 +86,16 @@ def add(name: str, data_dir: Path, mechanism: str, iterations: int, password_std
 
 
 def _password(from_stdin: bool) -> str:
+    given = None
     if from_stdin:
-        return sys.stdin.readline().rstrip("\r\n")
-    if (password := os.environ.get(_PASSWORD_VARIABLE)) is not None:
-        return password
+        given = standard_input().readline().rstrip(b"\r\n")
+    elif _PASSWORD_VARIABLE in os.environ:
+        given = os.fsencode(os.environ[_PASSWORD_VARIABLE])
+    if given is not None:
+        try:
+            return given.decode()
+        except UnicodeDecodeError:
+            raise click.UsageError("the password is not UTF-8") from None
     asked: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     return asked
 

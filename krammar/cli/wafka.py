@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from krammar.cli.options import examples
+from krammar.cli.options import examples, standard_input
+from krammar.cli.output import quantity
 
 # Lines per request. Even with the longest strings, such a request is far below a server's limit.
 _LINES_PER_REQUEST = 500
@@ -46,7 +45,7 @@ _MAX_STRING = 32767
 )
 @click.option(
     "--timeout",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 2**31 - 1),
     default=15000,
     show_default=True,
     help="Timeout in milliseconds.",
@@ -75,7 +74,7 @@ def wafka_produce(topic: str, server: str, partition: int | None, acks: str, tim
                 done += len(lines)
                 lines.clear()
 
-            for number, raw in enumerate(sys.stdin.buffer, 1):
+            for number, raw in enumerate(standard_input(), 1):
                 line = raw.rstrip(b"\r\n")
                 if len(line) > _MAX_STRING:
                     raise click.ClickException(
@@ -95,4 +94,4 @@ def wafka_produce(topic: str, server: str, partition: int | None, acks: str, tim
     except (ClientError, WireError) as error:
         raise click.ClickException(f"{error} ({done} records were written)") from error
     place = topic if partition is None else f"{topic}-{partition}"
-    click.echo(f"{done} records written to {place}", err=True)
+    click.echo(f"{quantity(done, 'record')} written to {place}", err=True)

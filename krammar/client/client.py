@@ -188,6 +188,9 @@ class Client:
             topic_ids: the ids that the topics must have; see ``Reader``.
             first_bytes: the size limit of the first response; see ``Reader``.
             timeout_ms: the time for finding the earliest and latest offsets.
+
+        Raises:
+            ValueError: an offset is negative and not in ``At``.
         """
         deadline = self.cluster.deadline("listing offsets", timeout_ms)
         begin = self._resolve(_partitions(positions), deadline)
@@ -227,6 +230,9 @@ class Client:
         places = {at: offset for at, offset in wanted.items() if offset < 0}
         if not places:
             return wanted
+        for at, offset in places.items():
+            if offset < min(At):
+                raise ValueError(f"{at}: offset {offset} is negative")
         found = list_offsets(
             self.cluster, places, deadline, read_committed=self.settings.read_committed
         )

@@ -382,7 +382,7 @@ def _check_oauth(parsed: dict[str, Any]) -> None:
     if url is None:
         raise SettingsError(
             "sasl.oauthbearer.token.endpoint.url",
-            f"or krammar.oauthbearer.token.provider is required with {OAUTHBEARER}",
+            f"is required with {OAUTHBEARER}, unless krammar.oauthbearer.token.provider is set",
         )
     if url.startswith("file:"):
         return

@@ -69,7 +69,7 @@ class WafkaClient:
         self._turns: dict[str, int] = {}
         try:
             self._socket = socket.create_connection((host, port), timeout_ms / 1000)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise TransportError(self._address, _why(error)) from error
 
     def __enter__(self) -> Self:
@@ -179,5 +179,5 @@ class WafkaClient:
             self._wire.receive_data(self._socket.recv(_CHUNK))
 
 
-def _why(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__
+def _why(error: OSError | UnicodeError) -> str:
+    return getattr(error, "strerror", "") or str(error) or type(error).__name__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from krammar.wire.classes import class_of, import_package
+from krammar.wire.classes import NotFound, class_of, import_package
 from krammar.wire.errors import DecodeError, WireError
 from krammar.wire.layout import Layout, Node
 
@@ -19,6 +19,8 @@ def show_layout(package: str, name: str, version: int | None) -> list[str]:
         NotFound: the package or the class does not exist.
         UnsupportedVersionError: the class has no such version.
     """
+    if name == "request":
+        raise NotFound("request needs bytes (give FILE or --hex)")
     layout = _layout(package, name, version)
     return [f"{layout.name} v{layout.version}", *_fields(layout, 1)]
 
@@ -45,6 +47,10 @@ def inspect_bytes(
 
 
 def _inspect_request(package: Any, data: bytes) -> tuple[list[str], WireError | None]:
+    if not hasattr(package, "RequestHeader"):
+        raise NotFound(
+            f"{package.__name__} has no requests, so it cannot read one (give the name of a class)"
+        )
     key = int.from_bytes(data[:2], "big", signed=True)
     version = int.from_bytes(data[2:4], "big", signed=True)
     try:

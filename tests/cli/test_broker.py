@@ -125,10 +125,16 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     with BrokerProcess(["--data-dir", tmp_path / "a", "--port", "0"]) as process:
         code, said = run("--data-dir", tmp_path / "b", "--port", str(process.port))
         assert code == 1
-        assert f"cannot listen on 127.0.0.1:{process.port}" in said
+        assert f"cannot listen on 127.0.0.1:{process.port}: address already in use" in said
         code, said = run("--data-dir", tmp_path / "a", "--port", "0")
         assert code == 1
         assert "in use" in said
+
+
+def test_a_host_name_that_cannot_be_one(tmp_path: Path) -> None:
+    code, said = run("--data-dir", tmp_path, "--override", "listeners=PLAINTEXT://a..b:0")
+    assert code == 1
+    assert "cannot listen on a..b:0: the host name cannot be resolved" in said
 
 
 @pytest.mark.parametrize(
@@ -137,7 +143,13 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         ([], "--data-dir"),
         (["--data-dir", "x", "--override", "num.partitions"], "KEY=VALUE"),
         (["missing.properties"], "does not exist"),
+        ([__file__, "--config", __file__], "give PROPERTIES or --config, not both"),
+        (["--data-dir", "x", "--faults", "."], "--faults"),
         (["--data-dir", "x", "--port", "70000"], "70000"),
+        (
+            ["--data-dir", "x", "--nodes", "3", "--port", "65534"],
+            "need ports up to 65536, but 65535 is the highest",
+        ),
         (["--data-dir", "x", "--override", "num.partitions=0"], "num.partitions"),
         (["--data-dir", "x", "--cluster-id", "orders"], "krammar random-uuid prints one"),
         (["--data-dir", "x", "--override", "listeners=HTTP://:1"], "listeners"),

@@ -476,8 +476,14 @@ def test_isolation(broker: Broker, topic: str) -> None:
 
 def test_errors_of_consume_are_one_line(broker: Broker, topic: str) -> None:
     numbers(broker, topic)
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in error_of(broker, "consume", "none", "-e")
-    assert f"{topic}-7" in error_of(broker, "consume", topic, "-e", "-p", "7")
+    assert error_of(broker, "consume", "none", "-e") == (
+        f"topic 'none' does not exist on {broker.bootstrap_servers} "
+        "(create it with `krammar topics create none`)"
+    )
+    count = len(broker.cluster.topics[topic].partitions)
+    assert error_of(broker, "consume", topic, "-e", "-p", "7") == (
+        f"partition 7 of topic {topic!r} does not exist: the topic has the partitions 0 to {count - 1}"
+    )
     for more in ([], ["-e"]):
         out_of_range = error_of(broker, "consume", topic, "-p", "0", "-o", "11", *more)
         assert "11" in out_of_range and "0 to 10" in out_of_range
@@ -794,7 +800,7 @@ def test_ctrl_c_anywhere_in_a_transaction(broker: Broker, topic: str, tmp_path: 
     runs, found = strikes(broker, topic, 1, 11, tmp_path, "-X", f"transactional.id={topic}")
     sent_all = f"3 records sent to {topic}"
     assert runs.pop() == (0, f"{sent_all}\n")
-    aborted = f"{sent_all}; the transaction was aborted, so consumers will not see them\n"
+    aborted = f"{sent_all}; the transaction was aborted: consumers with isolation.level=read_committed will not see them\n"
     assert {text for _, text in runs} >= {"", aborted, f"{sent_all}\n"}
     for number, (code, text) in enumerate(runs):
         assert code == 130

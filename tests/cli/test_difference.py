@@ -135,6 +135,7 @@ def test_git_is_not_installed(user: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (["definitions"], "give OLD and NEW"),
         (["definitions", "definitions", "definitions"], "give OLD and NEW"),
         (["--against", "main", "definitions", "definitions"], "give NEW only"),
+        (["--against", "", "definitions"], "--against is empty (give a git revision"),
     ],
 )
 def test_misuse(user: Path, arguments: list[str], message: str) -> None:

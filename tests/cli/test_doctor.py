@@ -43,7 +43,8 @@ def only(check: Callable[[], Iterator[Result]]) -> Result:
         ('openjdk version "17.0.9" 2023-10-17', OK, "Java 17"),
         ('openjdk version "25" 2025-09-16', OK, "Java 25"),
         ('java version "1.8.0_401"', FAILS, "too old"),
-        ("Segmentation fault", FAILS, "Segmentation fault"),
+        ("Segmentation fault", FAILS, "printed no version: Segmentation fault"),
+        ("", FAILS, "printed no version: nothing"),
     ],
 )
 def test_version_of_java(

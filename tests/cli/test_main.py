@@ -127,6 +127,9 @@ def test_version() -> None:
         (["inspect", "kafka_wire", "FetchRequest", "1", "--hex", "0g"], "--hex: "),
         (["inspect", "kafka_wire", "FetchRequest", "1", "file", "--hex", "00"], "not both"),
         (["inspect", "os", "path"], "os has no message 'path'"),
+        (["inspect", "json", "request", "file"], "json has no requests"),
+        (["inspect", "journal_wire", "request", "file"], "journal_wire has no requests"),
+        (["inspect", "kafka_wire", "request"], "request needs bytes (give FILE or --hex)"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -404,6 +407,43 @@ def test_inspect_a_layout() -> None:
 
     assert result.exit_code == 0
     assert result.stdout.startswith("MetadataRequest v1\n  topics: ")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_output_that_cannot_be_written() -> None:
+    with open("/dev/full", "wb") as full:
+        found = subprocess.run(
+            [sys.executable, "-m", "krammar", "show", "kafka_wire", "FetchRequest"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert found.returncode == 1
+    assert found.stderr.startswith("Error: ") and "No space left on device" in found.stderr
+
+
+def test_a_log_file_that_cannot_be_written(tmp_path: Path) -> None:
+    pytest.importorskip("pygls")
+    result = run("lsp", "--log-file", tmp_path / "none" / "x.log")
+
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {tmp_path / 'none' / 'x.log'}: No such file or directory\n"
+
+
+def test_docs_replaces_no_file_of_others(source: Path, tmp_path: Path) -> None:
+    page = tmp_path / "site" / "index.html"
+    page.parent.mkdir()
+    page.write_text("<p>by hand</p>")
+
+    result = run("docs", source, "-o", page.parent)
+
+    assert result.exit_code == 2
+    assert f"krammar did not write {page}" in result.stderr
+    assert [each.name for each in page.parent.iterdir()] == ["index.html"]
+    assert page.read_text() == "<p>by hand</p>"
+    assert run("docs", source, "-o", page.parent, "--force").exit_code == 0
+    assert page.read_text() != "<p>by hand</p>"
+    assert run("docs", source, "-o", page.parent).exit_code == 0
 
 
 # -- as a program --------------------------------------------------------------------------------

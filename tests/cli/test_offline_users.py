@@ -80,6 +80,14 @@ def test_refuses_users(tmp_path: Path, arguments: tuple[Any, ...], message: str)
     assert not folder.exists()
 
 
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.write_text("no folder")
+    with pytest.raises(BrokerError, match=f"{folder}: File exists"):
+        add_user(folder, "alice", "secret")
+    assert folder.read_text() == "no folder"
+
+
 def test_refuses_what_is_not_there(tmp_path: Path) -> None:
     for call in (list_users, lambda folder: remove_user(folder, "alice")):
         with pytest.raises(UserError, match="not the folder of a broker"):

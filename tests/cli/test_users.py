@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
 from krammar.broker import Broker
@@ -49,7 +53,33 @@ def test_command_misused(tmp_path: Path) -> None:
     result = command("add", "alice", "--data-dir", tmp_path, "--password-stdin", input="\n")
     assert result.exit_code == 2
     assert "needs a password" in result.output
+    result = command("add", "alice", "--data-dir", f"{tmp_path}/a,b", env={"KRAMMAR_PASSWORD": "x"})
+    assert result.exit_code == 2 and "its name has a comma" in result.output
+    assert list(tmp_path.iterdir()) == []
     assert command("--help").exit_code == 0
+
+
+@pytest.mark.parametrize("given", [["--password-stdin"], []], ids=["input", "environment"])
+def test_a_password_that_is_not_utf_8(tmp_path: Path, given: list[str]) -> None:
+    found = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "krammar",
+            "broker-user",
+            "add",
+            "alice",
+            "--data-dir",
+            tmp_path,
+            *given,
+        ],
+        env={**os.environ, **({} if given else {"KRAMMAR_PASSWORD": "\udce9"})},
+        input=b"\xe9\n",
+        capture_output=True,
+    )
+    assert found.returncode == 2
+    assert b"the password is not UTF-8" in found.stderr and b"Traceback" not in found.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_refuses_a_folder_that_a_broker_holds(tmp_path: Path) -> None:

@@ -138,6 +138,8 @@ def test_records_are_deleted(client: Client) -> None:
     assert [(at.partition, r.offset) for at, r in client.records("t")] == [
         (0, offset) for offset in range(4, 10)
     ]
+    with pytest.raises(ValueError, match="t-0: offset -7 is negative"):
+        client.admin.delete_records({("t", 0): -7})
 
 
 def consumer_of(broker: Broker, group: str) -> confluent_kafka.Consumer:

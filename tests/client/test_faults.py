@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +14,13 @@ from kafka_wire import ApiKey
 
 from krammar.broker import Broker
 from krammar.client import At, Client, Producer, Settings, TopicPartition
-from krammar.client.errors import DeadlineError, ProtocolError, TransportError, UnreachableError
+from krammar.client.errors import (
+    DeadlineError,
+    KafkaError,
+    ProtocolError,
+    TransportError,
+    UnreachableError,
+)
 from tests.client.conftest import broker_behind
 from tests.client.proxy import Proxy
 from tests.ports import free_port
@@ -250,6 +256,44 @@ def test_another_cluster_at_the_same_address(proxy: Proxy) -> None:
         proxy.cut_all()
         with broker_behind(proxy):
             assert client.topics() == {}
+
+
+def _fetch_offsets(client: Client) -> None:
+    client.groups.committed("g")
+
+
+def _send(client: Client) -> None:
+    with client.producer() as producer:
+        producer.send("t", b"x").result()
+
+
+def _fetch(client: Client) -> None:
+    client.fetch({("t", 0): 0}).poll(PATIENCE * 1000)
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "call", "message"),
+    [
+        ("FindCoordinator", "GROUP_AUTHORIZATION_FAILED", _fetch_offsets, "coordinator of group g"),
+        ("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", _send, "InitProducerId"),
+        ("Fetch", "TOPIC_AUTHORIZATION_FAILED", _fetch, "t-0"),
+        ("ListOffsets", "TOPIC_AUTHORIZATION_FAILED", lambda c: list(c.records("t")), "t-0"),
+        ("DeleteTopics", "TOPIC_AUTHORIZATION_FAILED", lambda c: c.admin.delete_topic("t"), "t"),
+    ],
+)
+def test_an_error_of_the_broker_says_what_was_refused(
+    broker: Broker,
+    client: Client,
+    api: str,
+    code: str,
+    call: Callable[[Client], object],
+    message: str,
+) -> None:
+    client.admin.create_topic("t", 1)
+    rule = broker.faults.on(api).answer(code)
+    with pytest.raises(KafkaError, match=f"{message}.*{code}|{code}.*{message}"):
+        call(client)
+    rule.expect()
 
 
 def test_nothing_is_connected_before_it_is_needed(proxy: Proxy) -> None:

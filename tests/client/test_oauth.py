@@ -334,7 +334,7 @@ def test_functions_that_fail(
     [
         (
             {},
-            "sasl.oauthbearer.token.endpoint.url: or krammar.oauthbearer.token.provider is required",
+            "sasl.oauthbearer.token.endpoint.url: is required with OAUTHBEARER, unless krammar",
         ),
         ({"sasl.oauthbearer.token.endpoint.url": "ftp://a/b"}, "is not a URL that begins with"),
         (

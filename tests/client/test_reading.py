@@ -275,6 +275,19 @@ def test_a_topic_that_is_gone(client: Client) -> None:
         reader.poll(60_000)
 
 
+def test_a_negative_offset(client: Client) -> None:
+    client.admin.create_topic("t", 1)
+    with pytest.raises(ValueError, match="t-0: offset -7 is negative"):
+        client.fetch({("t", 0): -7})
+
+
+def test_a_client_that_is_closed(broker: Broker) -> None:
+    with Client(broker.bootstrap_servers) as client:
+        pass
+    with pytest.raises(StateError, match="the client is closed"):
+        client.topics()
+
+
 def test_a_reader_that_is_closed(client: Client) -> None:
     reader = client.fetch({("t", 0): 0})
     reader.close()

@@ -127,6 +127,7 @@ def test_two_names_of_one_setting_that_differ() -> None:
         ("compression.type", "brotli"),
         ("compression.lz4.level", 18),
         ("client.id", 5),
+        ("sasl.password", 5),
         ("sasl.jaas.config", "nonsense"),
         ("ssl.keystore.type", "JKS"),
     ],

@@ -264,6 +264,8 @@ def test_calls_out_of_order(client: Client) -> None:
         producer.begin()
         with pytest.raises(StateError):
             producer.begin()
+    with pytest.raises(StateError, match="the producer is closed"):
+        producer.begin()
     with client.producer() as producer, pytest.raises(StateError, match=r"no transactional\.id"):
         producer.begin()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 
 import pytest
 from wafka_wire import (
@@ -47,6 +48,19 @@ def test_servers_that_break_the_rules(answer: bytes, error: type[Exception]) -> 
             connection.shutdown(socket.SHUT_WR)
             with pytest.raises(error):
                 client.produce("t", ["a"])
+
+
+def test_a_server_that_resets_the_connection() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        WafkaClient(*server.getsockname()) as client,
+    ):
+        connection, _ = server.accept()
+        # Closing without a wait for what was sent resets the connection.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+        with pytest.raises(TransportError, match=r"127\.0\.0\.1"):
+            client.produce("t", ["a"])
 
 
 def test_a_server_that_does_not_answer() -> None:
