@@ -99,7 +99,11 @@ class FrameReader(DataSourceReader):
             found = (
                 sorted(glob.glob(f"{glob.escape(path)}/*.tap")) if os.path.isdir(path) else [path]
             )
-            if not found or not os.path.exists(found[0]):
+            if not os.path.exists(path):
+                raise MissingDataError(
+                    f"{path} does not exist; write a capture with krammar tap --save"
+                )
+            if not found:
                 raise MissingDataError(
                     f"{path} contains no capture (*.tap); write one with krammar tap --save"
                 )

@@ -61,17 +61,17 @@ Bound: TypeAlias = Earliest | Latest | Specific | AtTimestamp | OfGroup
 
 def check_partitions(name: str, bound: Bound, known: Set[TopicPartition]) -> None:
     """Raise OptionError for the option ``name`` unless it names all partitions and no others."""
-    named = None
+    named, hint = None, ""
     if isinstance(bound, Specific):
-        named = bound.offsets.keys()
+        named, hint = bound.offsets.keys(), " (-1 is latest, -2 earliest)"
     elif isinstance(bound, AtTimestamp) and bound.timestamps is not None:
         named = bound.timestamps.keys()
+        name += "ByTimestamp"
     if named is not None and named != known:
         topic, partition = min(named ^ known)
         verb = "lacks" if (topic, partition) in known else "names the unknown"
         raise OptionError(
-            name,
-            f"{verb} {topic}-{partition}; name each selected partition (-1 is latest, -2 earliest)",
+            name, f"{verb} {topic}-{partition}; name exactly the selected partitions{hint}"
         )
 
 
@@ -136,7 +136,10 @@ def parse_timestamp(text: str) -> Bound:
     Raises:
         ValueError: the text is not a number, or negative.
     """
-    timestamp = int(text)
+    try:
+        timestamp = int(text)
+    except ValueError:
+        raise ValueError("needs milliseconds since 1970, as a whole number") from None
     if timestamp < 0:
         raise ValueError("milliseconds since 1970 cannot be negative")
     return AtTimestamp(timestamp)

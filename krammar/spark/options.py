@@ -96,7 +96,10 @@ def _boolean(value: str) -> bool:
 
 def _integer(least: int) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        number = int(value)
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError("needs a whole number") from None
         if number < least:
             raise ValueError(f"needs at least {least}")
         return number

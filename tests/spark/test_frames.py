@@ -105,7 +105,7 @@ def test_a_folder_of_captures_one_of_them_cut_off(spark: SparkSession, tmp_path:
 def test_files_that_are_no_captures(spark: SparkSession, tmp_path: Path) -> None:
     with fails("contains no capture"):
         frames(spark, tmp_path).collect()
-    with fails("contains no capture"):
+    with fails("missing.tap does not exist"):
         frames(spark, tmp_path / "missing.tap").collect()
     (tmp_path / "x.tap").write_text("something else")
     with fails("is not a capture"):

@@ -48,6 +48,10 @@ def test_every_option_of_the_kafka_connector_is_known() -> None:
         ({"startingOffsets": "first"}, "is not JSON"),
         ({"startingOffsets": '{"t": {"0": -3}}'}, "t-0 has offset -3"),
         ({"startingOffsets": '{"t": [0]}'}, "needs an object of partitions"),
+        ({"startingOffsets": '{"t": {"0": "1"}}'}, "topic 't': '0': '1' is not partition: number"),
+        ({"startingOffsets": "[]"}, "needs a JSON object of topics"),
+        ({"columns": " , "}, "names nothing"),
+        ({"columns": "key,value,key"}, "names 'key' twice"),
         ({"assign": '{"t": 0}'}, "needs a list of partitions"),
         ({"assign": "{}"}, "no partition is named"),
         ({"subscribe": " , "}, "no topic is named"),
@@ -55,6 +59,8 @@ def test_every_option_of_the_kafka_connector_is_known() -> None:
         ({"subscribePattern": " "}, "the pattern is empty"),
         ({"startingTimestamp": "-1"}, "cannot be negative"),
         ({"minPartitions": "0"}, "needs at least 1"),
+        ({"minPartitions": "many"}, "'minPartitions': 'many': needs a whole number"),
+        ({"startingTimestamp": "soon"}, "needs milliseconds since 1970, as a whole number"),
         (
             {"kafka.auto.offset.reset": "earliest"},
             "use startingOffsets to choose where reading begins",
@@ -130,6 +136,29 @@ def test_spark_shows_the_error(spark: SparkSession, folder: Folder) -> None:
         _ = load(spark, folder.path, inclueHeaders=True).schema  # Spark Connect looks no sooner
     with fails("topic 'nothing' has no folder below the paths"):
         load(spark, folder.path, subscribe="nothing").collect()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"subscribe": "t", "minOffsetsPerTrigger": "100", "maxOffsetsPerTrigger": "50"},
+            "'minOffsetsPerTrigger': 100 is more than maxOffsetsPerTrigger=50",
+        ),
+        (
+            {"subscribe": "t", "maxTriggerDelay": "1m"},
+            "'maxTriggerDelay': has no meaning without minOffsetsPerTrigger",
+        ),
+        ({"source": "frames", "path": "x"}, "frames are read in batches, not as a stream"),
+    ],
+)
+def test_options_that_no_stream_has(given: dict[str, str], message: str) -> None:
+    if "subscribe" in given:
+        pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
+    source = KrammarDataSource(given)
+    with pytest.raises(OptionError) as failure:
+        source.streamReader(source.schema())
+    assert message in str(failure.value)
 
 
 def test_partitions_that_are_not_named(folder: Folder) -> None:
