@@ -653,6 +653,27 @@ def test_contradictions_between_releases(
     assert "old/FooRequest.json" in caught.value.message
 
 
+def test_a_message_that_changes_its_kind_between_releases(tmp_path: Path) -> None:
+    newer = save(tmp_path / "new", schema("FooData", [], "1", type="data"))
+    older = save(tmp_path / "old", schema("FooData", [], "0", type="header"))
+    with pytest.raises(SchemaError, match="FooData has type data here and type header there"):
+        import_schemas([newer, older])
+
+
+def test_a_message_that_is_no_longer_flexible(tmp_path: Path) -> None:
+    newer = save(tmp_path / "new", schema("FooRequest", [], "2-3", "3+"))
+    older = save(tmp_path / "old", schema("FooRequest", [], "0-2", "1+"))
+    with pytest.raises(SchemaError, match="FooRequest is no longer flexible from version 2 on"):
+        import_schemas([newer, older])
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    save(tmp_path, schema("FooRequest", []))
+    (tmp_path / "Other.json").write_bytes(b"\xff")
+    with pytest.raises(SchemaError, match=r"Other\.json: cannot be read: 'utf-8' codec"):
+        import_schemas([tmp_path])
+
+
 def test_a_gap_between_releases(tmp_path: Path) -> None:
     newer = save(tmp_path / "new", schema("FooRequest", [], "4-5"))
     older = save(tmp_path / "old", schema("FooRequest", [], "0-1"))

@@ -213,6 +213,26 @@ def test_misuse(tmp_path: Path) -> None:
     assert "empty is not a package" in said
     said = krammar("compile", str(package), "--only", "Nothing", folder=tmp_path, code=2).stderr
     assert "has no message, struct or definition file Nothing" in said
+    init = package / "__init__.py"
+    text = init.read_text("utf-8")
+    init.write_text("# Written by hand.\n", "utf-8")
+    said = krammar("compile", str(package), folder=tmp_path, code=2).stderr
+    assert "is not a package that this version of krammar generated; run `krammar gen`" in " ".join(
+        said.split()
+    )
+    init.write_text(text, "utf-8")
+    broken = tmp_path / "definitions" / COMPILED / "broken.krm"
+    broken.write_text("Broken => not top level\n  A: int\n")
+    said = " ".join(krammar("compile", str(package), folder=tmp_path, code=2).stderr.split())
+    assert "contains errors; run `krammar check" in said
+    broken.unlink()
+    (tmp_path / "other").mkdir()
+    broken.with_name("protocol.krm").rename(tmp_path / "protocol.krm")
+    shutil.copy(tmp_path / "protocol.krm", tmp_path / "other")
+    options = ("--definitions", "other")
+    said = krammar("compile", str(package), *options, folder=tmp_path, code=2).stderr
+    assert f"other contains no definitions of definitions/{COMPILED}" in " ".join(said.split())
+    (tmp_path / "protocol.krm").rename(broken.with_name("protocol.krm"))
     (tmp_path / "definitions").rename(tmp_path / "elsewhere")
     said = krammar("compile", str(package), folder=tmp_path, code=2).stderr
     assert "no folder above it contains its definitions (definitions/rich_wire)" in " ".join(

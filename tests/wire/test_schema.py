@@ -312,3 +312,12 @@ ProduceRequest (Version: 8) => transactional_id acks timeout_ms [topic_data]
         "    x => INT32",
         "    y => INT32",
     ]
+
+
+def test_bytes_after_a_value_are_an_error() -> None:
+    layout = kafka_wire.layout(kafka_wire.HeartbeatRequest, 4)
+    data = kafka_wire.HeartbeatRequest(group_id="g", member_id="m").encode(4)
+    assert layout.read(data)["group_id"] == "g"
+    with pytest.raises(DecodeError, match=f"1 bytes left over at offset {len(data)}") as caught:
+        layout.read(data + b"x")
+    assert caught.value.offset == len(data)
