@@ -164,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         self.connections.received += nbytes
         if self._own_memory:
             self.wire.received(nbytes)
-            self.connections.arrived(self, nbytes)
+            self.connections.arrived(self, nbytes, self.config.socket_request_max_bytes)
         else:
             self.wire.receive_data(self.connections.scratch[:nbytes], lent=True)
         self.last_active = self.timers.loop.time()

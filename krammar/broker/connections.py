@@ -18,7 +18,7 @@ RECEIVE_SIZE = 64 * 1024
 MAX_UNREAD = 48 << 20
 # Above that size, a client that has read nothing for this many seconds is disconnected.
 UNREAD_SECONDS = 10.0
-# The total size in bytes of requests that have arrived in part, above which the largest one is refused.
+# The size in bytes of all requests that have arrived in part, above which the largest is refused; two always fit.
 MAX_UNFINISHED = 256 << 20
 
 
@@ -86,11 +86,11 @@ class Connections:
             self._drained.clear()
             await self._drained.wait()
 
-    def arrived(self, connection: OpenConnection, size: int) -> None:
+    def arrived(self, connection: OpenConnection, size: int, max_frame: int) -> None:
         """Count bytes of a large request. If all are too many, the largest request is refused."""
         unfinished = self.unfinished
         unfinished[connection] = unfinished.get(connection, 0) + size
-        if sum(unfinished.values()) > MAX_UNFINISHED:
+        if sum(unfinished.values()) > max(MAX_UNFINISHED, 2 * max_frame):
             largest = max(unfinished, key=unfinished.__getitem__)
             held = unfinished.pop(largest) >> 20
             largest.cut_off(f"its unfinished request has {held} MB, the most of all clients")

@@ -233,15 +233,18 @@ def test_idle_connections_are_aborted_where_responses_are_not_read() -> None:
 
 
 def test_unfinished_requests_are_limited(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The largest one goes, and the others can be finished."""
-    with RawClient(broker.port) as client:
-        create_topic(client, "t")
-    monkeypatch.setattr(connections_module, "MAX_UNFINISHED", 3 * MEGABYTE)
-    whole = frame(produce_request("t", batch(bytes(2 * MEGABYTE))), 12)
-    with RawClient(broker.port) as first, RawClient(broker.port) as second:
-        for client, size in ((first, MEGABYTE), (second, MEGABYTE * 3 // 2)):
+    monkeypatch.setattr(connections_module, "MAX_UNFINISHED", 0)
+    whole = frame(produce_request("t", batch(bytes(MEGABYTE * 7 // 5))), 12)
+    with (
+        Broker.start(properties={"socket.request.max.bytes": str(MEGABYTE * 3 // 2)}) as broker,
+        RawClient(broker.port) as first,
+        RawClient(broker.port) as second,
+    ):
+        create_topic(first, "t")
+        for client, size in ((first, MEGABYTE), (second, len(whole) - 1)):
             client.socket.sendall(whole[:size])
             while size - RECEIVE_SIZE > broker.call(
                 lambda: max(broker.connections.unfinished.values(), default=0)
@@ -254,7 +257,7 @@ def test_unfinished_requests_are_limited(
             for client in (first, third):
                 client.socket.sendall(whole[MEGABYTE:])
                 assert client.socket.recv(4)
-    assert not broker.call(lambda: broker.connections.unfinished)
+        assert not broker.call(lambda: broker.connections.unfinished)
     assert any("its unfinished request has 1 MB" in line for line in caplog.messages)
 
 
