@@ -127,13 +127,12 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         here = transport.get_extra_info("sockname") or ("unknown", 0)
-        number = next(self.connections.numbers)
-        self.number = number + 1
+        self.number = next(self.connections.numbers)
         self.connections.accepted += 1
         self.session = session = Session(
             listener=self.listener,
             host=peer[0],
-            connection_id=f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{number}",
+            connection_id=f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{self.number - 1}",
         )
         if self.listener.protocol.startswith("SASL"):
             from krammar.broker.security.sasl import Authenticator
@@ -393,7 +392,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close after all responses have been sent."""
-        self.transport.close()
+        if not self.transport.is_closing():  # closing twice breaks asyncio's TLS transports
+            self.transport.close()
 
     def abort(self) -> None:
         """Close immediately."""

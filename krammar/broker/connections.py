@@ -56,7 +56,7 @@ class Connections:
         self.open: set[OpenConnection] = set()
         self.blocked: set[OpenConnection] = set()
         self.unfinished: dict[OpenConnection, int] = {}
-        self.numbers = count()
+        self.numbers = count(1)
         self.accepted = 0
         self.received = 0
         self.sent = 0

@@ -56,15 +56,14 @@ class Node:
         """Open the listeners, on the same ports as before, if they are closed. Raises BrokerError."""
         if self.server.is_listening:
             return
-        for listener in self.config.listeners:
-            _, port = self.addresses.get(listener.name, ("", listener.port))
-            tls = self._tls.get(listener.name)
+        for each in self.config.listeners:
+            _, port = self.addresses.get(each.name, ("", each.port))
+            tls = self._tls.get(each.name)
             try:
-                self.addresses[listener.name] = await self.server.listen(listener, port, tls)
+                self.addresses[each.name] = await self.server.listen(each, port, tls)
             except (OSError, UnicodeError) as error:
                 await self.server.close()
-                where = f"{listener.host}:{port}"
-                raise BrokerError(f"cannot listen on {where}: {why(error)}") from None
+                raise BrokerError(f"cannot listen on {each.host}:{port}: {why(error)}") from None
 
 
 def node_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
@@ -97,6 +96,7 @@ def node_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
             ),
         }
         found.append(own)
-    if (last := max(each.port for each in own.listeners)) > 0xFFFF:
+    last = max(max(each.port, each.advertised_port or 0) for each in own.listeners)
+    if last > 0xFFFF:
         raise ConfigError("listeners", None, f"need ports up to {last}, but 65535 is the highest")
     return found

@@ -322,7 +322,7 @@ def test_closing_in_the_middle_of_a_round(managers: Managers) -> None:
     assert managers.warnings == []
 
 
-@pytest.mark.parametrize("damage", [b"\xff\xff\xff\xff", b"X"], ids=["frame", "value"])
+@pytest.mark.parametrize("damage", [b"\xff\xff\xff\xff", b"X"], ids=["four bytes", "one byte"])
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_damaged_log_is_not_compacted(managers: Managers, damage: bytes, compacted: bool) -> None:
     """A damaged value still decodes, and a new CRC would hide it."""

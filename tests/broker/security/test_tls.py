@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from pathlib import Path
 
 import pytest
 
+from krammar.broker import Broker
 from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.broker.security.names import CertificateError, subject_of
 from krammar.broker.security.tls import Context, principal_of, server_context
@@ -362,3 +364,24 @@ def test_certificates_cut_anywhere(server: Pair) -> None:
     for size in range(len(certificate)):
         with pytest.raises(CertificateError):
             subject_of(certificate[:size])
+
+
+def test_a_connection_that_is_closed_twice(authority: Authority, server: Pair) -> None:
+    """asyncio's TLS transports cannot be used after a second close, and the sweep of idle connections asks them."""
+    properties = {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(server.store),
+    }
+    with (
+        Broker.start(properties=properties) as broker,
+        socket.create_connection(("127.0.0.1", broker.port)) as plain,
+        client_context(authority).wrap_socket(plain, server_hostname="localhost") as client,
+    ):
+        while not broker.call(lambda: broker.connections.open):
+            pass
+        (connection,) = broker.call(lambda: set(broker.connections.open))
+        for _ in range(2):
+            broker.call(connection.close)
+        assert broker.call(lambda: connection.unread) == 0
+        assert client.version()
