@@ -33,7 +33,7 @@ _FIXED = _HEAD.size - _LENGTH
 
 
 class CaptureError(Exception):
-    """A file is not a capture."""
+    """A file is not a capture, or another process writes it."""
 
 
 class Kind(IntEnum):
@@ -98,13 +98,16 @@ class CaptureWriter(Observer):
             raise
 
     def start(self) -> None:
-        """Empty the file and write its header. Raises OSError."""
-        self._started = True
+        """Empty the file and write its header, unless a record was written before. Raises OSError."""
+        if self._started:
+            return
+        self._started = self._broken = True
         self._file.seek(0)
         self._file.truncate()
         if hasattr(os, "fchmod"):
             os.fchmod(self._file.fileno(), 0o600)  # an older capture may be readable by others
         self._file.write(MAGIC)
+        self._broken = False
 
     def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
         data = f"{client} {upstream}".encode()
@@ -138,9 +141,10 @@ class CaptureWriter(Observer):
 
     def close(self) -> None:
         """Close the file. A new one in which nothing was written is removed."""
-        if self._is_new and not self._started and not self._file.closed:
-            os.unlink(self._path)
-        self._file.close()
+        unused = self._is_new and not self._started and not self._file.closed
+        self._file.close()  # Windows removes no open files
+        if unused:
+            self._path.unlink(missing_ok=True)
 
     def _write(self, record: Record) -> None:
         if not self._started:
@@ -174,6 +178,8 @@ def _lock(descriptor: int, path: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise CaptureError(f"another process writes {path}; name another file") from None
+    except OSError:
+        pass  # this file system has no locks
 
 
 class Capture:

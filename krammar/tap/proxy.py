@@ -468,7 +468,7 @@ class Tap:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     _, writer = await asyncio.open_connection(*route.upstream)
-            except OSError:
+            except (OSError, UnicodeError):
                 continue
             writer.transport.abort()
             return

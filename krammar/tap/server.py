@@ -20,6 +20,7 @@ from krammar.tap.details import details
 from krammar.tap.feed import Feed
 from krammar.tap.page import POLICY, page
 from krammar.tap.proxy import Address, TapError
+from krammar.util.sockets import why
 
 MAX_HEAD = 16_384  # bytes of a request line and its headers
 MAX_CONNECTIONS = 64
@@ -72,10 +73,9 @@ class PageServer:
             self._server = await asyncio.start_server(
                 self._accept, self._address.host, self._address.port, limit=MAX_HEAD
             )
-        except OSError as error:
-            reason = error.strerror or str(error)
+        except (OSError, UnicodeError) as error:
             raise TapError(
-                f"--ui: cannot listen on {self._address}: {reason} (give another port, or none for any free one)"
+                f"--ui: cannot listen on {self._address}: {why(error)} (give another port, or none for any free one)"
             ) from error
         port = self._server.sockets[0].getsockname()[1]
         self._address = Address(self._address.host, port)

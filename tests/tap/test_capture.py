@@ -177,6 +177,14 @@ def test_a_capture_that_is_not_started_changes_nothing(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_records_before_the_start_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.tap"
+    with closing(CaptureWriter(path)) as writer:
+        writer.opened(5, 1, "127.0.0.1:1", "[::1]:2")
+        writer.start()
+    assert [record.kind for record in Capture(path)] == [Kind.OPENED]
+
+
 def test_two_writers_of_one_capture(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     path = tmp_path / "a.tap"
