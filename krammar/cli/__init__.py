@@ -8,7 +8,9 @@ Exit codes: 0 success, 1 errors, diagnostics or drift, 2 misuse or a missing ext
 
 from __future__ import annotations
 
+import os
 import platform
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -76,8 +78,13 @@ class _Verbs(click.Group):
         except BrokenPipeError:
             raise  # click exits without a message, for example in a pipe to head
         except OSError as error:
+            try:
+                sys.stdout.flush()
+            except OSError:  # Python would flush again at its end, and exit with 120
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             place = "" if error.filename is None else f"{error.filename}: "
-            raise click.ClickException(f"{place}{error.strerror or error}") from error
+            reason = error.strerror or str(error) or type(error).__name__
+            raise click.ClickException(f"{place}{reason}") from error
 
 
 def _keep_verbose(context: click.Context, parameter: click.Parameter, value: bool) -> None:

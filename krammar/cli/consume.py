@@ -188,13 +188,14 @@ def _reader(
     exit_: bool,
 ) -> Reader:
     """Return a reader that begins at the place. Raises ClientError."""
+    from krammar.client.connection import address_text
     from krammar.client.errors import OffsetOutOfRange, UnknownTopicOrPartition
     from krammar.client.offsets import At
 
     try:
         found = client.partitions(topic)
     except UnknownTopicOrPartition:
-        servers = ",".join(f"{host}:{port}" for host, port in client.settings.bootstrap_servers)
+        servers = ",".join(map(address_text, client.settings.bootstrap_servers))
         raise click.ClickException(
             f"topic {topic!r} does not exist on {servers} (create it with `krammar topics create {topic}`)"
         ) from None

@@ -242,10 +242,11 @@ def _probe(python: str) -> dict[str, Any]:
             [python, "-c", _PROBE], capture_output=True, text=True, timeout=_PATIENCE, cwd="/"
         )
         result: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        return {"error": f"it does not run: {done.stderr.strip().rpartition(chr(10))[2]}"}
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
         return {"error": f"it does not run: {error}"}
+    except ValueError:
+        said = done.stderr.strip().rpartition("\n")[2]
+        return {"error": f"it does not run: {said or 'it printed nothing'}"}
     return result
 
 

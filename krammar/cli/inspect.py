@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import click
 
-from krammar.cli.options import examples, find_packages_here
+from krammar.cli.options import examples, find_packages_here, standard_input
 
 
 @click.command(
@@ -86,8 +87,7 @@ def inspect(
             ) from error
     elif file is not None:
         try:
-            with click.open_file(file, "rb") as stream:
-                data = stream.read()
+            data = standard_input().read() if file == "-" else Path(file).read_bytes()
         except OSError as error:
             raise click.UsageError(f"{file}: {error.strerror}") from error
     try:

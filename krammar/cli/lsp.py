@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from krammar.cli.options import examples
+from krammar.cli.options import examples, standard_input
 
 
 @click.command(
@@ -24,7 +24,6 @@ def lsp(stdio: bool, log_file: str | None) -> None:
     output.
     """
     import logging
-    import sys
 
     from krammar.lsp.server import create, is_defect
 
@@ -32,6 +31,6 @@ def lsp(stdio: bool, log_file: str | None) -> None:
     handler = logging.FileHandler(log_file) if log_file else logging.StreamHandler()
     handler.addFilter(is_defect)
     logging.basicConfig(handlers=[handler], level=logging.ERROR)
-    if sys.stdin.isatty():
+    if standard_input().isatty():
         click.echo("waiting for an editor on standard input; Ctrl-C stops", err=True)
     create().start_io()

@@ -26,6 +26,7 @@ from wafka_wire import (
 )
 
 from krammar.client.errors import ClientError, DeadlineError, ProtocolError, TransportError
+from krammar.util.sockets import why
 from krammar.wire.connection import ClientConnection, ConnectionClosed, ResponseReceived
 from krammar.wire.errors import WireError
 
@@ -70,7 +71,7 @@ class WafkaClient:
         try:
             self._socket = socket.create_connection((host, port), timeout_ms / 1000)
         except (OSError, UnicodeError) as error:
-            raise TransportError(self._address, _why(error)) from error
+            raise TransportError(self._address, why(error)) from error
 
     def __enter__(self) -> Self:
         return self
@@ -144,7 +145,7 @@ class WafkaClient:
             raise DeadlineError(f"produce to {self._address}", self.timeout_ms) from error
         except OSError as error:
             self.close()
-            raise TransportError(self._address, _why(error)) from error
+            raise TransportError(self._address, why(error)) from error
         except ClientError:
             self.close()
             raise
@@ -177,7 +178,3 @@ class WafkaClient:
             if isinstance(event, ConnectionClosed):
                 raise TransportError(self._address, "the server has closed the connection")
             self._wire.receive_data(self._socket.recv(_CHUNK))
-
-
-def _why(error: OSError | UnicodeError) -> str:
-    return getattr(error, "strerror", "") or str(error) or type(error).__name__

@@ -14,7 +14,7 @@ from importlib.util import source_hash
 import krammar
 
 FOLDER = "_native"
-# Raised by one when compiled modules and what they import of krammar.wire become incompatible.
+# Incremented when older compiled modules no longer work with the parts of krammar.wire that they import.
 FORMAT = 2
 SUFFIX = EXTENSION_SUFFIXES[0]
 

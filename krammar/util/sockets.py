@@ -1,4 +1,4 @@
-"""Words for what is wrong with addresses and connections."""
+"""Descriptions of errors of addresses and connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compiled methods call for values and bytes that they do not support: the same in pure Python.
+"""Pure-Python methods, which compiled methods call for values and bytes that they do not support.
 
 ``krammar.wire.native`` does not import this module. Importing a compiled package would otherwise import the codecs,
 although no message has been used yet.

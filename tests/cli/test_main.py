@@ -410,16 +410,39 @@ def test_inspect_a_layout() -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_output_that_cannot_be_written() -> None:
+@pytest.mark.parametrize("version", [[], ["4"]], ids=["long", "short"])
+def test_output_that_cannot_be_written(version: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         found = subprocess.run(
-            [sys.executable, "-m", "krammar", "show", "kafka_wire", "FetchRequest"],
+            [sys.executable, "-m", "krammar", "show", "kafka_wire", "FetchRequest", *version],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
         )
-    assert found.returncode == 1
-    assert found.stderr.startswith("Error: ") and "No space left on device" in found.stderr
+    assert (found.returncode, found.stderr) == (1, "Error: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "inspect kafka_wire FetchRequest 4 -",
+        "broker-user add alice --data-dir none --password-stdin",
+        "produce t -b 127.0.0.1:1",
+        "lsp",
+    ],
+)
+def test_a_closed_standard_input(tmp_path: Path, arguments: str) -> None:
+    if arguments == "lsp":
+        pytest.importorskip("pygls")
+    found = subprocess.run(
+        ["sh", "-c", f"exec '{sys.executable}' -m krammar {arguments} <&-"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert found.returncode == 2
+    assert "standard input is closed" in found.stderr and "Traceback" not in found.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_log_file_that_cannot_be_written(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,12 +64,9 @@ def test_commands_that_are_wrong(tmp_path: Path) -> None:
     assert "'nowhere' is not HOST:PORT" in run.output
     run = CliRunner().invoke(main, ["wafka-produce", "-b", "a..b:1", "t"], input="a")
     assert run.exit_code == 1
-    assert "a..b:1: " in run.output and "Traceback" not in run.output
+    assert "a..b:1: the host name cannot be resolved" in run.output
     run = CliRunner().invoke(main, ["wafka-produce", "--timeout", "99999999999999", "t"])
     assert run.exit_code == 2
-    command = f"exec '{sys.executable}' -m krammar wafka-produce -b 127.0.0.1:1 t <&-"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
-    assert done.returncode in (1, 2) and "Traceback" not in done.stderr
     arguments = ["broker", "--data-dir", str(tmp_path), "--kafka-port", "1"]
     run = CliRunner().invoke(main, arguments)
     assert run.exit_code == 2
