@@ -61,6 +61,7 @@ class Backoff:
         self.most_ms = most_ms
         self.retries = retries
         self.attempts = 0
+        self.missing = 0  # attempts that did not find the topic
 
     def next(self) -> float:
         """Return the next pause, in seconds."""
@@ -70,7 +71,7 @@ class Backoff:
 
     def reset(self) -> None:
         """Start again with the shortest pause."""
-        self.attempts = 0
+        self.attempts = self.missing = 0
 
     def delay(self, deadline: Deadline, error: BaseException) -> float:
         """Return how many seconds to wait before the next attempt.
@@ -80,8 +81,9 @@ class Backoff:
         UnreachableError unchanged.
         """
         missing = isinstance(error, KafkaError) and error.code in _UNKNOWN_TOPIC
-        most = min(self.retries, _UNKNOWN_TOPIC_ATTEMPTS) if missing else self.retries
-        if not is_retriable(error) or self.attempts >= most:
+        self.missing += missing
+        gone = missing and self.missing > _UNKNOWN_TOPIC_ATTEMPTS
+        if not is_retriable(error) or self.attempts >= self.retries or gone:
             raise error
         seconds = self.next()
         if seconds >= deadline.left:

@@ -292,7 +292,7 @@ class Reader:
             pause = max(0.0, min([left, *retries]))
             if self._under_way:
                 self._cluster.wait(pause)
-            else:
+            elif all(p.retry_at for p in self._positions.values() if p.wanted):
                 time.sleep(pause)
 
     def _names(self) -> str:
@@ -336,6 +336,7 @@ class Reader:
                 self._send(node_id, group, deadline)
             except ClientError as error:
                 for p in group:
+                    p.replica = -1
                     self._fail(p, error)
 
     def _send(self, node_id: int, group: list[_Position], deadline: Deadline) -> None:
@@ -486,12 +487,34 @@ class Reader:
                     self._positions[at] = self._positions.pop(at)  # move to the end
                     if fetched is not None:
                         results.append(fetched)
-                elif p.end is not None and at == first and self._known_end(answer) >= p.end:
+                elif (
+                    p.end is not None
+                    and at == first
+                    and answer.preferred_read_replica < 0  # which is asked next
+                    and self._known_end(answer) >= p.end
+                    and self._is_local(p)
+                ):
                     # Nothing is left up to the end, because of compaction: the first partition of a request
-                    # always gets records if it has any.
+                    # always gets records if the broker has any on its disk.
                     p.offset = p.end
+        if response.throttle_time_ms > 0 and not response.responses:
+            return  # a client that exceeds its quota gets an empty answer (KIP-219)
         for p in current.values():  # missing in the response
             self._fail(p, kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(p.at)))
+
+    def _is_local(self, p: _Position) -> bool:
+        """Return whether the broker has the offset on its disk.
+
+        Reads from tiered storage (KIP-405) can time out, and are answered without records then.
+        """
+        deadline = self._cluster.deadline(f"finding the local log of {p.at}")
+        try:
+            found = list_offsets(self._cluster, {p.at: At.EARLIEST_LOCAL}, deadline)
+        except UnsupportedError:  # before tiered storage
+            return True
+        except ClientError:
+            return False
+        return found[p.at].offset <= p.offset
 
     def _known_end(self, answer: Any) -> int:
         if self._cluster.settings.read_committed and answer.last_stable_offset >= 0:
@@ -562,6 +585,7 @@ class Reader:
                 return
             self._give_up(p, self._out_of_range(p))
             return
+        p.replica = -1
         leader = answer.current_leader
         is_new = cluster.metadata.learn_leader(
             *p.at, leader.leader_id, leader.leader_epoch, response.node_endpoints

@@ -86,6 +86,17 @@ def test_retries_are_counted() -> None:
         backoff.delay(deadline, error)
 
 
+def test_a_missing_topic_is_asked_for_again_after_other_errors() -> None:
+    backoff, deadline = Backoff(0, 0), Deadline(60_000, "x")
+    for _ in range(9):
+        backoff.delay(deadline, kafka_error(ErrorCode.NOT_COORDINATOR))
+    missing = kafka_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t")
+    for _ in range(4):
+        backoff.delay(deadline, missing)
+    with pytest.raises(class_of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)):
+        backoff.delay(deadline, missing)
+
+
 def test_the_deadline_names_the_last_error() -> None:
     error = kafka_error(ErrorCode.NOT_COORDINATOR, "group g")
     with pytest.raises(DeadlineError, match=r"committing: .*NOT_COORDINATOR") as caught:

@@ -18,6 +18,7 @@ from krammar.client.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from krammar.faults import Faults
 from krammar.wire.batches import Record
 
 Seen = list[tuple[int, int]]
@@ -286,6 +287,65 @@ def test_a_client_that_is_closed(broker: Broker) -> None:
         pass
     with pytest.raises(StateError, match="the client is closed"):
         client.topics()
+
+
+@pytest.fixture
+def three(broker: Broker, client: Client) -> Faults:
+    """Three records in t-0; the broker's faults."""
+    client.admin.create_topic("t", 1)
+    with client.producer() as producer:
+        for number in range(3):
+            producer.send("t", b"%d" % number)
+    return broker.faults
+
+
+def values(client: Client) -> list[bytes | None]:
+    return [record.value for _, record in client.records("t")]
+
+
+NO_RECORDS = ("responses[*].partitions[*].records", "")
+REPLICA = "responses[*].partitions[*].preferred_read_replica"
+
+
+@pytest.mark.parametrize("node", [1, 2], ids=["there", "gone"])
+def test_a_preferred_replica_is_asked_for_the_same_records(
+    three: Faults, client: Client, node: int
+) -> None:
+    """The leader's answer has no records, but its end (KIP-392). Without the replica, the leader is asked."""
+    rule = three.on("Fetch", versions="11-").change(REPLICA, node).change(*NO_RECORDS).once()
+    assert values(client) == [b"0", b"1", b"2"]
+    rule.expect()
+
+
+def test_tiered_storage_that_answers_late(three: Faults, client: Client) -> None:
+    """The offset is not on the broker's disk, so an answer without records does not mean that none are left."""
+    empty = three.on("Fetch", versions="1-").change(*NO_RECORDS).times(3)
+    local = three.on(
+        "ListOffsets", versions="1-", where="request.topics[*].partitions[*].timestamp == -4"
+    )
+    local.change("response.topics[*].partitions[*].offset", 3)
+    assert values(client) == [b"0", b"1", b"2"]
+    empty.expect(times=3)
+    local.expect(times=3)
+
+
+def test_a_quota_is_no_missing_topic(three: Faults, client: Client) -> None:
+    rule = (
+        three.on("Fetch", versions="1-")
+        .change("responses", [])
+        .change("throttle_time_ms", 1)
+        .times(9)
+    )
+    assert values(client) == [b"0", b"1", b"2"]
+    rule.expect(times=9)
+
+
+def test_a_reader_asks_again_after_an_empty_answer(broker: Broker) -> None:
+    fetches = broker.faults.on("Fetch").delay(0)
+    with Client(broker.bootstrap_servers, fetch_max_wait_ms=10) as client:
+        client.admin.create_topic("t", 1)
+        assert client.fetch({("t", 0): 0}).poll(1000) == []
+    assert fetches.matched > 2
 
 
 def test_a_reader_that_is_closed(client: Client) -> None:
