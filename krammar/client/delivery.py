@@ -102,7 +102,7 @@ class Batch:
     ``at``         the partition
     ``encoded``    the encoded batch, once it was sent
     ``sequence``   the producer's sequence number of the first record, -1 if it has none yet
-    ``uncertain``  whether an attempt got no response, so that the log may have the batch
+    ``uncertain``  whether the log may have the batch: an attempt got no response, or an error after the append
     """
 
     __slots__ = (

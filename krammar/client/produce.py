@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from itertools import accumulate, repeat
 from types import TracebackType
 from typing import Any, Self
+from uuid import UUID
 
 from kafka_wire import (
     ErrorCode,
@@ -72,6 +73,14 @@ _BY_ID = 13
 _MOST_EPOCH = 32767
 # The second code means that the log already had the batch.
 _WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+# Errors that can come after the leader's append.
+_MAYBE_WRITTEN = frozenset(
+    {
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
+)
 
 
 class Producer:
@@ -91,7 +100,7 @@ class Producer:
         self._topics = self.cluster.metadata.topics
         self._queues: dict[TopicPartition, Queue] = {}
         self._partitioner = Partitioner(settings.batch_size)
-        self._requests: list[tuple[Pending, int, list[Batch]]] = []
+        self._requests: list[tuple[Pending, list[Batch]]] = []
         self._identity = NO_IDENTITY
         self._transactions = (
             Transactions(self.cluster, settings.transactional_id, settings.transaction_timeout_ms)
@@ -650,15 +659,13 @@ class Producer:
                     self._failed(queue, error)
                 continue
             if self._in_flight(connection) < self.settings.max_in_flight_requests_per_connection:
-                sent |= self._send_to(connection, leader, queues, deadline)
+                sent |= self._send_to(connection, queues, deadline)
         return sent
 
     def _in_flight(self, connection: Connection) -> int:
-        return sum(pending.connection is connection for pending, _, _ in self._requests)
+        return sum(pending.connection is connection for pending, _ in self._requests)
 
-    def _send_to(
-        self, connection: Connection, leader: int, queues: list[Queue], deadline: Deadline
-    ) -> bool:
+    def _send_to(self, connection: Connection, queues: list[Queue], deadline: Deadline) -> bool:
         batches: list[Batch] = []
         size = 0
         for queue in queues:
@@ -703,7 +710,7 @@ class Producer:
             queue.waiting.remove(batch)
             queue.in_flight.append(batch)
             batch.attempts += 1
-        self._requests.append((pending, leader, batches))
+        self._requests.append((pending, batches))
         return True
 
     def _next(self, queue: Queue) -> Batch | None:
@@ -801,7 +808,7 @@ class Producer:
         if not done:
             return
         self._requests = [entry for entry in self._requests if not entry[0].done]
-        for pending, leader, batches in done:
+        for pending, batches in done:
             try:
                 response = pending.result()
             except ClientError as error:
@@ -813,13 +820,14 @@ class Producer:
                 for batch in batches:
                     self._written(batch, -1, -1)
                 continue
-            self._take(response, pending.version, leader, batches)
+            # A topic may have been forgotten, or created again, since the request was sent.
+            names = {topic.topic_id: topic.name for topic in pending.request.topic_data}
+            self._take(response, pending.version, names, batches)
 
-    def _take(self, response: Any, version: int, leader: int, batches: list[Batch]) -> None:
+    def _take(
+        self, response: Any, version: int, names: Mapping[UUID, str], batches: list[Batch]
+    ) -> None:
         left = {batch.at: batch for batch in batches}
-        names = {
-            self._topics[at.topic].topic_id: at.topic for at in left if at.topic in self._topics
-        }
         for topic in response.responses:
             name = topic.name if version < _BY_ID else names.get(topic.topic_id, "")
             for answer in topic.partition_responses:
@@ -882,6 +890,7 @@ class Producer:
                 self._again(queue, batch, error, pause=False)
                 return
         if error.retriable and batch.attempts <= self.settings.retries:
+            batch.uncertain = batch.uncertain or code in _MAYBE_WRITTEN
             self._again(queue, batch, error, pause=True)
             return
         queue.in_flight.appendleft(batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any
 
@@ -444,6 +444,39 @@ def test_what_may_have_been_written_is_not_written_under_another_epoch(
     with Client(behind.bootstrap_servers) as client:
         values = [(r.value or b"")[:1] for _, r in client.records("t")]
     assert values == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_batch_that_was_refused_after_its_append_is_not_written_twice(broker: Broker) -> None:
+    """As above, if the leader has appended both batches, but lacks replicas for them."""
+    with producing(broker, batch_size=100) as producer:
+        producer.send("t", b"0").result()
+        rule = broker.faults.on("Produce").answer("NOT_ENOUGH_REPLICAS_AFTER_APPEND", after=True)
+        sent = [producer.send("t", b"%d" % i * 100) for i in (1, 2)]
+        while rule.fired < 2:
+            producer.poll(10)
+        sent[0].batch.expires = 0.0
+        while not sent[0].done:
+            with suppress(DeadlineError):
+                producer.poll(10)
+        broker.faults.clear()
+        with suppress(DeadlineError):
+            producer.flush()
+        assert isinstance(sent[0].error, DeadlineError) and sent[1].result()
+        producer.send("t", b"3").result()
+    with Client(broker.bootstrap_servers) as client:
+        values = [(r.value or b"")[:1] for _, r in client.records("t")]
+    assert values == [b"0", b"1", b"2", b"3"]
+
+
+def test_an_answer_for_a_topic_that_was_forgotten_meanwhile(broker: Broker) -> None:
+    with producing(broker) as producer:
+        producer.send("t", b"0").result()
+        slow = broker.faults.on("Produce").delay(50)
+        sent = producer.send("t", b"1")
+        while not slow.fired:
+            producer.poll(1)
+        producer.cluster.metadata.forget("t")
+        assert sent.result().offset == 1
 
 
 def test_a_broker_without_what_is_needed(
