@@ -104,7 +104,11 @@ def parse(text: str) -> LoginModule:
         if key.kind == "sign":
             raise JaasError(f"a name is missing before {key.text!r}")
         if tokens[at + 1] != _Token("sign", "="):
-            raise JaasError(f"`=` and a value must follow the option {key.text!r}")
+            # The text may be a part of a password that is not quoted.
+            raise JaasError(
+                f"`=` and a value must follow the name of option {len(options) + 1} (put values in double "
+                "quotes)"
+            )
         # The last token is a semicolon, so a token follows every `=`.
         value = tokens[at + 2]
         if value.kind == "sign":

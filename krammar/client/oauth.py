@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import logging
 import ssl
 import threading
 import time
@@ -23,6 +24,10 @@ from krammar.client.settings import Settings
 
 # A token is replaced after this part of its lifetime, as by Java's clients.
 _REFRESH = 0.8
+# How long, in milliseconds, a token that is still valid may take to be refreshed; and when that is tried again.
+_REFRESH_MS = 10_000
+
+_log = logging.getLogger("krammar.client")
 # Tokens have a few kilobytes; an endpoint could send without end.
 _MOST_BYTES = 1 << 20
 _NOT_NOW = (408, 425, 429, 500, 502, 503, 504)
@@ -56,6 +61,8 @@ class Tokens:
     def get(self, settings: Settings, deadline: Deadline) -> Token:
         """Return a token, a new one if 80 % of the lifetime of the last one have passed.
 
+        If there is no new one, the last one is returned until it expires.
+
         Raises:
             AuthenticationError: There is no token.
         """
@@ -65,7 +72,19 @@ class Tokens:
         if found is not None and self._now() < found[1]:
             return found[0]
         fetched = self._now()
-        token = _fetch(settings, deadline)
+        last = None
+        if found is not None and found[0].expires_at is not None and fetched < found[0].expires_at:
+            last = found[0]
+            deadline = Deadline(min(deadline.left_ms / 2, _REFRESH_MS), deadline.doing)
+        try:
+            token = _fetch(settings, deadline)
+        except AuthenticationError as error:
+            if last is None:
+                raise
+            _log.warning("the last token is used until it expires: %s", error)
+            with self._lock:
+                self._known[key] = last, min(fetched + _REFRESH_MS / 1000, last.expires_at or 0)
+            return last
         if token.expires_at is not None and not _is_file(settings):
             refresh_at = fetched + _REFRESH * (token.expires_at - fetched)
             with self._lock:

@@ -178,7 +178,6 @@ class Transactions:
         new = [at for at in partitions if at not in self._added]
         if not new:
             return
-        self.touched = True
         if self.version < 2:
             topics = [
                 AddPartitionsToTxnRequestTopic(name=name, partitions=[at.partition for at in group])
@@ -190,8 +189,18 @@ class Transactions:
                 v3_and_below_producer_epoch=self.identity.epoch,
                 v3_and_below_topics=topics,
             )
-            self._call(request, deadline, self._check_partitions, high=3)
+            self._add(request, deadline, self._check_partitions, high=3)
+        self.touched = True
         self._added.update(new)
+
+    def _add(self, request: Any, deadline: Deadline, check: Any, **versions: int) -> None:
+        """Add something to the transaction, which the coordinator knows afterwards, unless it refuses."""
+        before, self.touched = self.touched, True
+        try:
+            self._call(request, deadline, check, **versions)
+        except KafkaError:
+            self.touched = before
+            raise
 
     def _check_partitions(self, response: Any) -> None:
         for topic in response.results_by_topic_v3_and_below:
@@ -214,7 +223,6 @@ class Transactions:
         self.require(State.OPEN)
         if not offsets:
             return
-        self.touched = True
         new = self.version >= 2
         if not new:
             request = AddOffsetsToTxnRequest(
@@ -223,7 +231,8 @@ class Transactions:
                 producer_epoch=self.identity.epoch,
                 group_id=member.group_id,
             )
-            self._call(request, deadline, self._check)
+            self._add(request, deadline, self._check)
+        self.touched = True
         commit = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=member.group_id,

@@ -203,6 +203,34 @@ def test_a_token_is_replaced_after_80_percent_of_its_lifetime(functions: ModuleT
     assert value() == "token-2"
 
 
+def test_a_token_that_cannot_be_replaced_is_used_until_it_expires(functions: ModuleType) -> None:
+    now = 1000.0
+    tokens = Tokens(lambda: now)
+    asked = []
+
+    def provide() -> tuple[str, float]:
+        asked.append(now)
+        if len(asked) > 1:
+            raise RuntimeError("the endpoint is away")
+        return "first", (now + 100) * 1000
+
+    functions.provide = provide  # type: ignore[attr-defined]
+    settings = Settings.of(login("krammar.oauthbearer.token.provider", "some_tokens:provide"))
+
+    def get() -> str:
+        return tokens.get(settings, Deadline(1000, "a test")).value
+
+    assert get() == "first"
+    now = 1085.0
+    assert [get(), get()] == ["first", "first"]
+    assert asked == [1000.0, 1085.0]  # not asked again at once
+    now = 1096.0
+    assert get() == "first" and len(asked) == 3
+    now = 1100.0
+    with pytest.raises(AuthenticationError, match="the endpoint is away"):
+        get()
+
+
 def test_a_refused_token_is_not_used_again(broker: Broker, provider: IdentityProvider) -> None:
     provider.answer = lambda: granted("of-no-kind")
     with pytest.raises(AuthenticationError, match=r"refuses the token: .*not a JSON web token"):

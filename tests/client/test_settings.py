@@ -175,6 +175,8 @@ def test_a_login_in_javas_way() -> None:
         f"{SCRAM_MODULE} required username=u password=secret",
         f'{SCRAM_MODULE} required username=u password="secret;',
         f"{SCRAM_MODULE} username=u password=secret;",
+        f"{SCRAM_MODULE} required username=u password=my secret;",
+        f'{SCRAM_MODULE} required username=u password="my"secret;',
         f"{SCRAM_MODULE} required username=u password=secret tokenauth=true;",
         "com.sun.security.auth.module.Krb5LoginModule required password=secret;",
     ],

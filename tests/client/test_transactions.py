@@ -286,3 +286,21 @@ def test_many_transactions(client: Client, producer: Producer) -> None:
         with producer.transaction():
             producer.send("t", b"%03d" % i, partition=i % 2)
     assert values(client) == [b"%03d" % i for i in range(100)]
+
+
+def test_a_transaction_that_is_refused_at_once(
+    behind: Broker, client: Client, producer: Producer
+) -> None:
+    """The coordinator has none that could be aborted, and the next one works."""
+    if behind.cluster.features["transaction.version"] == 2:
+        pytest.skip("version 2 adds no partitions")
+    rule = behind.faults.on("AddPartitionsToTxn").answer("TOPIC_AUTHORIZATION_FAILED").once()
+    producer.begin()
+    producer.send("t", b"1")
+    with pytest.raises(KafkaError, match=r"adding t-. to the transaction of x"):
+        producer.flush()
+    producer.abort()
+    rule.expect()
+    with producer.transaction():
+        producer.send("t", b"2")
+    assert values(client) == [b"2"]
