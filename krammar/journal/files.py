@@ -694,7 +694,7 @@ class _RangesReader(FileReader):
                 if self.offset < end:
                     break
                 fragment, limit, file, position = self._opened()
-            if size >= _ENOUGH:
+            if frames and size >= _ENOUGH:
                 break
         return frames
 

@@ -21,8 +21,10 @@ def refreshing(find: Callable[[], Sequence[JournalSpec]], refresh_ms: float) -> 
         nonlocal last, due
         now = time.monotonic()
         if now >= due:
-            due = now + refresh_ms / 1000
+            if last:  # if this fails, the last list is used for a while
+                due = now + refresh_ms / 1000
             new = find()
+            due = now + refresh_ms / 1000
             if new != last:
                 last = new
         return last

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from krammar.logfiles.damage import DamageError
-from krammar.logfiles.names import SNAPSHOT, TRANSACTION_INDEX, snapshot_offsets, stem
+from krammar.logfiles.names import DELETED, SNAPSHOT, TRANSACTION_INDEX, snapshot_offsets, stem
 from krammar.logfiles.partition import Partition
 from krammar.logfiles.segment import Segment
 from krammar.logfiles.snapshot import read_snapshot
@@ -62,6 +62,9 @@ def transactions_of(log: Partition) -> Transactions:
         index = TransactionIndex(f"{log.folder.path}/{stem(base)}{TRANSACTION_INDEX}")
         try:
             index.read()
+            if not index.entries:  # retention may have renamed the files of the segment
+                index.path = f"{index.path}{DELETED}"
+                index.read()
         except (DamageError, OSError) as error:
             _log.warning("%s: %s; the segment's batches are read instead", index.path, error)
             needed = min(needed, base)
@@ -83,7 +86,8 @@ def transactions_of(log: Partition) -> Transactions:
                     aborted.add(Aborted(header.producer_id, first, header.last_offset))
     return Transactions(
         tuple(sorted(aborted, key=lambda entry: entry.last_offset)),
-        min(open_since.values(), default=log.latest),
+        # The log may begin after the start of an open transaction.
+        max(min(open_since.values(), default=log.latest), log.earliest),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,22 @@ def test_a_fragment_in_the_middle_is_gone(small: FileJournals, tmp_path: Path, c
     found = [f for _ in range(5) for f in reader.read()]
     assert [f[:2] for f in found] == [(60, 70), (70, 74), (90, 100)]
     assert "x: offsets 74 to 90 do not exist any more" in caplog.text
+
+
+def test_ranges_whose_first_ones_are_gone(tmp_path: Path) -> None:
+    """Large ones too, after which a read would return what it has."""
+    journals = opened(tmp_path, fragment_bytes=10_000)
+    journals.create("x")
+    ends = [0]
+    for text in (b"a" * 9000, b"b" * 9000, b"c" * 9000, b"d"):
+        ends.append(ends[-1] + 8 + len(text))
+        journals.append("x", frame(text)).result()
+    reader = journals.reader("x", 0).ranges(list(pairwise(ends)))
+    assert journals.prune("x", ends[3]) > ends[1]
+    found = []
+    while frames := reader.read():
+        found += [data[8:9] for _, _, data in frames]
+    assert found[-1:] == [b"d"]
 
 
 def test_all_fragments_are_gone(small: FileJournals, tmp_path: Path, caplog: Any) -> None:

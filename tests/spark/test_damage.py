@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from pyspark.sql import SparkSession
 
+from krammar.spark.errors import DataLossError
 from krammar.spark.logs.source import LogReader, schema
 from krammar.spark.options import Options
 from krammar.wire.batches import Compression, Record, encode_batch, read_headers
@@ -238,3 +241,33 @@ def test_batches_that_expand_to_much_together(tmp_path: Path) -> None:
     ]
     assert sum(rows for rows, _ in sizes) == 40
     assert max(size for _, size in sizes) < 32 << 20
+
+
+def read_all(reader: LogReader, tasks: list[Any]) -> int:
+    return sum(part.num_rows for task in tasks for part in reader.read(task))
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_segment_that_becomes_shorter_after_planning(partition: Path, fail: bool) -> None:
+    """As when a broker compacts or truncates it. The task ends, and reports it."""
+    given = {"source": "logs", "path": str(partition), "failOnDataLoss": str(fail)}
+    reader = LogReader(Options(given), schema(Options(given)))
+    tasks = list(reader.partitions())
+    log = logs(partition)[2]
+    last = list(read_headers(log.read_bytes()))[-1]
+    os.truncate(log, last.position)
+    if fail:
+        with pytest.raises(DataLossError, match=f"the file ends at byte {last.position}, but had"):
+            read_all(reader, tasks)
+    else:
+        assert read_all(reader, tasks) == 600 - last.records_count
+
+
+def test_damage_in_a_partition_that_is_split_by_offsets(partition: Path) -> None:
+    """Planning scans the batches, and leaves the damage to a task that reports it."""
+    log = logs(partition)[1]
+    flip(log, list(read_headers(log.read_bytes()))[3].position + 16)
+    given = {"source": "logs", "path": str(partition), "maxRecordsPerPartition": "20"}
+    reader = LogReader(Options(given), schema(Options(given)))
+    with pytest.raises(DataLossError, match="no batch at byte"):
+        read_all(reader, list(reader.partitions()))

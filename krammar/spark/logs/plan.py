@@ -259,9 +259,13 @@ def _by_offsets(task: Task, count: int) -> Iterator[Task]:
     with _segment(task) as segment:
         # The offsets in the task's bytes; the segment may have more.
         first, last = task.last, task.first
+        damage: list[DamageError] = []
+        segment.damaged = damage.append
         for header in segment.scan(task.begin, task.end):
             low = header.base_offset if header.magic > 1 else task.first
             first, last = min(first, low), max(last, header.next_offset)
+        if damage:  # a task must find it, and report it
+            first, last = task.first, task.last
         first, last = max(first, task.first), min(last, task.last)
         for start in range(first, last, count):
             begin = max(task.begin, segment.position_before(start))

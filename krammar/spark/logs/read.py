@@ -74,6 +74,10 @@ class _Walk:
         while position is not None and position < self.task.end:
             left = self.task.end - position
             data = memoryview(self.segment.read(position, min(CHUNK, left)))
+            if not data:  # compaction or truncation replaced the file since
+                text = f"the file ends at byte {position}, but had {self.task.size} bytes when it was planned"
+                report_loss(f"{self.segment.path}: {text}", self.fail)
+                return
             headers, after = self._headers(data, position)
             # A first batch that is larger than a chunk is read whole, or not at all.
             size = headers[0].size_in_bytes if headers else 0

@@ -42,7 +42,7 @@ def test_reads_a_login_module() -> None:
         ("Module needed;", "must follow Module"),
         ("Module required", "semicolon"),
         ('Module required a="1"', "semicolon"),
-        ("Module required a;", "must follow the option 'a'"),
+        ("Module required a;", "must follow the name of option 1"),
         ("Module required a=;", "has no value"),
         ("Module required =b;", "a name is missing"),
         ('Module required a="b;', "quote at character 19 is not closed"),
