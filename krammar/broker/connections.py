@@ -88,11 +88,10 @@ class Connections:
 
     def arrived(self, connection: OpenConnection, size: int, max_frame: int) -> None:
         """Count bytes of a large request. If all are too many, the largest request is refused."""
-        unfinished = self.unfinished
-        unfinished[connection] = unfinished.get(connection, 0) + size
-        if sum(unfinished.values()) > max(MAX_UNFINISHED, 2 * max_frame):
-            largest = max(unfinished, key=unfinished.__getitem__)
-            held = unfinished.pop(largest) >> 20
+        self.unfinished[connection] = self.unfinished.get(connection, 0) + size
+        if sum(self.unfinished.values()) > max(MAX_UNFINISHED, 2 * max_frame):
+            largest = max(self.unfinished, key=self.unfinished.__getitem__)
+            held = self.unfinished.pop(largest) >> 20
             largest.cut_off(f"its unfinished request has {held} MB, the most of all clients")
 
     def room(self) -> int:

@@ -96,7 +96,6 @@ def node_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
             ),
         }
         found.append(own)
-    last = max(max(each.port, each.advertised_port or 0) for each in own.listeners)
-    if last > 0xFFFF:
+    if (last := max(max(each.port, each.advertised_port) for each in own.listeners)) > 0xFFFF:
         raise ConfigError("listeners", None, f"need ports up to {last}, but 65535 is the highest")
     return found

@@ -73,6 +73,6 @@ class Upkeep:
     def _flush(self) -> None:
         try:
             self._logs.flush_in_background()
-        except OSError as error:
+        except Exception as error:
             log.error("cannot force the logs to the disk: %s", error)
         self._timers.call_later(self._config.fsync_interval_ms / 1000, self._flush)

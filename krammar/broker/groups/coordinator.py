@@ -185,7 +185,7 @@ class GroupCoordinator:
                 shard.store(group)
             except ApiError as error:
                 log.warning("group %s could not be written: %s", group.group_id, error)
-                if group.kind is Kind.CONSUMER or (GROUP, "") in group.stored:
+                if group.stored and (group.kind is Kind.CONSUMER or (GROUP, "") in group.stored):
                     shard.restore(group)
                     self._loaded(group)
                 raise

@@ -42,6 +42,7 @@ from krammar.logfiles.uuids import format_uuid
 from krammar.wire.errors import WireError
 from krammar.wire.primitives import NULL_UUID
 
+_OTHERS = {("__cluster_metadata", 0)}  # not opened here; others that were not opened are unverified
 _MARKED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 
 
@@ -202,6 +203,7 @@ class LogManager:
             known = key in folder.partitions
             if not known:
                 folder.forget(key)
+                folder.write(LOG_STARTS, sync=self.environment.fsync != "never")
                 path.mkdir(exist_ok=True)
                 self._write_topic_id(path, topic_id)
                 folder.partitions[key] = path
@@ -426,7 +428,7 @@ class LogManager:
         if isinstance(self._steps, Generator):
             self._steps.close()
         self._round = None
-        clean = True
+        clean = all(f.clean or f.partitions.keys() - self._logs <= _OTHERS for f in self.folders)
         with self.environment.warning("cannot force the logs to the disk"):
             self._finish_flush()
         for log in self:

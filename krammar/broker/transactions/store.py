@@ -148,10 +148,10 @@ class StateStore(dict[str, Transaction]):
         self[transactional_id] = transaction
 
     def forget(self, transactional_ids: Iterable[str]) -> None:
-        """Delete states, with one batch of tombstones per partition. Raises ApiError."""
-        logs: dict[int, list[str]] = {}
-        for transactional_id in transactional_ids:
-            logs.setdefault(self._partition_for(transactional_id), []).append(transactional_id)
+        """Delete states, with batches of up to 30 tombstones, which always fit. Raises ApiError."""
+        logs: dict[tuple[int, int], list[str]] = {}
+        for number, name in enumerate(transactional_ids):
+            logs.setdefault((self._partition_for(name), number // 30), []).append(name)
         for ids in logs.values():
             self._log(ids[0]).append_records([tombstone(name) for name in ids])
             for name in ids:

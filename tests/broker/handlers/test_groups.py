@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 import pytest
 from kafka_wire import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     CoordinatorType,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -367,3 +370,36 @@ def test_names_that_cannot_be_written_down(
 def test_the_longest_name_of_a_client(broker: Broker) -> None:
     with RawClient(broker.port, client_id="ö" * 16383) as client:
         assert stable_member(client, version=5).error_code == ErrorCode.NONE
+
+
+def test_a_consumer_group_that_could_not_be_written_has_no_timers() -> None:
+    """Otherwise the session of its only member would end, and replace the group that exists by then."""
+    session = 0.3
+    settings = {
+        "group.consumer.session.timeout.ms": str(int(session * 1000)),
+        "group.consumer.min.session.timeout.ms": "1",
+        "group.consumer.heartbeat.interval.ms": "10",
+        "group.consumer.min.heartbeat.interval.ms": "1",
+        "message.max.bytes": "10000",
+    }
+    with Broker.start(properties=settings) as broker, RawClient(broker.port) as client:
+
+        def beat(epoch: int, *topics: str) -> ConsumerGroupHeartbeatResponse:
+            request = ConsumerGroupHeartbeatRequest(
+                group_id="g",
+                member_id="m",
+                member_epoch=epoch,
+                rebalance_timeout_ms=1000,
+                subscribed_topic_names=[*topics],
+                topic_partitions=[] if epoch == 0 else None,
+            )
+            response: ConsumerGroupHeartbeatResponse = client.call(request, 1)
+            return response
+
+        assert beat(0, *("t" * 200 + str(number) for number in range(100))).error_code
+        epoch = beat(0, "t").member_epoch
+        end = time.monotonic() + 3 * session
+        while time.monotonic() < end:
+            response = beat(epoch, "t")
+            assert response.error_code == ErrorCode.NONE
+            epoch = response.member_epoch

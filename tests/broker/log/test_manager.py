@@ -351,6 +351,36 @@ def test_a_damaged_log_is_not_compacted(managers: Managers, damage: bytes, compa
     log.append(batch(b"more", key=b"k"))
 
 
+def test_a_new_topic_does_not_begin_where_a_deleted_one_did(managers: Managers) -> None:
+    manager = managers.start()
+    log = opened(manager)
+    for number in range(9):
+        log.append(batch(b"%d" % number))
+    log.delete_records(5)
+    manager.flush()
+    assert "t 0 5" in (managers.path / "log-start-offset-checkpoint").read_text()
+    manager.delete("t", 0)
+    manager.open("t", OTHER_ID, 0, LogConfig()).append(batch(b"new"))
+    managers.kill(manager)
+    log = managers.start().open("t", OTHER_ID, 0, LogConfig())
+    assert (log.log_start_offset, values_of(log)) == (0, [b"new"])
+
+
+def test_a_start_that_fails_after_a_crash_leaves_no_clean_shutdown(managers: Managers) -> None:
+    """The logs were not verified, so the next start must do it."""
+    manager = managers.start()
+    opened(manager).append(batch(b"x"))
+    managers.kill(manager)
+    managers.start().close()  # before any log is opened
+    assert ".kafka_cleanshutdown" not in managers.names()
+    manager = managers.start()
+    opened(manager)
+    manager.close()
+    assert ".kafka_cleanshutdown" in managers.names()
+    managers.start().close()
+    assert ".kafka_cleanshutdown" in managers.names()
+
+
 def test_deleting_a_partition(managers: Managers) -> None:
     manager = managers.start()
     manager.environment.delete_delay_ms = 500

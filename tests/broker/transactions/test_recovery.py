@@ -388,3 +388,17 @@ def test_ids_out_of_use_that_cannot_be_removed_stay(
     broker.call(setattr, log, "closed", False)
     broker.call(broker.transactions.expire)
     assert listed(client) == {}
+
+
+def test_many_ids_are_forgotten_together(clock: Clock) -> None:
+    """Their tombstones would not fit into one batch."""
+    with (
+        Broker.start(clock=clock, properties={"message.max.bytes": "100000"}) as broker,
+        RawClient(broker.port) as client,
+    ):
+        find_coordinators(client)
+        for number in range(60):
+            Producer(client, f"{number}-" + "x" * 3000).begun()
+        clock.ahead_ms += 8 * DAY_MS
+        broker.call(broker.transactions.expire)
+        assert listed(client) == {}
