@@ -99,7 +99,7 @@ class _Writer:
             for name, span in self._used_commons(schema).items():
                 title = self.commons[schema.name, name]
                 header = f"{title} => not top level, no encoding"
-                body = self._fields(schema, schema.commons[name], span, title, title, 1)
+                body = self._fields(schema, schema.commons[name], span, title, 1)
                 blocks.append([header, *body])
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
@@ -132,7 +132,7 @@ class _Writer:
             if schema.routing:
                 modifiers.append(schema.routing)
         header = f"{schema.name} =>" + (f" {', '.join(modifiers)}" if modifiers else "")
-        body = self._fields(schema, fields, schema.span, schema.name, schema.name, 1)
+        body = self._fields(schema, fields, schema.span, schema.name, 1)
         return [header, *lines, *body]
 
     def _not_version(self, schema: Schema, item: Field) -> Field:
@@ -147,11 +147,10 @@ class _Writer:
         schema: Schema,
         fields: list[Field],
         bound: Range,
-        owner: str,
         path: str,
         depth: int,
     ) -> list[str]:
-        """The lines of ``fields`` in a struct of the class ``owner`` with the versions ``bound``."""
+        """The lines of ``fields`` in a struct with the versions ``bound``."""
         lines: list[str] = []
         indent = "  " * depth
         for item in fields:
@@ -169,30 +168,23 @@ class _Writer:
             inner = item.fields
             if item.common and _in_place(item):
                 inner = schema.commons[item.common]
-            hint, class_name = "", ""
-            if inner is not None:
-                class_name, hint = self._class_name(item, owner, schema)
+            hint = "" if inner is None else self._hint(item, schema)
             annotation = self._annotation(item, versions, bound, schema)
             spelled = self._type(schema, item, here, versions, hint)
             lines.append(f"{indent}{item.name}: {spelled}{annotation}")
             if inner is not None:
-                lines += self._fields(schema, inner, versions, class_name, here, depth + 1)
+                lines += self._fields(schema, inner, versions, here, depth + 1)
         return lines
 
-    def _class_name(self, item: Field, owner: str, schema: Schema) -> tuple[str, str]:
-        """The class of an anonymous struct, and the hint that its field needs."""
-        name = owner + singular(item.name)
-        if name not in self.names:
-            self.names.add(name)
-            return name, ""
-        if not item.array:
-            raise SchemaError(schema.path, item.line, f"two structs would have the name {name}")
-        # The name of the struct in the schema, or else a number.
-        hint, number = item.struct.removeprefix(schema.base), 2
-        while owner + hint in self.names or not hint[:1].isupper():
-            hint, number = f"{singular(item.name)}{number}", number + 1
-        self.names.add(owner + hint)
-        return owner + hint, hint
+    def _hint(self, item: Field, schema: Schema) -> str:
+        """The hint that a field with an anonymous struct needs; empty if its own name gives the class."""
+        usual = singular(item.name)
+        wanted = _short_name(schema, item.struct) or usual
+        hint, number = wanted, 2
+        while f"{schema.name}.{hint}" in self.names:
+            hint, number = f"{wanted}{number}", number + 1
+        self.names.add(f"{schema.name}.{hint}")
+        return "" if hint == usual else hint
 
     def _annotation(self, item: Field, versions: Range, bound: Range, schema: Schema) -> str:
         parts = []
@@ -203,6 +195,10 @@ class _Writer:
             parts.append(f"tag {item.tag}")
         if not item.flexible:
             parts.append("not flexible")
+        if item.ignorable:
+            parts.append("ignorable")
+        if item.entity:
+            parts.append(f"entity {item.entity}")
         return f" // {', '.join(parts)}" if parts else ""
 
     def _type(self, schema: Schema, item: Field, path: str, versions: Range, hint: str) -> str:
@@ -220,7 +216,7 @@ class _Writer:
         if not item.type:
             # In Kafka, the default is a struct with default values unless it is null.
             absent = "()" if item.default is None else ""
-            return f"nullable{name}{absent}" if since is not None else name
+            return f"nullable{name}{hint}{absent}" if since is not None else f"{name}{hint}"
         return f"{name}{default}" if since is None else f"nullable-{name}{since}{default}"
 
     def _enum(self, schema: Schema, item: Field, path: str) -> str:
@@ -288,9 +284,13 @@ def _in_place(item: Field) -> bool:
 
 
 def _common_name(schema: Schema, name: str) -> str:
-    """A name that is unique in the folder: the message's name, and the struct's name without repetition."""
-    short = name.removeprefix(schema.base)
-    return schema.name + (short if short[:1].isupper() else name)
+    return f"{schema.name}.{_short_name(schema, name)}"
+
+
+def _short_name(schema: Schema, name: str) -> str:
+    """The name of a struct in a schema, without the message's own name as prefix."""
+    short = name.removeprefix(schema.name)
+    return short if short[:1].isupper() else name
 
 
 def _file_order(schema: Schema) -> tuple[object, ...]:

@@ -112,6 +112,7 @@ class Generator:
             rendered.current,
             check=check,
             force=force,
+            format_whole=self.backend.format_whole,
             progress=progress,
         )
         if not check:

@@ -144,7 +144,7 @@ KAFKA_ENUMS = {
     "*.MemberType": "GroupMemberType int8",
     "Streams*AssignmentValue.State": "StreamsGroupMemberState int8",
     "*AssignmentValue.State": "GroupMemberState int8",
-    "StreamsGroupHeartbeatResponseStatus.StatusCode": "StreamsGroupStatus int8",
+    "StreamsGroupHeartbeatResponse.Status.StatusCode": "StreamsGroupStatus int8",
     "*.TopologyDescriptionStatus": "StreamsTopologyDescriptionStatus int8",
     "*TopologyDescriptionNode.NodeType": "StreamsTopologyNodeType int8",
 }
@@ -322,6 +322,12 @@ class _Reader:
         self._problem(line, f'"{key}" {what}')
         return default or ""
 
+    def _flag(self, data: dict[str, Any], key: str, line: int) -> bool:
+        value = data.get(key, False)
+        if not isinstance(value, bool):
+            self._problem(line, f'"{key}" is neither true nor false: {json.dumps(value)}')
+        return value is True
+
     def _number(self, data: dict[str, Any], key: str, line: int) -> int | None:
         value = data.get(key)
         # Some of Kafka's tags are strings.
@@ -444,6 +450,8 @@ class _Reader:
             about=self._text(data, "about", line, ""),
             line=line,
             struct="" if element in _SCALARS else element,
+            ignorable=self._flag(data, "ignorable", line),
+            entity=self._text(data, "entityType", line, ""),
         )
         if element not in _SCALARS:
             if "fields" in data:

@@ -164,7 +164,8 @@ class Field:
 
     ``versions`` are the versions of the struct in which the field exists. ``tag`` is None for an untagged
     field. ``flexible`` is False for a field with classic encoding in flexible versions. ``throttle_from`` is
-    the version from which a broker throttles after the response (KIP-219).
+    the version from which a broker throttles after the response (KIP-219). ``ignorable`` is whether encoding
+    a version without the field may drop its value. ``entity`` is what its value names, such as ``topicName``.
     """
 
     name: str
@@ -177,14 +178,18 @@ class Field:
     doc: str
     position: Position
     throttle_from: int | None = None
+    ignorable: bool = False
+    entity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A struct: a message, a named struct, or an anonymous struct with the name of its class.
+    """A struct: a message, a named struct, or a struct of a message, such as ``FetchRequest.FetchTopic``.
 
-    ``max_version`` is None if the versions have no end. ``version_field`` is the attribute of the leading
-    version field, or None. ``encoding`` is whether the struct can be encoded alone.
+    Names are unique in a package. ``anonymous`` is whether the struct is defined in a field. ``max_version`` is
+    None if the versions have no end. ``version_field`` is the attribute of the leading version field, or None.
+    ``encoding`` is whether the struct can be encoded alone. ``frequent`` is whether it is encoded and decoded
+    often enough that each layout deserves a codec of its own.
     """
 
     name: str
@@ -197,6 +202,17 @@ class Struct:
     min_version: int = 0
     max_version: int | None = None
     flexible_from: int | None = None
+    frequent: bool = False
+
+    @property
+    def owner(self) -> str:
+        """The message that a struct belongs to, or the name of a struct that belongs to none."""
+        return self.name.partition(".")[0]
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class, without the message that it belongs to."""
+        return self.name.rpartition(".")[2]
 
     @property
     def versions(self) -> VersionRange:

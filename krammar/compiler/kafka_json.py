@@ -102,15 +102,12 @@ class _Commons:
 
     def __init__(self, struct: ir.Struct) -> None:
         self._owner = struct.name
-        self._base = struct.name.removesuffix("Request").removesuffix("Response")
         self._found: dict[str, ir.Struct] = {}
 
     def name(self, struct: ir.Struct) -> str:
-        short = struct.name.removeprefix(self._owner)
-        if struct.anonymous:
-            return f"{self._base}{short}"
-        self._found.setdefault(short, struct)
-        return short
+        if not struct.anonymous:
+            self._found.setdefault(struct.class_name, struct)
+        return struct.class_name
 
     def schemas(self, span: ir.VersionRange) -> Iterator[dict[str, Any]]:
         done = 0
@@ -138,6 +135,10 @@ def _field(item: ir.Field, span: ir.VersionRange, commons: _Commons) -> dict[str
         result["default"] = default
     if not item.flexible:
         result["flexibleVersions"] = "none"
+    if item.ignorable:
+        result["ignorable"] = True
+    if item.entity:
+        result["entityType"] = item.entity
     if item.doc:
         result["about"] = " ".join(item.doc.split())
     if inner is not None and inner.anonymous:

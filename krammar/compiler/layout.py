@@ -6,13 +6,18 @@ language.
 
 A layout is a list of steps. Neighbouring fixed-width fields form one ``Run``, together with the length or
 count of the next step (or its first byte, if it is a varint), so that one call of ``struct`` reads them all.
+
+Frequent messages have a codec for each layout. Others have one codec for all versions (``codecs``). Its layout
+has the steps of all versions, with a ``Choice`` where they differ, and reads each length with a function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import groupby
+from typing import TypeVar
 
 from krammar.compiler import ir
 
@@ -35,6 +40,9 @@ class Prefix(Enum):
     TAGGED_PRESENCE = ("tagged presence", "B", 1)
     # The number of tagged fields.
     TAGS = ("tags", "B", 1)
+    # In a codec for all versions: an unsigned varint in flexible versions, and an int16 or int32 in others.
+    SHARED_INT16 = ("shared int16", "", 1)
+    SHARED_INT32 = ("shared int32", "", 1)
 
     @property
     def label(self) -> str:
@@ -113,12 +121,14 @@ class WireText:
     """A string or bytes after a ``prefix``.
 
     ``records`` is whether the bytes contain record batches, which Kafka's protocol guide calls RECORDS.
+    ``compact`` is whether a shared prefix is a varint, or None if that depends on the version.
     """
 
     kind: str
     prefix: Prefix
     nullable: bool
     records: bool = False
+    compact: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +140,12 @@ class WireVarint:
 
 @dataclass(frozen=True, slots=True)
 class WireArray:
-    """An array after the ``prefix`` with its count."""
+    """An array after the ``prefix`` with its count. ``compact`` is as for ``WireText``."""
 
     element: WireType
     prefix: Prefix
     nullable: bool
+    compact: bool | None = None
 
     @property
     def zero_width(self) -> bool:
@@ -199,15 +210,20 @@ def min_size(wire: WireType) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A field of variable width, with its form on the wire."""
+    """A field of variable width, with its form on the wire.
+
+    ``since`` and ``until`` are the first and the last version of a tagged field, where a codec has others too.
+    """
 
     field: ir.Field
     wire: WireType
+    since: int | None = None
+    until: int | None = None
 
     @property
     def alone(self) -> tuple[Run | Step | Tags, ...]:
         """The steps of this field alone, as for the content of a tagged field."""
-        return tuple(_fuse([self], None))
+        return tuple(_fuse([self], None, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +262,15 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """The tagged fields at the end of a struct in a flexible version, in ascending order (KIP-482)."""
+    """The tagged fields at the end of a struct in a flexible version, in ascending order (KIP-482).
+
+    ``since`` is the first flexible version, where a codec has others too. ``shared`` is whether the codec serves
+    all versions.
+    """
 
     known: tuple[Step, ...]
+    since: int | None = None
+    shared: bool = False
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -256,17 +278,41 @@ class Tags:
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """The steps of fields from version ``first`` on. ``absent`` are those of the fields that do not exist there."""
+
+    first: int
+    steps: tuple[Run | Step, ...]
+    absent: tuple[ir.Field, ...]
+
+    @property
+    def write_steps(self) -> tuple[Run | Step | Packed, ...]:
+        """The steps for encoding, as for ``StructLayout``."""
+        return tuple(_packed(self.steps))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Fields that do not have the same form in all versions of a codec: the newest versions come first."""
+
+    branches: tuple[Branch, ...]
+
+
+AnyStep = Run | Step | Choice | Tags
+
+
+@dataclass(frozen=True, slots=True)
 class StructLayout:
-    """The bytes of ``struct`` at one version.
+    """The bytes of ``struct`` at one version, or at several that share a codec.
 
     ``steps`` are the operations in order. ``fields`` are the untagged fields in order, each with its form on
-    the wire. ``absent`` are the fields that this version does not have. Two layouts of a struct with equal
-    ``key`` have the same bytes.
+    the wire; a field with several forms appears several times. ``absent`` are the fields that no version has.
+    ``version`` is the first version. Two layouts of a struct with equal ``key`` have the same bytes.
     """
 
     struct: ir.Struct
     flexible: bool
-    steps: tuple[Run | Step | Tags, ...]
+    steps: tuple[AnyStep, ...]
     fields: tuple[Step, ...]
     tags: Tags | None
     absent: tuple[ir.Field, ...]
@@ -274,13 +320,13 @@ class StructLayout:
     key: str = field(default="", compare=False)
 
     @property
-    def write_steps(self) -> tuple[Run | Step | Tags | Packed, ...]:
+    def write_steps(self) -> tuple[AnyStep | Packed, ...]:
         """The steps for writing, with runs and arrays packed where possible."""
         return tuple(_packed(self.steps))
 
     @property
     def min_size(self) -> int:
-        """The minimum number of bytes."""
+        """The minimum number of bytes. Versions that share a codec are alike in whether it is 0."""
         return sum(min_size(step.wire) for step in self.fields) + (1 if self.tags else 0)
 
 
@@ -293,26 +339,110 @@ def build(struct: ir.Struct, version: int, flexible: bool | None = None) -> Stru
     """
     if flexible is None:
         flexible = struct.flexible(version)
-    present: list[Step] = []
+    return _build(struct, _Plan((version,), version if flexible else None))
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The versions of a layout, in ascending order, the first flexible one, and whether one codec serves all."""
+
+    versions: tuple[int, ...]
+    flexible_from: int | None
+    shared: bool = False
+
+    def flexible(self, version: int) -> bool:
+        return self.flexible_from is not None and version >= self.flexible_from
+
+    @property
+    def compact(self) -> bool | None:
+        """Whether all versions are flexible. None: only the later ones."""
+        first, last = self.flexible(self.versions[0]), self.flexible(self.versions[-1])
+        return last if first == last else None
+
+    def prefix(self, classic: Prefix) -> Prefix:
+        """Return the form of a length that is ``classic`` in versions that are not flexible."""
+        if self.shared:
+            return Prefix.SHARED_INT16 if classic is Prefix.INT16 else Prefix.SHARED_INT32
+        return Prefix.UVARINT if self.compact else classic
+
+
+# The forms of a field: each with the first version that has it, in ascending order. None is an absent field.
+_Forms = tuple[tuple[int, Step | None], ...]
+
+
+def _build(struct: ir.Struct, plan: _Plan) -> StructLayout:
+    present: list[tuple[ir.Field, _Forms]] = []
     tagged: list[Step] = []
     absent: list[ir.Field] = []
     for item in struct.fields:
-        if version not in item.versions or (item.tag is not None and not flexible):
+        forms = tuple(_forms(item, plan))
+        if all(step is None for _, step in forms):
             absent.append(item)
-            continue
-        wire = _wire_of(item.type, version, flexible and item.flexible)
-        if item.tag is not None and isinstance(wire, WireStruct):
-            wire = replace(wire, tagged=True)
-        if isinstance(wire, WireText) and _holds_records(item, wire):
-            wire = replace(wire, records=True)
-        step = Step(item, wire)
-        (present if item.tag is None else tagged).append(step)
+        elif item.tag is None:
+            present.append((item, forms))
+        else:
+            tagged += _gated(forms, plan)
     tags = None
-    if flexible:
-        tags = Tags(tuple(sorted(tagged, key=lambda step: step.field.tag or 0)))
-    steps = tuple(_fuse(present, tags))
-    layout = StructLayout(struct, flexible, steps, tuple(present), tags, tuple(absent), version)
-    return replace(layout, key=_key(layout))
+    if plan.compact is not False:
+        known = tuple(sorted(tagged, key=lambda step: step.field.tag or 0))
+        tags = Tags(known, None if plan.compact else plan.flexible_from, plan.shared)
+    return StructLayout(
+        struct,
+        tags is not None,
+        tuple(_steps(present, tags)),
+        tuple(step for _, forms in present for _, step in forms if step is not None),
+        tags,
+        tuple(absent),
+        plan.versions[0],
+        _key([forms for _, forms in present], tags),
+    )
+
+
+def _forms(item: ir.Field, plan: _Plan) -> Iterator[tuple[int, Step | None]]:
+    """Yield the forms of a field. Versions with the same form share it."""
+    versions = plan.versions
+    known = [
+        version in item.versions
+        and (item.tag is None or plan.flexible(version))
+        and _nulls(item.type, version)
+        for version in versions
+    ]
+    begin = 0
+    for end in range(1, len(versions) + 1):
+        if end < len(versions) and known[end] == known[begin]:
+            continue
+        step = None
+        if known[begin] is not False:
+            flexible_from = plan.flexible_from if item.flexible else None
+            wire = _wire_of(item.type, _Plan(versions[begin:end], flexible_from, plan.shared))
+            if item.tag is not None and isinstance(wire, WireStruct):
+                wire = replace(wire, tagged=True)
+            if isinstance(wire, WireText) and _holds_records(item, wire):
+                wire = replace(wire, records=True)
+            step = Step(item, wire)
+        yield versions[begin], step
+        begin = end
+
+
+def _gated(forms: _Forms, plan: _Plan) -> Iterator[Step]:
+    """Yield the form of a tagged field, with its versions if not all flexible versions have it."""
+    firsts = [first for first, _ in forms]
+    for (first, step), after in zip(forms, [*firsts[1:], None], strict=True):
+        if step is None:
+            continue
+        since = None if first in (plan.versions[0], plan.flexible_from) else first
+        yield replace(step, since=since, until=None if after is None else after - 1)
+
+
+def _nulls(type_: ir.Type, version: int) -> tuple[bool, ...]:
+    """Which parts of a type can be null at a version. Nothing else differs between versions of a codec."""
+    found: list[bool] = []
+    while isinstance(type_, ir.Array):
+        found.append(type_.nullable is not None and version in type_.nullable)
+        type_ = type_.element
+    if isinstance(type_, ir.Text):
+        found.append(type_.nullable is not None and version in type_.nullable)
+    return tuple(found)
 
 
 # Names of fields with record batches, in Kafka's schemas and in franz-go's definitions. The language has no
@@ -324,7 +454,7 @@ def _holds_records(item: ir.Field, wire: WireText) -> bool:
     return wire.kind == "bytes" and wire.prefix is not Prefix.VARINT and item.name in RECORDS
 
 
-def _wire_of(type_: ir.Type, version: int, flexible: bool) -> WireType:
+def _wire_of(type_: ir.Type, plan: _Plan) -> WireType:
     match type_:
         case ir.Primitive():
             return WireFixed(type_)
@@ -333,27 +463,19 @@ def _wire_of(type_: ir.Type, version: int, flexible: bool) -> WireType:
         case ir.Varint(name):
             return WireVarint(name)
         case ir.Text(kind, nullable, varint):
-            prefix = Prefix.INT16 if kind == "string" else Prefix.INT32
+            null = nullable is not None and plan.versions[0] in nullable
             if varint:
-                prefix = Prefix.VARINT
-            elif flexible:
-                prefix = Prefix.UVARINT
-            return WireText(kind, prefix, nullable is not None and version in nullable)
+                return WireText(kind, Prefix.VARINT, null)
+            prefix = plan.prefix(Prefix.INT16 if kind == "string" else Prefix.INT32)
+            return WireText(kind, prefix, null, compact=plan.compact)
         case ir.Array(element, nullable, varint):
-            prefix = Prefix.INT32
-            if varint:
-                prefix = Prefix.VARINT
-            elif flexible:
-                prefix = Prefix.UVARINT
-            return WireArray(
-                _wire_of(element, version, flexible),
-                prefix,
-                nullable is not None and version in nullable,
-            )
+            null = nullable is not None and plan.versions[0] in nullable
+            prefix = Prefix.VARINT if varint else plan.prefix(Prefix.INT32)
+            return WireArray(_wire_of(element, plan), prefix, null, plan.compact)
         case ir.StructType(struct, nullable):
             if struct.version_field is not None:
                 return WireVersioned(struct)
-            return WireStruct(build(struct, version, flexible), nullable)
+            return WireStruct(_build(struct, plan), nullable)
         case ir.LengthFieldMinus(length_field, minus):
             return WireSized(length_field, minus)
 
@@ -362,19 +484,46 @@ def _prefix_of(wire: WireType) -> Prefix | None:
     """The prefix that the run before this step can read together with its own fields."""
     match wire:
         case WireText(prefix=prefix) | WireArray(prefix=prefix):
-            return prefix
+            return prefix if prefix.code else None
         case WireStruct(nullable=True, tagged=tagged):
             return Prefix.TAGGED_PRESENCE if tagged else Prefix.PRESENCE
         case _:
             return None
 
 
-def _fuse(present: list[Step], tags: Tags | None) -> Iterator[Run | Step | Tags]:
+def _steps(present: Sequence[tuple[ir.Field, _Forms]], tags: Tags | None) -> Iterator[AnyStep]:
+    """Yield the steps of a struct. Neighbours that change their form at the same versions share a choice."""
     lengths = {
         step.wire.length_field: (step.field.python_name, step.wire.minus)
-        for step in present
-        if isinstance(step.wire, WireSized)
+        for _, forms in present
+        for _, step in forms
+        if step is not None and isinstance(step.wire, WireSized)
     }
+    groups = [
+        (changes, list(group))
+        for changes, group in groupby(present, key=lambda part: [first for first, _ in part[1]])
+    ]
+    always = bool(groups) and len(groups[-1][0]) == 1
+    for number, (changes, group) in enumerate(groups, 1):
+        if len(changes) == 1:
+            steps = [step for _, ((_, step),) in group if step is not None]
+            yield from _fuse(steps, tags if number == len(groups) else None, lengths)
+            continue
+        branches = []
+        for index, first in enumerate(changes):
+            forms = [(item, forms[index][1]) for item, forms in group]
+            steps = [step for _, step in forms if step is not None]
+            absent = tuple(item for item, step in forms if step is None)
+            fused = [step for step in _fuse(steps, None, lengths) if not isinstance(step, Tags)]
+            branches.append(Branch(first, tuple(fused), absent))
+        yield Choice(tuple(reversed(branches)))
+    if not always:
+        yield from _fuse([], tags, lengths)
+
+
+def _fuse(
+    present: list[Step], tags: Tags | None, lengths: Mapping[str, tuple[str, int]]
+) -> Iterator[Run | Step | Tags]:
     run: list[RunItem] = []
     for step in present:
         if isinstance(step.wire, WireFixed):
@@ -386,14 +535,15 @@ def _fuse(present: list[Step], tags: Tags | None) -> Iterator[Run | Step | Tags]
             yield Run(tuple(run), prefix)
             run = []
         yield step
-    if run or tags is not None:
-        # The count of tagged fields. They rarely exist, so they are read separately.
-        yield Run(tuple(run), Prefix.TAGS if tags is not None else None)
+    # The count of tagged fields. They rarely exist, so they are read separately.
+    prefix = None if tags is None or tags.shared else Prefix.TAGS
+    if run or prefix is not None:
+        yield Run(tuple(run), prefix)
     if tags is not None:
         yield tags
 
 
-def _is_packable(step: Run | Step | Tags) -> bool:
+def _is_packable(step: AnyStep) -> bool:
     """Whether a step is an array of integers that is never null."""
     return (
         isinstance(step, Step)
@@ -405,29 +555,40 @@ def _is_packable(step: Run | Step | Tags) -> bool:
     )
 
 
-def _packed(steps: tuple[Run | Step | Tags, ...]) -> Iterator[Run | Step | Tags | Packed]:
+_S = TypeVar("_S", bound=AnyStep)
+
+
+def _packed(steps: Sequence[_S]) -> Iterator[_S | Packed]:
     index = 0
     while index < len(steps):
         end = index
         while end + 1 < len(steps) and isinstance(steps[end], Run) and _is_packable(steps[end + 1]):
             end += 2
         if end - index >= 4:
-            yield Packed(tuple(s for s in steps[index:end] if not isinstance(s, Tags)))
+            yield Packed(tuple(s for s in steps[index:end] if isinstance(s, (Run, Step))))
             index = end
         else:
             yield steps[index]
             index += 1
 
 
-def _key(layout: StructLayout) -> str:
-    fields = ",".join(f"{step.field.python_name}:{_wire_key(step.wire)}" for step in layout.fields)
-    tags = ""
-    if layout.tags is not None:
-        known = layout.tags.known
-        tags = "|" + ",".join(
-            f"{step.field.tag}={step.field.python_name}:{_wire_key(step.wire)}" for step in known
+def _key(present: Sequence[_Forms], tags: Tags | None) -> str:
+    fields = ",".join(
+        ";".join(
+            ("" if len(forms) == 1 else f"v{first}=")
+            + ("" if step is None else f"{step.field.python_name}:{_wire_key(step.wire)}")
+            for first, step in forms
         )
-    return f"({fields}{tags})"
+        for forms in present
+    )
+    known = ""
+    if tags is not None:
+        known = "|" + ",".join(
+            f"{step.field.tag}={step.field.python_name}:{_wire_key(step.wire)}"
+            + ("" if step.since is None else f" v{step.since}")
+            for step in tags.known
+        )
+    return f"({fields}{known})"
 
 
 def _wire_key(wire: WireType) -> str:
@@ -490,6 +651,50 @@ def layout_table(struct: ir.Struct) -> LayoutTable:
         served.append(version)
     layouts = tuple(SharedLayout(layout, tuple(served)) for layout, served in shared.values())
     return LayoutTable(struct, layouts, struct.min_version, highest, struct.max_version is None)
+
+
+def counted(of: StructLayout) -> dict[str, tuple[str, int]]:
+    """Return the length fields of a layout: for each, the counted field, and what is added to its length."""
+    return {
+        item.field.python_name: (item.length_of, item.plus)
+        for step in of.steps
+        if isinstance(step, Run)
+        for item in step.items
+        if item.length_of is not None
+    }
+
+
+def codecs(table: LayoutTable) -> tuple[SharedLayout, ...]:
+    """Return the layouts of the codecs that serve the versions of a struct.
+
+    A frequent struct has a codec for each layout, any other struct one for all versions. Structs whose versions
+    differ in more than which fields exist and which can be null have a codec for each layout too.
+    """
+    struct = table.struct
+    if struct.frequent:
+        return table.layouts
+    versions = tuple(sorted(v for shared in table.layouts for v in shared.versions))
+    traits: dict[str, str] = {}
+    for shared in table.layouts:
+        for place, trait in _traits(shared.layout, ""):
+            if traits.setdefault(place, trait) != trait:
+                return table.layouts
+    return (SharedLayout(_build(struct, _Plan(versions, struct.flexible_from, True)), versions),)
+
+
+def _traits(of: StructLayout, place: str) -> Iterator[tuple[str, str]]:
+    """What all versions of a codec agree on: null in tagged fields, empty elements, counted bytes."""
+    for step in of.tags.known if of.tags is not None else ():
+        yield f"{place}.{step.field.name} null", str(getattr(step.wire, "nullable", False))
+    for step in (*of.fields, *(of.tags.known if of.tags is not None else ())):
+        inner = f"{place}.{step.field.name}"
+        wire = step.wire
+        while isinstance(wire, WireArray):
+            yield f"{inner} empty", str(wire.zero_width)
+            wire, inner = wire.element, f"{inner}[]"
+        if isinstance(wire, WireStruct):
+            yield from _traits(wire.layout, inner)
+    yield f"{place} sized", str([s.field.name for s in of.fields if isinstance(s.wire, WireSized)])
 
 
 def _changes(struct: ir.Struct) -> Iterator[int]:

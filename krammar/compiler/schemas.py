@@ -57,7 +57,7 @@ class Field:
     A struct has ``fields`` (if it is defined in place) or ``common`` (the name of a struct that several fields
     share), and ``struct`` is its name in the schema. Any other type is ``type``. ``declared`` are the versions in
     the schema; ``versions`` are limited to those of the message. ``varint`` is whether an array has a zig-zag
-    varint as count.
+    varint as count. ``ignorable`` and ``entity`` are as in ``ir.Field``.
     """
 
     name: str
@@ -75,6 +75,8 @@ class Field:
     fields: list[Field] | None = None
     common: str | None = None
     varint: bool = False
+    ignorable: bool = False
+    entity: str = ""
 
 
 @dataclass(slots=True)

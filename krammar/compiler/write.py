@@ -7,24 +7,15 @@ are neither replaced nor removed.
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from krammar.compiler import stamps
+from krammar.compiler.formatting import formatted, shortened
 from krammar.compiler.front.source import SourceError
 
-# A run that changes nothing imports neither.
-if TYPE_CHECKING:
-    import multiprocessing
-    from multiprocessing.connection import Connection
-
 CACHE_FOLDER = ".krammar_cache"
-_BLACK_LINE_LENGTH = 100
 
 
 @dataclass(slots=True)
@@ -49,6 +40,7 @@ def write(
     *,
     check: bool = False,
     force: bool = False,
+    format_whole: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Outcome:
     """Format and write the files that differ, then remove files of earlier runs.
@@ -62,6 +54,7 @@ def write(
         current: other files of this run, which need no writing; paths include ``out``.
         check: write nothing.
         force: replace files that krammar did not write.
+        format_whole: format whole Python files, not only lines that are too long.
         progress: called with the number of characters of ``rendered`` that were processed.
 
     Raises:
@@ -81,11 +74,12 @@ def write(
         _check_ownership([out / path for path, _, _ in pending])
     if progress is not None:
         progress(sum(map(len, rendered.values())) - sum(len(text) for _, text, _ in pending))
-    formatted = _formatted([(str(path), text) for path, text, _ in pending], progress)
     final: list[tuple[Path, str]] = []
-    for (path, _, digest), text in zip(pending, formatted, strict=True):
+    for path, text, digest in pending:
         target = out / path
-        stamped = stamps.stamped(text, digest)
+        stamped = stamps.stamped(_format(path, text, whole=format_whole), digest)
+        if progress is not None:
+            progress(len(text))
         if stamps.read(target) == stamped:
             outcome.unchanged.append(target)
         else:
@@ -134,135 +128,11 @@ def _check_ownership(targets: Iterable[Path]) -> None:
         )
 
 
-def _format(named: tuple[str, str]) -> str:
-    """Format a Python file with black. Other files are unchanged."""
-    path, text = named
-    if not path.endswith(".py") or not text:
+def _format(path: Path, text: str, *, whole: bool) -> str:
+    """Format a Python file. Other files are unchanged."""
+    if path.suffix != ".py" or not text:
         return text
-    import black
-    from black.mode import TargetVersion
-    from black.parsing import InvalidInput
-
-    mode = black.Mode(
-        line_length=_BLACK_LINE_LENGTH,
-        target_versions={TargetVersion.PY311},
-        magic_trailing_comma=False,
-    )
-    try:
-        return black.format_str(text, mode=mode)
-    except (InvalidInput, ValueError) as error:
-        raise SourceError(f"the template of {path} rendered invalid Python: {error}") from None
-
-
-def _formatted(files: list[tuple[str, str]], progress: Callable[[int], None] | None) -> list[str]:
-    """Format files in parallel. black takes most of the time of a run without cache."""
-    results = [""] * len(files)
-
-    def done(index: int, text: str) -> None:
-        results[index] = text
-        if progress is not None:
-            progress(len(files[index][1]))
-
-    if len(files) < 8:
-        for index, file in enumerate(files):
-            done(index, _format(file))
-        return results
-    from multiprocessing.connection import (
-        wait,
-    )  # only here: a run that changes nothing does without it
-
-    errors: dict[int, Exception] = {}
-    # Begin with the longest file, so that no worker is left alone with it at the end.
-    waiting = sorted(range(len(files)), key=lambda index: len(files[index][1]))
-    with _workers(min(os.cpu_count() or 1, 8)) as idle:
-        busy: dict[Connection, int] = {}
-        while waiting or busy:
-            while waiting and idle:
-                worker = idle.pop()
-                busy[worker] = waiting.pop()
-                with suppress(OSError):  # a worker that was killed gives no answer either
-                    worker.send(files[busy[worker]])
-            ready = wait(list(busy))
-            for worker in [each for each in busy if each in ready]:
-                try:
-                    answer = worker.recv()
-                except (EOFError, OSError):
-                    name = files[busy[worker]][0]
-                    raise SourceError(
-                        f"the process that formatted {name} was killed, and nothing was written. "
-                        "Run the command again; if it fails again, check the free memory"
-                    ) from None
-                index = busy.pop(worker)
-                idle.append(worker)
-                if isinstance(answer, Exception):
-                    errors[index] = answer
-                else:
-                    done(index, answer)
-    if errors:  # report the same error, in whatever order the workers finish
-        raise errors[min(errors)]
-    return results
-
-
-@contextmanager
-def _workers(count: int) -> Iterator[list[Connection]]:
-    """Start processes that format the files sent to them.
-
-    An executor is no choice: if Ctrl-C ends its workers in the middle of an answer, it waits for the rest of the
-    answer forever.
-    """
-    import multiprocessing
-
-    processes: list[multiprocessing.Process] = []
-    connections: list[Connection] = []
-    try:
-        with _interrupt_held():
-            for _ in range(count):
-                here, there = multiprocessing.Pipe()
-                connections.append(here)
-                process = multiprocessing.Process(target=_work, args=(here, there), daemon=True)
-                process.start()
-                processes.append(process)
-                there.close()
-        yield list(connections)
-    except BaseException:
-        for process in processes:
-            process.kill()
-        raise
-    finally:
-        for connection in connections:
-            connection.close()  # which ends an idle worker
-        for process in processes:
-            process.join()
-
-
-def _work(here: Connection, there: Connection) -> None:
-    """Format files until the other end of the connection is closed."""
-    here.close()  # or this process would keep its own connection open
-    # A terminal sends Ctrl-C to all processes. It ends a worker without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if sys.platform != "win32":
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    with suppress(EOFError), there:
-        while True:
-            file = there.recv()
-            try:
-                answer: str | Exception = _format(file)
-            except Exception as error:
-                answer = error
-            there.send(answer)
-
-
-@contextmanager
-def _interrupt_held() -> Iterator[None]:
-    """Delay Ctrl-C, so that it neither strikes a worker that does not expect it yet, nor loses a worker."""
-    if sys.platform == "win32":
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return formatted(str(path), text) if whole else shortened(text)
 
 
 def _remove_empty(folder: Path, out: Path, empty: set[str]) -> None:

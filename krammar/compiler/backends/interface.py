@@ -83,6 +83,8 @@ class Backend(ABC):
     """Renders the files of a protocol. ``OPTIONS`` are the accepted options with their descriptions."""
 
     OPTIONS: ClassVar[Mapping[str, str]] = {}
+    # Whether black formats whole Python files, or only lines that are too long for its style.
+    format_whole = True
 
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         """Store the options.

@@ -6,19 +6,29 @@ A user's own templates get the same variables. docs/backends.md lists them.
 from __future__ import annotations
 
 import keyword
+import re
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 from krammar.compiler import ir, layout, names
 from krammar.compiler.backends.interface import Source
 from krammar.compiler.backends.templates import Filters, TemplateBackend
+from krammar.compiler.tables import tables
+
+# The types in annotations of fields.
+_BUILTIN_TYPES = frozenset({"bool", "bytes", "float", "int", "list", "str"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StructItem:
-    """A generated class: its struct, its base class, and facts for the template."""
+    """A generated class: its struct, its base class, and facts for the template.
+
+    ``inner`` are the classes inside it.
+    """
 
     struct: ir.Struct
     base: str
@@ -26,6 +36,7 @@ class StructItem:
     table: layout.LayoutTable | None = None
     request: ir.Request | None = None
     throttle_from: int | None = None
+    inner: tuple[StructItem, ...] = ()
 
     @property
     def function(self) -> str:
@@ -42,26 +53,57 @@ class StructItem:
         }
 
     @property
-    def message(self) -> bool:
+    def facts(self) -> list[str]:
+        """What the class says of its versions and its request, as keywords of the class statement."""
+        found: list[str] = []
+        if self.request is not None:
+            found.append(f"api_key={self.request.key}")
+            if self.request.struct is self.struct:
+                found.append(f"routing={_quoted(self.request.routing)}")
+            elif self.throttle_from is not None:
+                found.append(f"throttle_from={self.throttle_from}")
+        if self.table is not None:
+            found.append(f"versions=({self.table.min_version}, {self.table.max_version})")
+            if self.struct.flexible_from is not None:
+                found.append(f"flexible_from={self.struct.flexible_from}")
+            if self.table.open_ended:
+                found.append("_open_ended=True")
+            if self.struct.version_field:
+                found.append(f"_version_field={_quoted(self.struct.version_field)}")
+        return found
+
+    @property
+    def journal(self) -> bool:
         """Whether it is a message of krammar.journal, which has a field ``UUID: uuid``."""
         return any(
             member.name == "UUID" and member.type == ir.PRIMITIVES["uuid"]
             for member in self.struct.fields
         )
 
-    @property
-    def versions(self) -> list[tuple[int, int]]:
-        """Pairs of a version and the first version with the same layout, which is in function names."""
+    @cached_property
+    def codecs(self) -> list[tuple[str, layout.SharedLayout]]:
+        """The codecs, each with the part of function names that identifies it."""
         assert self.table is not None
-        return sorted((v, group.first) for group in self.table.layouts for v in group.versions)
+        found = layout.codecs(self.table)
+        lone = len(found) == 1
+        return [(self.function if lone else f"{self.function}_v{c.first}", c) for c in found]
+
+    @property
+    def shadowed(self) -> frozenset[str]:
+        """Types of Python that the class cannot name, because fields have these names."""
+        return _BUILTIN_TYPES & {member.python_name for member in self.struct.fields}
 
 
 @dataclass(slots=True)
 class Context:
-    """Lookups for the macros of codecs: the modules of classes, and names of functions."""
+    """Lookups for the macros of codecs: the modules of classes, and names of functions.
+
+    ``aliases`` are the variables of classes inside of messages.
+    """
 
     module: str
     modules: dict[str, str]
+    aliases: dict[str, str]
     tag_names: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def home(self, struct: ir.Struct) -> str | None:
@@ -80,7 +122,7 @@ def shared_context(source: Source) -> dict[str, Any]:
     modules: dict[str, list[str]] = {}
     for file in protocol.files:
         inside = [enum.name for enum in file.enums]
-        inside += [struct.name for named in file.structs for struct in ir.walk(named)]
+        inside += [struct.name for struct in file.structs if struct.owner == struct.name]
         modules[file.module] = sorted(inside)
     if protocol.requests:
         modules["_api_keys"] = ["ApiKey"]
@@ -116,32 +158,20 @@ def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, An
 
 def module_context(source: Source, file: ir.DefinitionFile) -> dict[str, Any]:
     """Return the variables for the templates of a definition file."""
-    items = [_item(struct, source.requests) for named in file.structs for struct in ir.walk(named)]
-    layouts = [group.layout for item in items if item.table for group in item.table.layouts]
-    context = Context(file.module, source.modules)
+    items = list(_items(file, source.requests))
+    everything = [each for item in items for each in (item, *item.inner)]
+    layouts = [codec.layout for item in items if item.table for _, codec in item.codecs]
+    context = Context(file.module, source.modules, _aliases(everything))
     tag_functions = list(_tag_functions(layouts, context))
-    runs: list[layout.Run] = []
-    arrays: dict[str, ir.Primitive] = {}
-    for top in layouts:
-        for part in _parts(top):
-            if isinstance(part, layout.Run):
-                runs.append(part)
-            elif isinstance(part.element, layout.WireFixed) and part.element.type.name != "uuid":
-                arrays[part.element.type.name] = part.element.type
+    runs = [run for top in layouts for run in _runs(top)]
     groups = {
         step.name: step
         for top in layouts
         for inner in nested_layouts(top)
-        for step in inner.write_steps
+        for step in (*inner.write_steps, *(s for b in _branches(inner) for s in b.write_steps))
         if isinstance(step, layout.Packed)
     }
-    documented = {
-        inner.struct.name: inner.struct
-        for top in layouts
-        for inner in nested_layouts(top)
-        if any(member.doc for member in inner.struct.fields)
-    }
-    used = {struct.name for item in items for struct in _mentioned_structs(item)}
+    used = {struct.name for item in everything for struct in _mentioned_structs(item)}
     return {
         "file": {
             "module": file.module,
@@ -149,16 +179,43 @@ def module_context(source: Source, file: ir.DefinitionFile) -> dict[str, Any]:
         },
         "enums": file.enums,
         "structs": items,
+        "tables": [table for item in items if item.table for table in tables(item.table)],
         "context": context,
         "home": context.home,
         "imports": sorted({source.modules[name] for name in used} - {file.module}),
         "tag_functions": tag_functions,
-        "documented": [documented[name] for name in sorted(documented)],
         "groups": [groups[name] for name in sorted(groups)],
-        "array_types": [arrays[name] for name in sorted(arrays)],
+        "types": ir.PRIMITIVES,
+        "runtime": _RUNTIME,
         "read_codes": sorted({run.codes for run in runs if run.codes not in ("", "B")}),
         "write_codes": sorted({run.write_codes for run in runs} - {"", "16s"}),
     }
+
+
+def _aliases(items: Sequence[StructItem]) -> dict[str, str]:
+    """A variable for each class inside of a message: the name of the class, unless two messages have it."""
+    inner = [item.struct for item in items if item.struct.owner != item.struct.name]
+    used = Counter(struct.class_name for struct in inner)
+    return {
+        struct.name: (
+            f"_{struct.name.replace('.', '_')}"
+            if used[struct.class_name] > 1 or struct.class_name in _TAKEN
+            else f"_{struct.class_name}"
+        )
+        for struct in inner
+    }
+
+
+def _items(file: ir.DefinitionFile, requests: dict[str, ir.Request]) -> Iterator[StructItem]:
+    """The classes of a module, each with the classes inside it."""
+    inner: dict[str, list[StructItem]] = {}
+    for named in file.structs:
+        for struct in ir.walk(named):
+            if struct.owner != struct.name:
+                inner.setdefault(struct.owner, []).append(_item(struct, requests))
+    for named in file.structs:
+        if named.owner == named.name:
+            yield replace(_item(named, requests), inner=tuple(inner.get(named.name, ())))
 
 
 def _item(struct: ir.Struct, by_struct: dict[str, ir.Request]) -> StructItem:
@@ -254,24 +311,76 @@ def _tag_functions(
             yield name, inner
 
 
-def _parts(top: layout.StructLayout) -> Iterator[layout.Run | layout.WireArray]:
-    """Every run and every array that a codec of this layout reads or writes."""
+def _branches(of: layout.StructLayout) -> Iterator[layout.Branch]:
+    for step in of.steps:
+        if isinstance(step, layout.Choice):
+            yield from step.branches
+
+
+def _runs(top: layout.StructLayout) -> Iterator[layout.Run]:
+    """Every run that a codec of this layout reads or writes."""
     for inner in nested_layouts(top):
-        steps = list(inner.steps)
-        for step in inner.tags.known if inner.tags is not None else ():
-            steps += step.alone
+        steps = [*inner.steps, *(step for branch in _branches(inner) for step in branch.steps)]
+        for tagged in inner.tags.known if inner.tags is not None else ():
+            steps += tagged.alone
         for part in steps:
             if isinstance(part, layout.Run):
                 yield part
             elif isinstance(part, layout.Step):
                 wire = part.wire
                 while isinstance(wire, layout.WireArray):
-                    yield wire
                     if wire.lead is not None:
                         yield wire.lead
                     wire = wire.element
 
 
+# Names that generated modules import, without the underscore.
+_TAKEN = frozenset({"Any", "ClassVar", "IntEnum", "Iterable", "Malformed", "PackGroup", "Struct"})
+# What codecs use of the runtime, by module of krammar.wire.
+_RUNTIME = {
+    "primitives": (
+        "BOOL",
+        "MAX_ZERO_WIDTH",
+        "NULL_UUID",
+        "PACK",
+        "UNPACK",
+        "UVARINT",
+        "Malformed",
+        "PackGroup",
+        "as_bytes",
+        "as_list",
+        "count",
+        "decode_uuid",
+        "encode_varint",
+        "encode_varlong",
+        "read_tag",
+        "read_unknown_tags",
+        "unpack_compact",
+        "uvarint",
+        "varint",
+        "varlong",
+        "write_tags",
+        "zigzag",
+    ),
+    "shared": (
+        "read_bytes",
+        "read_count",
+        "read_nullable_bytes",
+        "read_nullable_count",
+        "read_nullable_string",
+        "read_string",
+        "read_tags",
+        "write_bytes",
+        "write_count",
+        "write_nullable_bytes",
+        "write_nullable_count",
+        "write_nullable_string",
+        "write_string",
+        "write_unknown_tags",
+    ),
+}
+_WORDS = re.compile(r"\w+")
+_VARIABLES = re.compile(r"(?<![.\w])[a-z]+\b")
 # Names that Python's enum classes use.
 _ENUM_NAMES = frozenset({"mro", "name", "value"})
 
@@ -307,15 +416,33 @@ def _remarks(enum: ir.Enum) -> list[str]:
     return sorted({remark for member in enum.members for remark in member.remarks})
 
 
-def _lengths(of: layout.StructLayout) -> dict[str, tuple[str, int]]:
-    """For each length field: the counted field, and the number that is added to its length."""
-    return {
-        item.field.python_name: (item.length_of, item.plus)
-        for step in of.steps
-        if isinstance(step, layout.Run)
-        for item in step.items
-        if item.length_of is not None
-    }
+def _used_in(names_: Sequence[str], text: str) -> list[str]:
+    """The names that occur in a rendered text."""
+    found = set(_WORDS.findall(text))
+    return [name for name in names_ if f"_{name}" in found]
+
+
+def _flexible(text: str, item: StructItem) -> str:
+    """Add the variable ``flexible`` to the code of a codec that uses it."""
+    if "flexible" not in _VARIABLES.findall(text):
+        return text
+    return f"flexible = version >= {item.struct.flexible_from}\n{text}"
+
+
+def _quoted(value: object) -> str:
+    """The literal of a value, with double quotes where black wants them."""
+    text = repr(value)
+    if isinstance(value, str) and '"' not in value:
+        return '"' + repr('"' + value)[2:-1].replace("\\'", "'") + '"'
+    if isinstance(value, bytes) and b'"' not in value:
+        return 'b"' + repr(b'"' + value)[3:-1].replace("\\'", "'") + '"'
+    return text
+
+
+def _versions(versions: Sequence[int]) -> str:
+    """A literal of versions: a range if there are no gaps."""
+    first, last = versions[0], versions[-1]
+    return f"range({first}, {last + 1})" if last - first + 1 == len(versions) else str(versions)
 
 
 def _struct_doc(item: StructItem) -> str:
@@ -338,14 +465,11 @@ def _struct_doc(item: StructItem) -> str:
             f"Encoding writes {size} for ``{name}``, and ignores the field's value.",
             "``with_lengths()`` returns a copy with this value.",
         ]
-    if struct.fields:
-        lines += ["", "Attributes:"]
-        for member in struct.fields:
-            lines.append(_field_doc(member))
     return "\n".join(lines)
 
 
 def _field_doc(member: ir.Field) -> str:
+    """The docstring of a field: its documentation, and its versions, tag and default in parentheses."""
     facts = []
     if member.versions != ir.ALL_VERSIONS:
         facts.append(str(member.versions))
@@ -354,9 +478,21 @@ def _field_doc(member: ir.Field) -> str:
     plain = not isinstance(member.type, ir.StructType) and not isinstance(member.default, uuid.UUID)
     if plain and (member.default is None or member.default not in (0, "", b"", (), False)):
         facts.append(f"default {member.default!r}")
-    shown = f" ({', '.join(facts)})" if facts else ""
-    doc = member.doc.replace("\n\n", "\n").replace("\n", "\n        ")
-    return f"    {member.python_name}{shown}:{' ' + doc if doc else ''}".rstrip()
+    return " ".join(part for part in (member.doc, f"({', '.join(facts)})" if facts else "") if part)
+
+
+# Templates leave blank lines where they render nothing. black wants at most two, and one inside of a block.
+_BLANK_LINES = re.compile(r"\n{4,}|\n{3,}(?= )")
+
+
+def _tidy(text: str) -> str:
+    """Reduce blank lines to what black leaves."""
+
+    def reduced(match: re.Match[str]) -> str:
+        return "\n\n" if text[match.end() : match.end() + 1] == " " else "\n\n\n"
+
+    stripped = _BLANK_LINES.sub(reduced, text).strip("\n")
+    return f"{stripped}\n" if stripped else ""
 
 
 class PythonBackend(TemplateBackend):
@@ -371,8 +507,16 @@ class PythonBackend(TemplateBackend):
         "remarks": _remarks,
         "remark_name": _remark_name,
         "struct_doc": _struct_doc,
-        "lengths": _lengths,
+        "field_doc": _field_doc,
+        "used_in": _used_in,
+        "flexible": _flexible,
+        "quoted": _quoted,
+        "versions": _versions,
     }
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        super().__init__(options)
+        self.format_whole = "templates" in self.options
 
     def context(self, source: Source) -> dict[str, Any]:
         return shared_context(source)
@@ -381,6 +525,9 @@ class PythonBackend(TemplateBackend):
         self, source: Source, file: ir.DefinitionFile, shared: dict[str, Any]
     ) -> dict[str, Any]:
         return module_context(source, file)
+
+    def text(self, name: str, context: dict[str, Any]) -> str:
+        return _tidy(super().text(name, context))
 
     def is_rendered(self, template: str, source: Source) -> bool:
         if template == "_api_keys.py.j2" and not source.protocol.requests:

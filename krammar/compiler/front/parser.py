@@ -49,7 +49,7 @@ class NamedNode:
 
 @dataclass(frozen=True, slots=True)
 class AnonymousNode:
-    """An anonymous struct: ``=>``, ``nullable=>``. ``hint`` is part of its class name, as in ``[=>]Hint``."""
+    """An anonymous struct: ``=>``, ``nullable=>``. ``hint`` is its class name, as in ``=>Hint`` and ``[=>]Hint``."""
 
     prefix: Word | None
     arrow: Word
@@ -537,6 +537,7 @@ _EXPECTED = {
     "ANONYMOUS": "`=>`",
     "LOWER": "a word in lower case",
     "ROUTING": "`admin` or a coordinator such as `group coordinator`",
+    "DOTTED": "the name of a message's struct",
     "CAMELCASE": "`camelcase`",
     "_ARROW": "` =>`",
     "_COLON": "`: ` and a type",
@@ -562,6 +563,7 @@ _MODIFIERS = (
     "group coordinator",
     "txn coordinator",
     "share coordinator",
+    "frequent",
 )
 
 
@@ -614,7 +616,8 @@ def _general_hint(line: str, rest: str) -> str:
         "//" in line[: len(line) - len(rest) + 3] or rest.startswith(" /")
     ):
         return (
-            "annotations are `v3+`, `v3-v5`, `tag 0`, `v8+, tag 0` and `not flexible`; "
+            "annotations are `v3+`, `v3-v5`, `tag 0`, `not flexible`, `ignorable` and `entity topicName`, "
+            "separated by `, `; "
             "write comments on the lines above the field"
         )
     if line.startswith(" ") and ":" in line and ": " not in line:
@@ -714,8 +717,10 @@ def _type(node: Tree[Token], source: _Source) -> TypeNode:
         case "length_field_minus":
             return LengthFieldMinusNode(_word(children[0], source), _word(children[1], source))
         case "anonymous":
-            prefix, arrow = children
-            return AnonymousNode(_prefix(prefix, source), _word(arrow, source))
+            prefix, arrow, hint = children
+            return AnonymousNode(
+                _prefix(prefix, source), _word(arrow, source), _optional(hint, source)
+            )
         case "anonymous_element":
             arrow, hint = children
             return AnonymousNode(None, _word(arrow, source), _optional(hint, source))

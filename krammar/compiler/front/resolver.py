@@ -88,17 +88,29 @@ class _Header:
     max_version: int | None = None
     flexible_from: int | None = None
     routing: str = ""
+    frequent: bool = False
     request: _Header | None = None
 
 
 @dataclass(slots=True)
+class _Annotations:
+    """The annotations of a field, as ``ir.Field`` describes them."""
+
+    versions: ir.VersionRange = ir.ALL_VERSIONS
+    tag: int | None = None
+    flexible: bool = True
+    ignorable: bool = False
+    entity: str = ""
+
+
+@dataclass(slots=True)
 class _Context:
-    """The struct that a field belongs to.
+    """The struct that a field belongs to, and the message or named struct ``owner`` around it.
 
     ``holders`` are the version ranges of the fields that contain the struct, outermost first.
     """
 
-    class_name: str
+    owner: str
     header: _Header
     holders: tuple[ir.VersionRange, ...] = ()
     reserved: frozenset[str] = names.STRUCT_NAMES
@@ -163,6 +175,7 @@ class _Resolver:
                 yield enum
                 continue
             header = self._header(node)
+            self._check_owner(header, file)
             self._pair(header, before)
             self.headers[node.name.text] = header
             before = header
@@ -176,7 +189,8 @@ class _Resolver:
                 "E201", f'"{word.text}" is already defined at {where}', word.position, "rename one"
             )
             return False
-        if not word.text[0].isupper() or keyword.iskeyword(word.text):
+        last = word.text.rpartition(".")[2]
+        if not (word.text[0].isupper() and last[0].isupper()) or keyword.iskeyword(last):
             self._error(
                 "E208",
                 f'"{word.text}" cannot be the name of a definition',
@@ -202,6 +216,8 @@ class _Resolver:
                     header.encoding = False
                 case "routing":
                     header.routing = word.text
+                case "frequent":
+                    header.frequent = True
                 case "flexible":
                     header.flexible_from = self._in_range(int(word.text[1:-1]), word, "version")
                 case _:
@@ -209,6 +225,26 @@ class _Resolver:
                     setattr(header, kind, value)
         self._check_modifiers(header, seen)
         return header
+
+    def _check_owner(self, header: _Header, file: SyntaxFile) -> None:
+        """Check the definition of a message's struct, such as ``FetchRequest.Replica``."""
+        owner, _, short = header.node.name.text.rpartition(".")
+        if not owner:
+            return
+        if not any(isinstance(d, StructNode) and d.name.text == owner for d in file.definitions):
+            self._error(
+                "E212",
+                f'this file does not define "{owner}", to which "{short}" would belong',
+                header.node.name,
+                "define both in one file",
+            )
+        elif not header.plain or header.encoding:
+            self._error(
+                "E502",
+                f'"{short}" belongs to {owner}, so it cannot be encoded alone',
+                header.node.name,
+                "begin its modifiers with `not top level, no encoding`",
+            )
 
     def _version(self, word: Word, what: str) -> int:
         return self._in_range(int(word.text, 0), word, what)
@@ -292,6 +328,7 @@ class _Resolver:
                 header.request = before
                 header.min_version, header.max_version = before.min_version, before.max_version
                 header.flexible_from = before.flexible_from
+                header.frequent = before.frequent
             return
         if wanted in self.unread:
             return
@@ -497,7 +534,7 @@ class _Resolver:
             reserved |= names.CODEC_NAMES
         if header.key is not None or header.request is not None:
             reserved |= names.MESSAGE_NAMES
-        fields = self._fields(node.fields, _Context(name, header, (), reserved))
+        fields = self._fields(node.fields, _Context(name.partition(".")[0], header, (), reserved))
         self.resolving.pop()
         max_version = header.max_version
         version_field = None
@@ -515,6 +552,7 @@ class _Resolver:
             min_version=header.min_version,
             max_version=max_version,
             flexible_from=header.flexible_from,
+            frequent=header.frequent,
         )
         return self.structs.setdefault(name, struct)
 
@@ -560,7 +598,8 @@ class _Resolver:
         return tuple(fields.values())
 
     def _field(self, node: FieldNode, python_name: str, context: _Context) -> ir.Field | None:
-        versions, tag, flexible = self._annotations(node)
+        annotations = self._annotations(node)
+        versions = annotations.versions
         self._check_range(node, versions, context)
         if node.fields and (node.type is None or _anonymous_of(node.type) is None):
             self._error(
@@ -581,12 +620,13 @@ class _Resolver:
                 )
                 return None
         inside = _Context(
-            context.class_name, context.header, (*context.holders, versions), context.reserved
+            context.owner, context.header, (*context.holders, versions), context.reserved
         )
         type_ = self._type(node, written, inside)
         if type_ is None:
             return None
         self._check_nullable(node, type_, versions, context)
+        self._check_entity(node, type_)
         default = self._default(node, type_)
         throttle = None
         if isinstance(written, NamedNode) and written.word.text in _MILLIS:
@@ -596,12 +636,14 @@ class _Resolver:
             python_name,
             type_,
             versions,
-            tag,
-            flexible,
+            annotations.tag,
+            annotations.flexible,
             default,
             node.doc,
             node.name.position,
             throttle,
+            annotations.ignorable,
+            annotations.entity,
         )
 
     @staticmethod
@@ -615,8 +657,8 @@ class _Resolver:
             return 0, int(str(given or 0))
         return (_MILLIS[kind] if word is None else given), None
 
-    def _annotations(self, node: FieldNode) -> tuple[ir.VersionRange, int | None, bool]:
-        versions, tag, flexible = ir.ALL_VERSIONS, None, True
+    def _annotations(self, node: FieldNode) -> _Annotations:
+        found = _Annotations()
         seen: set[str] = set()
         for kind, word in node.annotations:
             if kind in seen:
@@ -632,16 +674,20 @@ class _Resolver:
                     if last is not None and first > last:
                         self._error("E302", f"v{first} is higher than v{last}", word)
                         last = first
-                    versions = ir.VersionRange(first, last)
+                    found.versions = ir.VersionRange(first, last)
                 case "tag":
-                    tag = int(word.text, 0)
-                    if tag < 0:
+                    found.tag = int(word.text, 0)
+                    if found.tag < 0:
                         self._error(
-                            "E305", f"the tag {tag} is negative", word, "number tags from 0"
+                            "E305", f"the tag {found.tag} is negative", word, "number tags from 0"
                         )
+                case "entity":
+                    found.entity = word.text
+                case "ignorable":
+                    found.ignorable = True
                 case _:
-                    flexible = False
-        return versions, tag, flexible
+                    found.flexible = False
+        return found
 
     def _check_range(self, node: FieldNode, versions: ir.VersionRange, context: _Context) -> None:
         """Check that a field exists in a version of its struct, and ends no later than the struct."""
@@ -694,12 +740,29 @@ class _Resolver:
                 "choose a version that the field has",
             )
 
+    def _check_entity(self, node: FieldNode, type_: ir.Type) -> None:
+        while isinstance(type_, ir.Array):
+            type_ = type_.element
+        named = isinstance(type_, ir.Varint) or (
+            isinstance(type_, ir.Text) and type_.kind == "string"
+        )
+        if named or (isinstance(type_, ir.Primitive) and type_.is_integer):
+            return
+        for kind, word in node.annotations:
+            if kind == "entity":
+                self._error(
+                    "E404",
+                    f'"{node.name.text}" cannot have an entity, because it is {_describe(type_)}',
+                    word,
+                    "only strings, integers and arrays of them name something",
+                )
+
     # -- types -------------------------------------------------------------------------------
 
     def _type(self, node: FieldNode, type_: TypeNode, context: _Context) -> ir.Type | None:
         match type_:
             case NamedNode(word):
-                return self._named_type(word)
+                return self._named_type(word, context)
             case LengthFieldMinusNode(length_field, minus):
                 return ir.LengthFieldMinus(
                     names.python_name(length_field.text, context.reserved),
@@ -719,7 +782,7 @@ class _Resolver:
             case ArrayNode(prefix, element, hint):
                 return self._array(node, prefix, element, hint, context)
 
-    def _named_type(self, word: Word) -> ir.Type | None:
+    def _named_type(self, word: Word, context: _Context) -> ir.Type | None:
         text = word.text
         if text in _MILLIS:
             return ir.PRIMITIVES["int32"]
@@ -734,6 +797,15 @@ class _Resolver:
         if text.startswith("enum-"):
             return self._enum_type(word, text.removeprefix("enum-"))
         if text in self.headers:
+            owner, _, short = text.rpartition(".")
+            if owner and owner != context.owner:
+                self._error(
+                    "E212",
+                    f'"{text}" belongs to {owner}, so {context.owner} cannot contain it',
+                    word,
+                    f"define a struct without a message in its name: `{short} => not top level, no encoding`",
+                )
+                return None
             struct = self._struct(text)
             return None if struct is None else ir.StructType(struct)
         if text in self.unread:
@@ -764,7 +836,7 @@ class _Resolver:
         self, node: FieldNode, hint: Word | None, at: Word, context: _Context
     ) -> ir.Struct | None:
         suffix = hint.text if hint is not None else names.singular(node.name.text)
-        class_name = context.class_name + suffix[:1].upper() + suffix[1:]
+        class_name = f"{context.owner}.{suffix[:1].upper()}{suffix[1:]}"
         other = self.class_names.get(class_name)
         if other is not None:
             self._error(
@@ -772,13 +844,13 @@ class _Resolver:
                 f"this struct and the one at {other.path.name}:{other.line} would both be the class "
                 f'"{class_name}"',
                 node.name,
-                "choose another class name for one of them with a hint: `[=>]Hint`",
+                "choose another class name for one of them with a hint: `=>Hint` or `[=>]Hint`",
             )
             return None
         self.class_names[class_name] = node.name.position
         if not node.fields and (at.position.path, at.position.line) not in self.gutted:
             self._error("E505", f'the struct of "{node.name.text}" has no fields', at)
-        fields = self._fields(node.fields, _Context(class_name, context.header, context.holders))
+        fields = self._fields(node.fields, _Context(context.owner, context.header, context.holders))
         return ir.Struct(
             class_name, fields, node.doc, node.name.position, anonymous=True, encoding=False
         )
