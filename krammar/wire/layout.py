@@ -8,7 +8,7 @@ failed.
 ```python
 layout = kafka_wire.layout(kafka_wire.MetadataRequest, 12)
 print(layout)                                    # the notation of Kafka's protocol guide
-layout.field("topics").doc, layout.field(0).type
+layout.field("topics").default, layout.field(0).type
 layout.size_of({"topics": [{"name": "orders"}]})
 layout.validate({"topics": [{"name": 5}]})       # EncodeError: … topics[0].name: needs a str
 ```
@@ -23,7 +23,7 @@ import operator
 import struct
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any, ClassVar, cast
 from uuid import UUID
@@ -417,8 +417,9 @@ class Field:
 
     ``default`` is a value, () for an empty array, ``DEFAULTS`` or ``NO_DEFAULT``. ``tag`` is the number of a tagged
     field; it is written only if its value is not the default. For a length field, ``length_of`` is the counted
-    field, and ``plus`` is added to its length in bytes. ``doc`` is the comment of the definition. ``index`` is the
-    place in the layout, tagged fields last; -1 outside of a layout.
+    field, and ``plus`` is added to its length in bytes. ``index`` is the place in the layout, tagged fields last; -1
+    outside of a layout. ``ignorable`` is whether a version without the field may drop its value. ``entity`` is what
+    the value names, such as ``topicName``.
     """
 
     name: str
@@ -428,8 +429,9 @@ class Field:
     tag: int | None = None
     length_of: str = ""
     plus: int = 0
-    doc: str = ""
     index: int = -1
+    ignorable: bool = False
+    entity: str = ""
 
 
 @dataclass(slots=True)
@@ -455,8 +457,8 @@ class Node:
 class Layout:
     """The bytes of a struct at a version: its fields in order, then its tagged fields.
 
-    ``flexible`` is whether tagged fields follow (KIP-482). ``docs`` are the comments of fields by attribute, for
-    fields without ``doc``.
+    ``flexible`` is whether tagged fields follow (KIP-482). ``absent`` are the fields that other versions have, with
+    their types there.
 
     Raises:
         ValueError: two fields have the same name or tag, or a tagged field has no default.
@@ -467,12 +469,12 @@ class Layout:
     flexible: bool
     fields: tuple[Field, ...]
     tags: tuple[Field, ...] = ()
-    docs: InitVar[Mapping[str, str] | None] = None
+    absent: tuple[Field, ...] = ()
 
-    def __post_init__(self, docs: Mapping[str, str] | None) -> None:
+    def __post_init__(self) -> None:
         names: set[str] = set()
         numbers: set[int | None] = set()
-        for item in (*self.fields, *self.tags):
+        for item in (*self.fields, *self.tags, *self.absent):
             if item.name in names:
                 raise ValueError(
                     f"{self.name} v{self.version}: two fields have the name {item.name!r} (rename one)"
@@ -491,8 +493,8 @@ class Layout:
                     "when it is not written"
                 )
         first = len(self.fields)
-        fields = tuple(_placed(item, i, docs) for i, item in enumerate(self.fields))
-        tags = tuple(_placed(item, i, docs) for i, item in enumerate(self.tags, first))
+        fields = tuple(_placed(item, i) for i, item in enumerate(self.fields))
+        tags = tuple(_placed(item, i) for i, item in enumerate(self.tags, first))
         object.__setattr__(self, "fields", fields)
         object.__setattr__(self, "tags", tags)
 
@@ -681,9 +683,8 @@ class Layout:
         ):
             raise writer.error(f"needs {self.name}, not {_what(value)}")
         if mapping:
-            strange = (
-                set(value) - {item.name for item in (*self.fields, *self.tags)} - {"unknown_tags"}
-            )
+            known = (*self.fields, *self.tags, *self.absent)
+            strange = set(value) - {item.name for item in known} - {"unknown_tags"}
             if strange:
                 with writer.at(f".{min(map(str, strange))}"):
                     raise writer.error(f"{self.name} v{self.version} has no such field")
@@ -701,6 +702,15 @@ class Layout:
             except AttributeError:
                 raise writer.error(f"{_what(value)} has no such field") from None
 
+        for item in self.absent:
+            found = get(item)
+            if not item.ignorable and not _is_default(item, found):
+                with writer.at(f".{item.name}"):
+                    raise writer.error(
+                        f"version {self.version} has no such field, so it cannot carry {_what(found)} "
+                        f"(the field exists in {item.versions}; encode such a version, or leave the "
+                        f"default)"
+                    )
         for item in self.fields:
             if item.length_of:
                 with writer.at(f".{item.length_of}"):
@@ -759,16 +769,14 @@ def _struct_defaults(type_: Type) -> dict[str, Any]:
     return {f.name: default_of(f) for f in fields if f.default is not NO_DEFAULT}
 
 
-def _placed(item: Field, index: int, docs: Mapping[str, str] | None) -> Field:
+def _placed(item: Field, index: int) -> Field:
     """The field with its index in a layout: a copy if it already has another index in another layout."""
     if item.index not in (-1, index):
         item = replace(item)
     if item.index != index:
         # Set it in place although fields are frozen, because copies of all fields would double the time to
-        # import a module of layouts.
+        # build a layout.
         object.__setattr__(item, "index", index)
-    if docs and not item.doc:
-        object.__setattr__(item, "doc", docs.get(item.name, ""))
     return item
 
 
@@ -817,7 +825,7 @@ def _is_default(item: Field, value: Any) -> bool:
             layout = item.type.layout
         else:
             return False
-        fields = (*layout.fields, *layout.tags)
+        fields = (*layout.fields, *layout.tags, *layout.absent)
         if isinstance(value, Mapping):
             return not value.get("unknown_tags") and all(
                 f.name not in value or _is_default(f, value[f.name]) for f in fields
@@ -828,7 +836,7 @@ def _is_default(item: Field, value: Any) -> bool:
             _is_default(f, getattr(value, f.name, None)) for f in fields
         )
     if default == () and default is not None:
-        return isinstance(value, (list, tuple)) and not value
+        return isinstance(value, list | tuple) and not value
     if default is None or value is None:
         return default is value
     return bool(value == default)

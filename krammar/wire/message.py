@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from enum import IntEnum
-from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from uuid import UUID
@@ -22,9 +21,9 @@ from krammar.wire.primitives import FAILURES, Malformed, as_bytes
 if TYPE_CHECKING:
     from krammar.wire.layout import Layout
 
-# Arguments: the bytes, a position, and the bytes or a memoryview from which fields of bytes are sliced.
-Decoder = Callable[[bytes, int, Any], tuple[Any, int]]
-Encoder = Callable[[Any, list[bytes]], None]
+# Arguments: the bytes, a position, the bytes or a memoryview from which fields of bytes are sliced, the version.
+Decoder = Callable[[bytes, int, Any, int], tuple[Any, int]]
+Encoder = Callable[[Any, list[bytes], int], None]
 Buffer = bytes | bytearray | memoryview
 S = TypeVar("S", bound="Struct")
 C = TypeVar("C", bound="Codec")
@@ -51,6 +50,14 @@ class Struct(metaclass=_Kind):
     """
 
     __slots__ = ("_unknown_tags",)
+
+    def __init_subclass__(cls, **facts: Any) -> None:
+        """Set class facts, such as ``api_key`` and the first and last of ``versions``, from keywords."""
+        cls._fields = vars(cls).get("__match_args__", ())
+        if "versions" in facts:
+            cls.min_version, cls.max_version = facts.pop("versions")  # type: ignore[attr-defined]
+        for name, value in facts.items():
+            setattr(cls, name, value)
 
     _fields: ClassVar[tuple[str, ...]] = ()
     _kinds: ClassVar[dict[str, str]] = {}
@@ -91,7 +98,7 @@ class Struct(metaclass=_Kind):
             parts.append(f"{name}={_show(value, kind, type(self))}")
         if self._unknown_tags:
             parts.append(f"unknown_tags={self._unknown_tags!r}")
-        return f"{type(self).__name__}({', '.join(parts)})"
+        return f"{type(self).__qualname__}({', '.join(parts)})"
 
     def with_lengths(self: S) -> S:
         """Return a copy whose length fields have the values that encoding writes, in nested structs too.
@@ -189,7 +196,7 @@ class Codec(Struct):
             encoder = self._encoders[self._known_version(version)]
         began = len(parts)
         try:
-            encoder(self, parts)
+            encoder(self, parts, version)
         except FAILURES as cause:
             del parts[began:]
             raise self._explain_encode(version, cause) from None
@@ -217,7 +224,7 @@ class Codec(Struct):
         if decoder is None:
             decoder = cls._decoders[cls._known_version(version)]
         try:
-            value, end = decoder(data, 0, data if copy else memoryview(data))
+            value, end = decoder(data, 0, data if copy else memoryview(data), version)
             if end == len(data):
                 return value  # type: ignore[no-any-return]
         except FAILURES:
@@ -244,7 +251,7 @@ class Codec(Struct):
         if decoder is None:
             decoder = cls._decoders[cls._known_version(version)]
         try:
-            value, end = decoder(data, offset, data if copy else memoryview(data))
+            value, end = decoder(data, offset, data if copy else memoryview(data), version)
             if end <= len(data):
                 return value, end + shift
         except FAILURES:
@@ -279,11 +286,10 @@ class Codec(Struct):
 
     @classmethod
     def _layout(cls, version: int) -> Layout:
-        """The layout at ``version``. The module with layouts is imported on first use."""
-        package, _, module = cls.__module__.rpartition(".")
-        layouts = import_module(f"{package}.layouts.{module}")
-        layout: Layout = layouts.LAYOUTS[cls.__name__][cls._known_version(version)]
-        return layout.at(version)
+        """The layout at ``version``. The module with tables is imported on first use."""
+        from krammar.wire.tables import table_of
+
+        return table_of(cls).layout(cls._known_version(version)).at(version)
 
 
 class VersionedCodec(Codec):
@@ -363,11 +369,12 @@ class VersionedCodec(Codec):
         """Decode a value inside another struct's codec."""
         version = int.from_bytes(buf[pos : pos + 2], "big", signed=True)
         decoder = cls._decoders.get(version) or cls._decoders[cls._known_version(version)]
-        return decoder(buf, pos, view)
+        return decoder(buf, pos, view, version)
 
     def _encode_inside(self, parts: list[bytes]) -> None:
         """Encode the value inside another struct's codec."""
-        self._encoders[self._known_version(self._own_version(None))](self, parts)
+        version = self._own_version(None)
+        self._encoders[self._known_version(version)](self, parts, version)
 
 
 class Request(Codec):
@@ -399,9 +406,17 @@ class Response(Codec):
 
 
 def named(cls: type[Struct], name: str) -> Any:
-    """Return the class ``name`` of the package that contains ``cls``."""
-    package = cls.__module__.rpartition(".")[0]
-    return getattr(sys.modules[package], name)
+    """Return the class ``name``, such as ``FetchRequest.FetchTopic``, of the package that contains ``cls``."""
+    found: Any = sys.modules[cls.__module__.rpartition(".")[0]]
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def codec(cls: type[Codec], decoder: Decoder, encoder: Encoder, versions: Iterable[int]) -> None:
+    """Set the codec of a generated class for ``versions``."""
+    cls._decoders = dict(sorted({**cls._decoders, **dict.fromkeys(versions, decoder)}.items()))
+    cls._encoders = dict(sorted({**cls._encoders, **dict.fromkeys(versions, encoder)}.items()))
 
 
 def _show(value: Any, kind: str | None, cls: type[Struct]) -> str:

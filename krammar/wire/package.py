@@ -327,7 +327,7 @@ def _decode(
 
     try:
         view = data if copy else memoryview(data)
-        value, end = cls._decoders[cls._known_version(version)](data, pos, view)
+        value, end = cls._decoders[cls._known_version(version)](data, pos, view, version)
         if end <= len(data):
             return value, end
     except FAILURES:

@@ -1,0 +1,219 @@
+"""Tables of generated structs: each field with its type in every version.
+
+A module of tables belongs to each generated module, and is imported on first use: for the layout of a struct at
+a version, and for facts about its fields (``krammar.wire.reflection``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from krammar.wire import layout
+from krammar.wire.layout import DEFAULTS as DEFAULTS
+from krammar.wire.layout import Array, Layout, Nested, Scalar, Text, Type
+from krammar.wire.layout import Sized as Sized
+from krammar.wire.layout import Versioned as Versioned
+from krammar.wire.primitives import NULL_UUID as NULL_UUID
+
+# Short names for the modules of tables, as in Kafka's protocol guide.
+BOOL, FLOAT64, UUID = layout.BOOL, layout.FLOAT64, layout.UUID_
+INT8, INT16, INT32, INT64 = layout.INT8, layout.INT16, layout.INT32, layout.INT64
+UINT16, UINT32 = layout.UINT16, layout.UINT32
+VARINT, VARLONG = layout.VARINT, layout.VARLONG
+STRING, NULLABLE_STRING = Text("string", "int16", False), Text("string", "int16", True)
+BYTES, NULLABLE_BYTES = Text("bytes", "int32", False), Text("bytes", "int32", True)
+RECORDS, NULLABLE_RECORDS = Text("bytes", "int32", False, True), Text("bytes", "int32", True, True)
+COMPACT_STRING = Text("string", "uvarint", False)
+COMPACT_NULLABLE_STRING = Text("string", "uvarint", True)
+COMPACT_BYTES = Text("bytes", "uvarint", False)
+COMPACT_NULLABLE_BYTES = Text("bytes", "uvarint", True)
+COMPACT_RECORDS = Text("bytes", "uvarint", False, True)
+COMPACT_NULLABLE_RECORDS = Text("bytes", "uvarint", True, True)
+VARINT_STRING, VARINT_NULLABLE_STRING = Text("string", "varint", False), Text(
+    "string", "varint", True
+)
+VARINT_BYTES, VARINT_NULLABLE_BYTES = Text("bytes", "varint", False), Text("bytes", "varint", True)
+
+
+def enum(name: str, type_: Scalar) -> Scalar:
+    """Return the type of an integer with the values of an enum."""
+    return Scalar(type_.name, type_.code, type_.width, name)
+
+
+def struct(table: StructTable) -> Any:
+    """Return the type of a struct in place."""
+    return Nested(table, False)  # type: ignore[arg-type]
+
+
+def nullable_struct(table: StructTable) -> Any:
+    """Return the type of a struct after an int8, which is -1 for null."""
+    return Nested(table, True)  # type: ignore[arg-type]
+
+
+def tagged_nullable_struct(table: StructTable) -> Any:
+    """Return the type of a struct in a tagged field, after a varint, which is 0 for null."""
+    return Nested(table, True, True)  # type: ignore[arg-type]
+
+
+def array(element: Any) -> Array:
+    """Return the type of an array after an int32."""
+    return Array(element, "int32", False)
+
+
+def nullable_array(element: Any) -> Array:
+    """Return the type of an array after an int32, which is -1 for null."""
+    return Array(element, "int32", True)
+
+
+def compact_array(element: Any) -> Array:
+    """Return the type of an array after an unsigned varint."""
+    return Array(element, "uvarint", False)
+
+
+def compact_nullable_array(element: Any) -> Array:
+    """Return the type of an array after an unsigned varint, which is 0 for null."""
+    return Array(element, "uvarint", True)
+
+
+def varint_array(element: Any) -> Array:
+    """Return the type of an array after a zig-zag varint."""
+    return Array(element, "varint", False)
+
+
+def varint_nullable_array(element: Any) -> Array:
+    """Return the type of an array after a zig-zag varint, which is negative for null."""
+    return Array(element, "varint", True)
+
+
+def structs(table: StructTable) -> Array:
+    """Return the type of an array of structs after an int32."""
+    return array(struct(table))
+
+
+def nullable_structs(table: StructTable) -> Array:
+    """Return the type of an array of structs after an int32, which is -1 for null."""
+    return nullable_array(struct(table))
+
+
+def compact_structs(table: StructTable) -> Array:
+    """Return the type of an array of structs after an unsigned varint."""
+    return compact_array(struct(table))
+
+
+def compact_nullable_structs(table: StructTable) -> Array:
+    """Return the type of an array of structs after an unsigned varint, which is 0 for null."""
+    return compact_nullable_array(struct(table))
+
+
+def varint_structs(table: StructTable) -> Array:
+    """Return the type of an array of structs after a zig-zag varint."""
+    return varint_array(struct(table))
+
+
+def varint_nullable_structs(table: StructTable) -> Array:
+    """Return the type of an array of structs after a zig-zag varint, which is negative for null."""
+    return varint_nullable_array(struct(table))
+
+
+class FieldForms:
+    """A field in all versions.
+
+    ``forms`` are its types, each with the first version that has it, in ascending order. None is a version without
+    the field. A struct in a type is a ``StructTable``, because its layout depends on the version. The other
+    attributes are as in ``Field``.
+    """
+
+    __slots__ = ("forms", "name", "options")
+
+    def __init__(self, name: str, forms: Mapping[int, Any], default: Any, **options: Any) -> None:
+        self.name = name
+        self.forms = forms
+        self.options = {"default": default, **options}
+
+    def form(self, version: int) -> Any:
+        """Return the type at a version, or None if the field does not exist there."""
+        found = None
+        for first, form in self.forms.items():
+            if first > version:
+                break
+            found = form
+        return found
+
+    @property
+    def versions(self) -> str:
+        """The versions with the field, such as ``v3+`` or ``v0-v12``."""
+        firsts = list(self.forms)
+        ends = [first - 1 for first, form in self.forms.items() if form is None]
+        low = next(first for first, form in self.forms.items() if form is not None)
+        return f"v{low}-v{ends[-1]}" if ends and self.forms[firsts[-1]] is None else f"v{low}+"
+
+    def field(self, type_: Type) -> layout.Field:
+        """Return the field of a layout."""
+        return layout.Field(self.name, type_, self.versions, **self.options)
+
+
+class StructTable:
+    """A struct in all versions. ``flexible_from`` is its first flexible version, or None."""
+
+    def __init__(
+        self, name: str, flexible_from: int | None, fields: tuple[FieldForms, ...]
+    ) -> None:
+        self.name = name
+        self.flexible_from = flexible_from
+        self.fields = fields
+        self._layouts: dict[int, Layout] = {}
+
+    def layout(self, version: int) -> Layout:
+        """Return the layout at a version that the struct has."""
+        found = self._layouts.get(version)
+        if found is None:
+            found = self._layouts[version] = self._build(version)
+        return found
+
+    def _build(self, version: int) -> Layout:
+        present: list[layout.Field] = []
+        tagged: list[layout.Field] = []
+        absent: list[layout.Field] = []
+        for item in self.fields:
+            form = item.form(version)
+            if form is None:
+                first, form = next((v, form) for v, form in item.forms.items() if form is not None)
+                absent.append(item.field(_bound(form, first)))
+            else:
+                part = item.field(_bound(form, version))
+                (present if part.tag is None else tagged).append(part)
+        tagged.sort(key=lambda part: part.tag or 0)
+        flexible = self.flexible_from is not None and version >= self.flexible_from
+        return Layout(self.name, version, flexible, (*present,), (*tagged,), (*absent,))
+
+
+class Tables(dict[str, StructTable]):
+    """The tables of a module, by the names of structs."""
+
+    def struct(self, name: str, flexible_from: int | None, *fields: FieldForms) -> StructTable:
+        """Add a table. If messages share a struct, the first table of it has its name."""
+        table = StructTable(name, flexible_from, fields)
+        self.setdefault(name, table)
+        return table
+
+
+def table_of(cls: type[Any]) -> StructTable:
+    """Return the table of a generated class.
+
+    Raises:
+        KeyError: the class is not generated.
+    """
+    package, _, module = cls.__module__.rpartition(".")
+    tables: Tables = import_module(f"{package}.layouts.{module}").TABLES
+    return tables[cls.__qualname__]
+
+
+def _bound(form: Any, version: int) -> Type:
+    """Replace the table of a struct in a type by its layout at a version."""
+    if isinstance(form, Nested):
+        return Nested(form.layout.layout(version), form.nullable, form.tagged)  # type: ignore[attr-defined]
+    if isinstance(form, Array):
+        return Array(_bound(form.element, version), form.prefix, form.nullable)
+    return form  # type: ignore[no-any-return]
