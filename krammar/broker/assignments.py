@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from kafka_wire import CreateTopicsRequestTopic, ErrorCode
+from kafka_wire import CreateTopicsRequest, ErrorCode
 
 from krammar.broker.errors import ApiError, invalid_request
 
@@ -21,7 +21,7 @@ Replicas = Sequence[Sequence[int]]  # the nodes of each partition, the preferred
 
 
 def new_replicas(
-    topic: CreateTopicsRequestTopic, nodes: Nodes, config: BrokerConfig, first: int
+    topic: CreateTopicsRequest.CreatableTopic, nodes: Nodes, config: BrokerConfig, first: int
 ) -> Replicas:
     """Return the replicas of the partitions of a new topic; ``first`` is where ``placed`` begins.
 
@@ -66,7 +66,7 @@ def placed(numbers: Iterable[int], factor: int, nodes: Nodes) -> Replicas:
     return replicas
 
 
-def _assigned(topic: CreateTopicsRequestTopic, nodes: Nodes) -> Replicas:
+def _assigned(topic: CreateTopicsRequest.CreatableTopic, nodes: Nodes) -> Replicas:
     for name, value in (
         ("replication factor", topic.replication_factor),
         ("number of partitions", topic.num_partitions),

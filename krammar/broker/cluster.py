@@ -24,15 +24,10 @@ from kafka_wire import (
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
-    RegisterBrokerRecordEndPoint,
-    RegisterBrokerRecordFeature,
     RemoveTopicRecord,
     SecurityProtocol,
     TopicRecord,
     VotersRecord,
-    VotersRecordVoter,
-    VotersRecordVoterEndpoint,
-    VotersRecordVoterKRaftVersionFeature,
 )
 
 from krammar.broker.meta_properties import identify, random_uuid
@@ -229,7 +224,7 @@ class ClusterMetadata(Image):
             rack: the node's rack
         """
         end_points = [
-            RegisterBrokerRecordEndPoint(
+            RegisterBrokerRecord.BrokerEndpoint(
                 name=listener.name,
                 host=host,
                 port=port,
@@ -251,7 +246,7 @@ class ClusterMetadata(Image):
             broker_epoch=self.log.end_offset,
             end_points=end_points,
             features=[
-                RegisterBrokerRecordFeature(
+                RegisterBrokerRecord.BrokerFeature(
                     name=name, min_supported_version=low, max_supported_version=high
                 )
                 for name, (low, high) in SUPPORTED_FEATURES.items()
@@ -322,13 +317,13 @@ class ClusterMetadata(Image):
 
     def _voters(self) -> VotersRecord:
         """Return this node as the only voter, at the default address of Kafka's controller."""
-        voter = VotersRecordVoter(
+        voter = VotersRecord.Voter(
             voter_id=self.node_id,
             voter_directory_id=self.directory_ids[0],
-            k_raft_version_feature=VotersRecordVoterKRaftVersionFeature(
+            k_raft_version_feature=VotersRecord.KRaftVersionFeature(
                 min_supported_version=0, max_supported_version=1
             ),
-            endpoints=[VotersRecordVoterEndpoint(name="CONTROLLER", host="localhost", port=9093)],
+            endpoints=[VotersRecord.Endpoint(name="CONTROLLER", host="localhost", port=9093)],
         )
         return VotersRecord(voters=[voter])
 

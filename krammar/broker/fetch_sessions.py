@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from kafka_wire import ErrorCode, FetchRequest, FetchResponseResponsePartition
+from kafka_wire import ErrorCode, FetchRequest, FetchResponse
 
 from krammar.broker.errors import ApiError
 
@@ -27,7 +27,7 @@ _MIN_EVICTION = 120.0
 
 # The topic's name, or its id from v13 on, and the index of the partition.
 Key = tuple[str | UUID, int]
-Answers = list[tuple[Key, FetchResponseResponsePartition]]
+Answers = list[tuple[Key, FetchResponse.PartitionData]]
 
 
 @dataclass(slots=True)

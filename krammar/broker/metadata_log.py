@@ -21,7 +21,6 @@ from typing import Any
 from kafka_wire import (
     KRaftVersionRecord,
     LeaderChangeMessage,
-    LeaderChangeMessageVoter,
     SnapshotFooterRecord,
     SnapshotHeaderRecord,
     VotersRecord,
@@ -223,7 +222,7 @@ class MetadataLog:
         if self._leading:
             return
         now = self.now_ms()
-        voter = LeaderChangeMessageVoter(voter_id=self.node_id)
+        voter = LeaderChangeMessage.Voter(voter_id=self.node_id)
         message = LeaderChangeMessage(
             leader_id=self.node_id, voters=[voter], granting_voters=[voter]
         )

@@ -11,25 +11,14 @@ from kafka_wire import (
     ConfigResourceType,
     ConfigSource,
     CreatePartitionsRequest,
-    CreatePartitionsRequestTopic,
-    CreatePartitionsRequestTopicAssignment,
     CreateTopicsRequest,
-    CreateTopicsRequestTopic,
-    CreateTopicsRequestTopicAssignment,
-    CreateTopicsRequestTopicConfig,
     DeleteRecordsRequest,
-    DeleteRecordsRequestTopic,
-    DeleteRecordsRequestTopicPartition,
     DeleteTopicsRequest,
-    DeleteTopicsRequestTopic,
     DescribeClusterRequest,
     DescribeConfigsRequest,
-    DescribeConfigsRequestResource,
     DescribeLogDirsRequest,
     ErrorCode,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsRequestResource,
-    IncrementalAlterConfigsRequestResourceConfig,
 )
 
 from krammar.client.cluster import Cluster
@@ -123,16 +112,18 @@ class Admin:
         deadline = self._cluster.deadline(f"creating topic {name}", timeout_ms)
         if assignments:
             partitions = replication_factor = -1
-        topic = CreateTopicsRequestTopic(
+        topic = CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=partitions,
             replication_factor=replication_factor,
             assignments=[
-                CreateTopicsRequestTopicAssignment(partition_index=index, broker_ids=list(nodes))
+                CreateTopicsRequest.CreatableReplicaAssignment(
+                    partition_index=index, broker_ids=list(nodes)
+                )
                 for index, nodes in (assignments or {}).items()
             ],
             configs=[
-                CreateTopicsRequestTopicConfig(name=key, value=value)
+                CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
                 for key, value in (configs or {}).items()
             ],
         )
@@ -180,7 +171,7 @@ class Admin:
         """
         deadline = self._cluster.deadline(f"deleting topic {name}", timeout_ms)
         request = DeleteTopicsRequest(
-            topics=[DeleteTopicsRequestTopic(name=name)],
+            topics=[DeleteTopicsRequest.DeleteTopicState(name=name)],
             topic_names=[name],
             timeout_ms=_broker_timeout(self._cluster, deadline),
         )
@@ -216,10 +207,12 @@ class Admin:
         places = None
         if assignments is not None:
             places = [
-                CreatePartitionsRequestTopicAssignment(broker_ids=list(nodes))
+                CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=list(nodes))
                 for nodes in assignments
             ]
-        topic = CreatePartitionsRequestTopic(name=name, count=count, assignments=places)
+        topic = CreatePartitionsRequest.CreatePartitionsTopic(
+            name=name, count=count, assignments=places
+        )
         request = CreatePartitionsRequest(
             topics=[topic], timeout_ms=_broker_timeout(self._cluster, deadline)
         )
@@ -251,10 +244,10 @@ class Admin:
         def request(group: dict[TopicPartition, int]) -> DeleteRecordsRequest:
             return DeleteRecordsRequest(
                 topics=[
-                    DeleteRecordsRequestTopic(
+                    DeleteRecordsRequest.DeleteRecordsTopic(
                         name=name,
                         partitions=[
-                            DeleteRecordsRequestTopicPartition(
+                            DeleteRecordsRequest.DeleteRecordsPartition(
                                 partition_index=at.partition, offset=group[at]
                             )
                             for at in partitions
@@ -295,7 +288,7 @@ class Admin:
         self, kind: ConfigResourceType, name: str, timeout_ms: float | None
     ) -> dict[str, Config]:
         deadline = self._cluster.deadline(f"describing the settings of {name}", timeout_ms)
-        resource = DescribeConfigsRequestResource(
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=kind, resource_name=name, configuration_keys=None
         )
 
@@ -378,11 +371,11 @@ class Admin:
         timeout_ms: float | None,
     ) -> None:
         deadline = self._cluster.deadline(f"changing the settings of {name}", timeout_ms)
-        resource = IncrementalAlterConfigsRequestResource(
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
             resource_type=kind,
             resource_name=name,
             configs=[
-                IncrementalAlterConfigsRequestResourceConfig(
+                IncrementalAlterConfigsRequest.AlterableConfig(
                     name=key,
                     config_operation=(AlterConfigOp.DELETE if value is None else AlterConfigOp.SET),
                     value=value,

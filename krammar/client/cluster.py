@@ -8,13 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from kafka_wire import (
-    CoordinatorType,
-    ErrorCode,
-    FindCoordinatorRequest,
-    MetadataRequest,
-    MetadataRequestTopic,
-)
+from kafka_wire import CoordinatorType, ErrorCode, FindCoordinatorRequest, MetadataRequest
 
 from krammar.client.connection import Address, Connection, Pending, address_text, wait
 from krammar.client.deadline import Backoff, Deadline
@@ -295,7 +289,7 @@ class Cluster:
         self, names: Iterable[str] | None, deadline: Deadline, *, auto_create: bool
     ) -> list[Topic]:
         connection = self.any(deadline)
-        topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        topics = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=auto_create)
         response = self.wait_for(self.send(connection, request, deadline), deadline)
         if response.error_code:

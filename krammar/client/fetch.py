@@ -20,13 +20,7 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from kafka_wire import (
-    ErrorCode,
-    FetchRequest,
-    FetchRequestTopic,
-    FetchRequestTopicPartition,
-    IsolationLevel,
-)
+from kafka_wire import ErrorCode, FetchRequest, IsolationLevel
 
 from krammar.client.cluster import Cluster
 from krammar.client.connection import Pending
@@ -356,11 +350,11 @@ class Reader:
             session_id=0,
             session_epoch=-1,
             topics=[
-                FetchRequestTopic(
+                FetchRequest.FetchTopic(
                     topic=name,
                     topic_id=topics[name].topic_id,
                     partitions=[
-                        FetchRequestTopicPartition(
+                        FetchRequest.FetchPartition(
                             partition=at.partition,
                             current_leader_epoch=cluster.partition(at).leader_epoch,
                             fetch_offset=by_name[at].offset,

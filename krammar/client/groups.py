@@ -12,15 +12,8 @@ from kafka_wire import (
     DescribeGroupsRequest,
     ListGroupsRequest,
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitRequestTopicPartition,
     OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteRequestTopicPartition,
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestGroupTopic,
-    OffsetFetchRequestTopic,
 )
 
 from krammar.client.cluster import Cluster
@@ -159,15 +152,16 @@ class Groups:
             if not topics:
                 return {}
             indexes = {name: [at.partition for at in group] for name, group in topics.items()}
-            old = [OffsetFetchRequestTopic(name=n, partition_indexes=i) for n, i in indexes.items()]
+            old = [
+                OffsetFetchRequest.Topic(name=n, partition_indexes=i) for n, i in indexes.items()
+            ]
             new = [
-                OffsetFetchRequestGroupTopic(name=n, partition_indexes=i)
-                for n, i in indexes.items()
+                OffsetFetchRequest.Topics(name=n, partition_indexes=i) for n, i in indexes.items()
             ]
         request = OffsetFetchRequest(
             group_id=group_id,
             topics=old,
-            groups=[OffsetFetchRequestGroup(group_id=group_id, topics=new)],
+            groups=[OffsetFetchRequest.Group(group_id=group_id, topics=new)],
             require_stable=require_stable,
         )
 
@@ -226,10 +220,10 @@ class Groups:
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             topics=[
-                OffsetCommitRequestTopic(
+                OffsetCommitRequest.Topic(
                     name=name,
                     partitions=[
-                        OffsetCommitRequestTopicPartition(
+                        OffsetCommitRequest.Partition(
                             partition_index=at.partition,
                             committed_offset=values[at].offset,
                             committed_leader_epoch=values[at].leader_epoch,
@@ -266,11 +260,10 @@ class Groups:
         request = OffsetDeleteRequest(
             group_id=group_id,
             topics=[
-                OffsetDeleteRequestTopic(
+                OffsetDeleteRequest.Topic(
                     name=name,
                     partitions=[
-                        OffsetDeleteRequestTopicPartition(partition_index=at.partition)
-                        for at in group
+                        OffsetDeleteRequest.Partition(partition_index=at.partition) for at in group
                     ],
                 )
                 for name, group in group_topics(TopicPartition(*at) for at in partitions).items()

@@ -6,15 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from kafka_wire import (
-    IsolationLevel,
-    ListOffsetsRequest,
-    ListOffsetsRequestTopic,
-    ListOffsetsRequestTopicPartition,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochRequestTopic,
-    OffsetForLeaderEpochRequestTopicPartition,
-)
+from kafka_wire import IsolationLevel, ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 from krammar.client.cluster import Cluster
 from krammar.client.deadline import Deadline
@@ -86,10 +78,10 @@ def list_offsets(
             replica_id=-1,
             isolation_level=isolation,
             topics=[
-                ListOffsetsRequestTopic(
+                ListOffsetsRequest.ListOffsetsTopic(
                     name=name,
                     partitions=[
-                        ListOffsetsRequestTopicPartition(
+                        ListOffsetsRequest.ListOffsetsPartition(
                             partition_index=at.partition,
                             current_leader_epoch=cluster.partition(at).leader_epoch,
                             timestamp=group[at],
@@ -127,10 +119,10 @@ def epoch_ends(
         return OffsetForLeaderEpochRequest(
             replica_id=-1,
             topics=[
-                OffsetForLeaderEpochRequestTopic(
+                OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
                     topic=name,
                     partitions=[
-                        OffsetForLeaderEpochRequestTopicPartition(
+                        OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
                             partition=at.partition,
                             current_leader_epoch=cluster.partition(at).leader_epoch,
                             leader_epoch=group[at],

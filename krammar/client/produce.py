@@ -22,13 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from kafka_wire import (
-    ErrorCode,
-    InitProducerIdRequest,
-    ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
-)
+from kafka_wire import ErrorCode, InitProducerIdRequest, ProduceRequest
 
 from krammar.client.cluster import Cluster
 from krammar.client.connection import Connection, Pending
@@ -747,11 +741,11 @@ class Producer:
             acks=self.settings.acks,
             timeout_ms=self.settings.request_timeout_ms,
             topic_data=[
-                ProduceRequestTopicData(
+                ProduceRequest.TopicProduceData(
                     name=name,
                     topic_id=self._topics[name].topic_id,
                     partition_data=[
-                        ProduceRequestTopicDataPartitionData(
+                        ProduceRequest.PartitionProduceData(
                             index=batch.at.partition, records=batch.encoded
                         )
                         for batch in group

@@ -10,15 +10,12 @@ from typing import Any
 from kafka_wire import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnRequestTopic,
     CoordinatorType,
     EndTxnRequest,
     ErrorCode,
     InitProducerIdRequest,
     ProduceRequest,
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitRequestTopicPartition,
 )
 
 from krammar.client.cluster import Cluster
@@ -180,7 +177,9 @@ class Transactions:
             return
         if self.version < 2:
             topics = [
-                AddPartitionsToTxnRequestTopic(name=name, partitions=[at.partition for at in group])
+                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
+                    name=name, partitions=[at.partition for at in group]
+                )
                 for name, group in group_topics(new).items()
             ]
             request = AddPartitionsToTxnRequest(
@@ -242,10 +241,10 @@ class Transactions:
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             topics=[
-                TxnOffsetCommitRequestTopic(
+                TxnOffsetCommitRequest.Topic(
                     name=name,
                     partitions=[
-                        TxnOffsetCommitRequestTopicPartition(
+                        TxnOffsetCommitRequest.Partition(
                             partition_index=at.partition,
                             committed_offset=offsets[at].offset,
                             committed_leader_epoch=offsets[at].leader_epoch,

@@ -17,13 +17,7 @@ from collections.abc import Sequence
 from typing import Self
 
 import wafka_wire
-from wafka_wire import (
-    ErrorCode,
-    ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
-    ProduceResponse,
-)
+from wafka_wire import ErrorCode, ProduceRequest, ProduceResponse
 
 from krammar.client.errors import ClientError, DeadlineError, ProtocolError, TransportError
 from krammar.util.sockets import why
@@ -130,11 +124,11 @@ class WafkaClient:
         return self._produce(topic, records, partition, acks)
 
     def _produce(self, topic: str, records: Sequence[str], partition: int, acks: int) -> int:
-        data = ProduceRequestTopicDataPartitionData(index=partition, records=records)
+        data = ProduceRequest.PartitionData(index=partition, records=records)
         request = ProduceRequest(
             acks=acks,
             timeout_ms=self.timeout_ms,
-            topic_data=[ProduceRequestTopicData(name=topic, partition_data=[data])],
+            topic_data=[ProduceRequest.TopicData(name=topic, partition_data=[data])],
         )
         frame = self._wire.send_request(request, _VERSION, expect_response=acks != 0)
         try:

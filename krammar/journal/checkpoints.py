@@ -58,7 +58,7 @@ class Checkpoint:
         """Encode the checkpoint as the message Checkpoint of ``definitions/journal_wire``."""
         return wire.Checkpoint(
             read_through=[
-                wire.CheckpointReadThrough(journal=journal, offset=offset)
+                wire.Checkpoint.ReadThrough(journal=journal, offset=offset)
                 for journal, offset in self.read_through.items()
             ],
             producers=[

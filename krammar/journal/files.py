@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Self
 from zlib import crc32
 
-from journal_wire import JournalHead, JournalSpecLabel
+from journal_wire import JournalHead
 from journal_wire import JournalSpec as WireSpec
 
 from krammar.journal.errors import AppendError, CorruptJournalError, UnknownJournalError
@@ -109,7 +109,7 @@ class FileJournals:
         wire = WireSpec(
             name=spec.name,
             content_type=spec.content_type,
-            labels=[JournalSpecLabel(name=n, value=v) for n, v in sorted(spec.labels.items())],
+            labels=[WireSpec.Label(name=n, value=v) for n, v in sorted(spec.labels.items())],
         )
         # Two processes may do this at the same time. Each file appears completely, and the first one is used.
         _make(folder / _HEAD, _slot(0, 0).ljust(_SLOT, b"\0") + _slot(0, 0))

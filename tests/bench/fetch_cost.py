@@ -83,19 +83,19 @@ def _decode(topics: int, partitions: int) -> Timing:
 # The lines of the generated decoder, with a partition as `o`.
 _STEPS = {
     "the partition's object": """\
-p = _new(FetchResponseResponsePartition)
+p = _new(FetchResponse.PartitionData)
 p._unknown_tags = None
 p.aborted_transactions = None""",
     "the objects of its 3 tagged structs, with 9 attributes": """\
-o.diverging_epoch = s = _new(FetchResponseResponsePartitionDivergingEpoch)
+o.diverging_epoch = s = _new(FetchResponse.EpochEndOffset)
 s._unknown_tags = None
 s.epoch = -1
 s.end_offset = -1
-o.current_leader = s = _new(FetchResponseResponsePartitionCurrentLeader)
+o.current_leader = s = _new(FetchResponse.LeaderIdAndEpoch)
 s._unknown_tags = None
 s.leader_id = -1
 s.leader_epoch = -1
-o.snapshot_id = s = _new(FetchResponseResponsePartitionSnapshotId)
+o.snapshot_id = s = _new(FetchResponse.SnapshotId)
 s._unknown_tags = None
 s.end_offset = -1
 s.epoch = -1""",
@@ -117,7 +117,7 @@ o.preferred_read_replica, n = _r_iB(buf, pos)""",
 def _parts() -> dict[str, float]:
     """The nanoseconds of each step of one partition."""
     buf = b"\x80\x80\x04" + bytes(1 << 16)
-    partition = generated._new(generated.FetchResponseResponsePartition)
+    partition = generated._new(generated.FetchResponse.PartitionData)
     names = {**vars(generated), "o": partition, "buf": buf, "view": memoryview(buf), "pos": 4}
     statements = {name: Statement(step, names) for name, step in {_EMPTY: "pass", **_STEPS}.items()}
     timing = measure(statements, rounds=31, slice_=0.002)

@@ -56,16 +56,18 @@ def api_versions_response() -> Any:
     features = ("eligible.leader.replicas.version", "group.version", "kraft.version")
     return k.ApiVersionsResponse(
         api_keys=[
-            k.ApiVersionsResponseApiKey(api_key=key, min_version=key % 3, max_version=key % 14 + 2)
+            k.ApiVersionsResponse.ApiVersion(
+                api_key=key, min_version=key % 3, max_version=key % 14 + 2
+            )
             for key in range(62)
         ],
         supported_features=[
-            k.ApiVersionsResponseSupportedFeature(name=name, min_version=0, max_version=1)
+            k.ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=0, max_version=1)
             for name in features
         ],
         finalized_features_epoch=7,
         finalized_features=[
-            k.ApiVersionsResponseFinalizedFeature(
+            k.ApiVersionsResponse.FinalizedFeatureKey(
                 name=name, max_version_level=1, min_version_level=1
             )
             for name in features
@@ -78,7 +80,7 @@ def metadata_response(topics: int, partitions: int) -> Any:
     nodes = (1, 2, 3)
     return k.MetadataResponse(
         brokers=[
-            k.MetadataResponseBroker(
+            k.MetadataResponse.Broker(
                 node_id=node, host=f"broker-{node}.kafka.internal", port=9092, rack=f"eu-1{node}"
             )
             for node in nodes
@@ -86,11 +88,11 @@ def metadata_response(topics: int, partitions: int) -> Any:
         cluster_id="Y2x1c3Rlci1mb3ItYmVuY2g",
         controller_id=2,
         topics=[
-            k.MetadataResponseTopic(
+            k.MetadataResponse.Topic(
                 name=f"shop.orders.events-{topic:03}",
                 topic_id=_uuid(f"topic {topic}"),
                 partitions=[
-                    k.MetadataResponseTopicPartition(
+                    k.MetadataResponse.Partition(
                         partition_index=partition,
                         leader_id=nodes[(topic + partition) % 3],
                         leader_epoch=4 + partition % 5,
@@ -108,7 +110,7 @@ def metadata_response(topics: int, partitions: int) -> Any:
 def find_coordinator_response() -> Any:
     return k.FindCoordinatorResponse(
         coordinators=[
-            k.FindCoordinatorResponseCoordinator(
+            k.FindCoordinatorResponse.Coordinator(
                 key="orders-aggregator",
                 node_id=2,
                 host="broker-2.kafka.internal",
@@ -122,10 +124,10 @@ def find_coordinator_response() -> Any:
 def list_offsets_response() -> Any:
     return k.ListOffsetsResponse(
         topics=[
-            k.ListOffsetsResponseTopic(
+            k.ListOffsetsResponse.ListOffsetsTopicResponse(
                 name=f"shop.orders.events-{topic:03}",
                 partitions=[
-                    k.ListOffsetsResponseTopicPartition(
+                    k.ListOffsetsResponse.ListOffsetsPartitionResponse(
                         partition_index=partition,
                         timestamp=-1,
                         offset=1_000_000 * topic + 1_000 * partition,
@@ -146,10 +148,10 @@ def offset_commit_request() -> Any:
         member_id=_member(1),
         group_instance_id=None,
         topics=[
-            k.OffsetCommitRequestTopic(
+            k.OffsetCommitRequest.Topic(
                 name=f"shop.orders.events-{topic:03}",
                 partitions=[
-                    k.OffsetCommitRequestTopicPartition(
+                    k.OffsetCommitRequest.Partition(
                         partition_index=partition,
                         committed_offset=1_000_000 * topic + 1_000 * partition,
                         committed_leader_epoch=4,
@@ -172,7 +174,7 @@ def join_group_response() -> Any:
         leader=_member(0),
         member_id=_member(0),
         members=[
-            k.JoinGroupResponseMember(
+            k.JoinGroupResponse.Member(
                 member_id=_member(n),
                 metadata=k.ConsumerProtocolSubscription(
                     version=3,
@@ -192,17 +194,17 @@ def describe_configs_response() -> Any:
     """Three topics of 32 configs, each with its synonyms and a line of documentation."""
     return k.DescribeConfigsResponse(
         results=[
-            k.DescribeConfigsResponseResult(
+            k.DescribeConfigsResponse.DescribeConfigsResult(
                 error_message=None,
                 resource_type=2,
                 resource_name=f"shop.orders.events-{topic:03}",
                 configs=[
-                    k.DescribeConfigsResponseResultConfig(
+                    k.DescribeConfigsResponse.DescribeConfigsResourceResult(
                         name=f"segment.setting.number.{n}",
                         value=str(n * 1024),
                         config_source=5,
                         synonyms=[
-                            k.DescribeConfigsResponseResultConfigSynonym(
+                            k.DescribeConfigsResponse.DescribeConfigsSynonym(
                                 name=f"log.segment.setting.number.{n}",
                                 value=str(n * 1024),
                                 source=5,
@@ -226,10 +228,10 @@ def produce_request() -> Any:
         acks=-1,
         timeout_ms=30_000,
         topic_data=[
-            k.ProduceRequestTopicData(
+            k.ProduceRequest.TopicProduceData(
                 name="shop.orders.events-001",
                 partition_data=[
-                    k.ProduceRequestTopicDataPartitionData(
+                    k.ProduceRequest.PartitionProduceData(
                         index=partition, records=_blob(16_384 - partition)
                     )
                     for partition in range(12)
@@ -245,10 +247,10 @@ def fetch_response(topics: int = 2, partitions: int = 8) -> Any:
     return k.FetchResponse(
         session_id=1_284_402_011,
         responses=[
-            k.FetchResponseResponse(
+            k.FetchResponse.FetchableTopicResponse(
                 topic_id=_uuid(f"topic {topic}"),
                 partitions=[
-                    k.FetchResponseResponsePartition(
+                    k.FetchResponse.PartitionData(
                         partition_index=partition,
                         high_watermark=1_000_000 + partition,
                         last_stable_offset=1_000_000 + partition,

@@ -24,16 +24,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from urllib.parse import urlsplit
 
-from kafka_wire import (
-    ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
-    ProduceResponse,
-    ProduceResponseResponse,
-    ProduceResponseResponsePartitionResponse,
-    RequestHeader,
-    ResponseHeader,
-)
+from kafka_wire import ProduceRequest, ProduceResponse, RequestHeader, ResponseHeader
 
 from krammar.wire.batches import Record, encode_batch
 from tests.bench.page import machine, markdown_table, put_file, section, subsection
@@ -55,13 +46,13 @@ answer = "NOT_LEADER_OR_FOLLOWER"
 
 def request(number: int) -> bytes:
     """A Produce request of one record, with its length prefix."""
-    partition = ProduceRequestTopicDataPartitionData(
+    partition = ProduceRequest.PartitionProduceData(
         index=0, records=encode_batch([Record(value=bytes(_VALUE))])
     )
     message = ProduceRequest(
         acks=-1,
         timeout_ms=1000,
-        topic_data=[ProduceRequestTopicData(name="orders", partition_data=[partition])],
+        topic_data=[ProduceRequest.TopicProduceData(name="orders", partition_data=[partition])],
     )
     header = RequestHeader(
         request_api_key=0, request_api_version=_VERSION, correlation_id=number, client_id="bench"
@@ -72,9 +63,11 @@ def request(number: int) -> bytes:
 
 def response() -> bytes:
     """The response, from its correlation id 0 on."""
-    partition = ProduceResponseResponsePartitionResponse(index=0, base_offset=7)
+    partition = ProduceResponse.PartitionProduceResponse(index=0, base_offset=7)
     message = ProduceResponse(
-        responses=[ProduceResponseResponse(name="orders", partition_responses=[partition])]
+        responses=[
+            ProduceResponse.TopicProduceResponse(name="orders", partition_responses=[partition])
+        ]
     )
     return bytes(ResponseHeader(correlation_id=0).encode(1) + message.encode(_VERSION))
 

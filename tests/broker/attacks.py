@@ -30,32 +30,19 @@ from unittest.mock import patch
 import kafka_wire
 from kafka_wire import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsRequestTopic,
-    AlterPartitionReassignmentsRequestTopicPartition,
     AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsRequestDir,
-    AlterReplicaLogDirsRequestDirTopic,
     ApiVersionsRequest,
     ConfigResourceType,
     ConsumerGroupHeartbeatRequest,
     CreateTopicsRequest,
-    CreateTopicsRequestTopic,
     DeleteTopicsRequest,
-    DeleteTopicsRequestTopic,
     DescribeConfigsRequest,
-    DescribeConfigsRequestResource,
     DescribeQuorumRequest,
-    DescribeQuorumRequestTopic,
-    DescribeQuorumRequestTopicPartition,
     ElectLeadersRequest,
-    ElectLeadersRequestTopicPartition,
     ErrorCode,
     FetchRequest,
-    FetchRequestTopic,
-    FetchRequestTopicPartition,
     ListTransactionsRequest,
     MetadataRequest,
-    MetadataRequestTopic,
     ProduceRequest,
 )
 
@@ -213,7 +200,7 @@ def _describe(
         response = client.call(
             DescribeConfigsRequest(
                 resources=[
-                    DescribeConfigsRequestResource(
+                    DescribeConfigsRequest.DescribeConfigsResource(
                         resource_type=kind, resource_name=name, configuration_keys=None
                     )
                     for name in names
@@ -299,7 +286,7 @@ def fetch_unread(victim: Target) -> int:
 def metadata_creates(victim: Target) -> int:
     with Attacker(victim.port) as client:
         client.socket.settimeout(600)
-        topics = [MetadataRequestTopic(name=f"made-{number}") for number in range(2000)]
+        topics = [MetadataRequest.Topic(name=f"made-{number}") for number in range(2000)]
         response = client.call(MetadataRequest(topics=topics, allow_auto_topic_creation=True), 12)
         assert [topic.error_code for topic in response.topics] == [0] * 2000
         return client.sent
@@ -337,7 +324,9 @@ def describe_topics(victim: Target) -> int:
 def delete_topics(victim: Target) -> int:
     with Attacker(victim.port) as client:
         client.socket.settimeout(600)
-        topics = [DeleteTopicsRequestTopic(name=f"made-{number}") for number in range(2000)]
+        topics = [
+            DeleteTopicsRequest.DeleteTopicState(name=f"made-{number}") for number in range(2000)
+        ]
         response = client.call(DeleteTopicsRequest(topics=topics, timeout_ms=1000), 6)
         assert len(response.responses) == 2000
         return client.sent
@@ -347,7 +336,9 @@ def delete_topics(victim: Target) -> int:
 def create_partitions(victim: Target) -> int:
     with Attacker(victim.port) as client:
         client.socket.settimeout(600)
-        topic = CreateTopicsRequestTopic(name="wide", num_partitions=1000, replication_factor=1)
+        topic = CreateTopicsRequest.CreatableTopic(
+            name="wide", num_partitions=1000, replication_factor=1
+        )
         response = client.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
         assert response.topics[0].error_code == 0
         return client.sent
@@ -358,7 +349,7 @@ def elect_leaders(victim: Target) -> int:
     with Attacker(victim.port) as client:
         for _ in range(20):
             assert client.call(ElectLeadersRequest(topic_partitions=None), 2).error_code == 0
-        one = ElectLeadersRequestTopicPartition(topic="nowhere", partitions=[0] * 20_000)
+        one = ElectLeadersRequest.TopicPartitions(topic="nowhere", partitions=[0] * 20_000)
         response = client.call(ElectLeadersRequest(topic_partitions=[one]), 2)
         assert len(response.replica_election_results[0].partition_result) == 20_000
         return client.sent
@@ -367,10 +358,12 @@ def elect_leaders(victim: Target) -> int:
 @attack("AlterPartitionReassignments v1: one partition 20,000 times")
 def reassign(victim: Target) -> int:
     with Attacker(victim.port) as client:
-        partition = AlterPartitionReassignmentsRequestTopicPartition(
+        partition = AlterPartitionReassignmentsRequest.ReassignablePartition(
             partition_index=0, replicas=None
         )
-        topic = AlterPartitionReassignmentsRequestTopic(name=TOPIC, partitions=[partition] * 20_000)
+        topic = AlterPartitionReassignmentsRequest.ReassignableTopic(
+            name=TOPIC, partitions=[partition] * 20_000
+        )
         response = client.call(AlterPartitionReassignmentsRequest(topics=[topic]), 1)
         assert len(response.responses[0].partitions) == 20_000
         return client.sent
@@ -386,16 +379,20 @@ def metadata_all(victim: Target) -> int:
 
 def truncated_fetch() -> bytes:
     """A Fetch v12 of 510 kB without its last byte."""
-    partitions = [FetchRequestTopicPartition(partition=number) for number in range(15_000)]
-    whole = frame(FetchRequest(topics=[FetchRequestTopic(topic="t", partitions=partitions)]), 12)
+    partitions = [FetchRequest.FetchPartition(partition=number) for number in range(15_000)]
+    whole = frame(
+        FetchRequest(topics=[FetchRequest.FetchTopic(topic="t", partitions=partitions)]), 12
+    )
     return struct.pack(">i", len(whole) - 5) + whole[4:-1]
 
 
 @attack("AlterReplicaLogDirs v2: 24,000 partitions that do not exist")
 def move_partitions(victim: Target) -> int:
-    topic = AlterReplicaLogDirsRequestDirTopic(name="missing", partitions=range(24_000))
+    topic = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(
+        name="missing", partitions=range(24_000)
+    )
     with Attacker(victim.port) as client:
-        move = AlterReplicaLogDirsRequestDir(path="/nowhere", topics=[topic])
+        move = AlterReplicaLogDirsRequest.AlterReplicaLogDir(path="/nowhere", topics=[topic])
         response = client.call(AlterReplicaLogDirsRequest(dirs=[move]), 2)
         assert len(response.results[0].partitions) == 24_000
         return client.sent
@@ -403,8 +400,8 @@ def move_partitions(victim: Target) -> int:
 
 @attack("DescribeQuorum v2: 24,000 partitions")
 def describe_quorum(victim: Target) -> int:
-    partitions = [DescribeQuorumRequestTopicPartition(partition_index=n) for n in range(24_000)]
-    topic = DescribeQuorumRequestTopic(topic_name="__cluster_metadata", partitions=partitions)
+    partitions = [DescribeQuorumRequest.PartitionData(partition_index=n) for n in range(24_000)]
+    topic = DescribeQuorumRequest.TopicData(topic_name="__cluster_metadata", partitions=partitions)
     with Attacker(victim.port) as client:
         response = client.call(DescribeQuorumRequest(topics=[topic]), 2)
         assert len(response.topics[0].partitions) == 24_000
@@ -429,7 +426,7 @@ def truncated(victim: Target) -> int:
 
 @attack("500 malformed frames of 8 kB")
 def malformed(victim: Target) -> int:
-    topics = [MetadataRequestTopic(name="a") for _ in range(420)]
+    topics = [MetadataRequest.Topic(name="a") for _ in range(420)]
     whole = frame(MetadataRequest(topics=topics), 12)
     broken = struct.pack(">i", len(whole) - 5) + whole[4:-1]
     assert 7_000 < len(broken) < 8_192
@@ -478,7 +475,7 @@ def other_client(victim: Victim, latencies: list[float]) -> Iterator[None]:
     errors: list[BaseException] = []
 
     def ask() -> None:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+        request = MetadataRequest(topics=[MetadataRequest.Topic(name=TOPIC)])
         try:
             with RawClient(victim.port) as client:
                 while not stop.wait(0.002):

@@ -178,10 +178,10 @@ def produce_request(
         acks=-1,
         timeout_ms=10_000,
         topic_data=[
-            k.ProduceRequestTopicData(
+            k.ProduceRequest.TopicProduceData(
                 name=topic,
                 partition_data=[
-                    k.ProduceRequestTopicDataPartitionData(index=partition, records=records)
+                    k.ProduceRequest.PartitionProduceData(index=partition, records=records)
                 ],
             )
         ],
@@ -327,10 +327,10 @@ class OffsetCommitter(Load):
                     generation_id_or_member_epoch=self.epoch,
                     member_id=self.member_id,
                     topics=[
-                        k.OffsetCommitRequestTopic(
+                        k.OffsetCommitRequest.Topic(
                             name=self.topic,
                             partitions=[
-                                k.OffsetCommitRequestTopicPartition(
+                                k.OffsetCommitRequest.Partition(
                                     partition_index=0,
                                     committed_offset=self.sent,
                                     committed_metadata=f"at {self.sent}",
@@ -370,11 +370,9 @@ def fetch_offset(load: Load, group: str, topic: str, partition: int) -> tuple[in
     response = load.insist(
         k.OffsetFetchRequest(
             groups=[
-                k.OffsetFetchRequestGroup(
+                k.OffsetFetchRequest.Group(
                     group_id=group,
-                    topics=[
-                        k.OffsetFetchRequestGroupTopic(name=topic, partition_indexes=[partition])
-                    ],
+                    topics=[k.OffsetFetchRequest.Topics(name=topic, partition_indexes=[partition])],
                 )
             ],
         ),
@@ -435,7 +433,7 @@ class GroupMember(OffsetCommitter):
         # Another member takes the last of three partitions.
         self.epoch = response.member_epoch
         self.owned = [
-            k.ConsumerGroupHeartbeatRequestTopicPartition(
+            k.ConsumerGroupHeartbeatRequest.TopicPartitions(
                 topic_id=topic.topic_id, partitions=topic.partitions
             )
             for topic in response.assignment.topic_partitions
@@ -544,7 +542,9 @@ class TransactionalProducer(Load):
                 v3_and_below_producer_id=self.producer_id,
                 v3_and_below_producer_epoch=self.producer_epoch,
                 v3_and_below_topics=[
-                    k.AddPartitionsToTxnRequestTopic(name=self.topic, partitions=[0, 1])
+                    k.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
+                        name=self.topic, partitions=[0, 1]
+                    )
                 ],
             ),
             3,
@@ -607,10 +607,10 @@ class TransactionalProducer(Load):
                 generation_id_or_member_epoch=-1,
                 member_id="",
                 topics=[
-                    k.TxnOffsetCommitRequestTopic(
+                    k.TxnOffsetCommitRequest.Topic(
                         name=self.offsets_topic,
                         partitions=[
-                            k.TxnOffsetCommitRequestTopicPartition(
+                            k.TxnOffsetCommitRequest.Partition(
                                 partition_index=0, committed_offset=number, committed_metadata=""
                             )
                         ],
@@ -859,13 +859,13 @@ def create_topics(client: RawClient, topics: Mapping[str, tuple[int, Mapping[str
         k.CreateTopicsRequest(
             timeout_ms=10_000,
             topics=[
-                k.CreateTopicsRequestTopic(
+                k.CreateTopicsRequest.CreatableTopic(
                     name=name,
                     num_partitions=partitions,
                     replication_factor=1,
                     assignments=[],
                     configs=[
-                        k.CreateTopicsRequestTopicConfig(name=key, value=value)
+                        k.CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
                         for key, value in settings.items()
                     ],
                 )

@@ -8,19 +8,11 @@ from uuid import UUID
 
 from kafka_wire import (
     CreateTopicsRequest,
-    CreateTopicsRequestTopic,
-    CreateTopicsRequestTopicConfig,
     FetchRequest,
-    FetchRequestTopic,
-    FetchRequestTopicPartition,
     FindCoordinatorRequest,
     InitProducerIdRequest,
     ListOffsetsRequest,
-    ListOffsetsRequestTopic,
-    ListOffsetsRequestTopicPartition,
     ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
 )
 
 from krammar.wire.batches import Record, encode_batch
@@ -34,12 +26,14 @@ def create_topic(client: RawClient, name: str, partitions: int = 1, **configs: s
     response = client.call(
         CreateTopicsRequest(
             topics=[
-                CreateTopicsRequestTopic(
+                CreateTopicsRequest.CreatableTopic(
                     name=name,
                     num_partitions=partitions,
                     replication_factor=1,
                     configs=[
-                        CreateTopicsRequestTopicConfig(name=key.replace("_", "."), value=value)
+                        CreateTopicsRequest.CreatableTopicConfig(
+                            name=key.replace("_", "."), value=value
+                        )
                         for key, value in configs.items()
                     ],
                 )
@@ -76,11 +70,11 @@ def produce_request(
         acks=acks,
         timeout_ms=10000,
         topic_data=[
-            ProduceRequestTopicData(
+            ProduceRequest.TopicProduceData(
                 name=topic if isinstance(topic, str) else "",
                 topic_id=topic if isinstance(topic, UUID) else NO_ID,
                 partition_data=[
-                    ProduceRequestTopicDataPartitionData(index=partition + i, records=data)
+                    ProduceRequest.PartitionProduceData(index=partition + i, records=data)
                     for i, data in enumerate(records)
                 ],
             )
@@ -109,11 +103,11 @@ def fetch_request(
         min_bytes=min_bytes,
         max_bytes=max_bytes,
         topics=[
-            FetchRequestTopic(
+            FetchRequest.FetchTopic(
                 topic=topic if isinstance(topic, str) else "",
                 topic_id=topic if isinstance(topic, UUID) else NO_ID,
                 partitions=[
-                    FetchRequestTopicPartition(
+                    FetchRequest.FetchPartition(
                         partition=partition,
                         fetch_offset=offset,
                         partition_max_bytes=partition_max_bytes,
@@ -164,10 +158,10 @@ def list_offset(
             replica_id=-1,
             isolation_level=isolation_level,
             topics=[
-                ListOffsetsRequestTopic(
+                ListOffsetsRequest.ListOffsetsTopic(
                     name=topic,
                     partitions=[
-                        ListOffsetsRequestTopicPartition(
+                        ListOffsetsRequest.ListOffsetsPartition(
                             partition_index=partition, timestamp=timestamp
                         )
                     ],

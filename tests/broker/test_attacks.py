@@ -13,16 +13,12 @@ from pathlib import Path
 import pytest
 from kafka_wire import (
     CreateTopicsRequest,
-    CreateTopicsRequestTopic,
     DeleteTopicsRequest,
-    DeleteTopicsRequestTopic,
     DescribeGroupsRequest,
     ErrorCode,
     FetchRequest,
     MetadataRequest,
-    MetadataRequestTopic,
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
 )
 
 from krammar.broker import Broker
@@ -78,8 +74,8 @@ def test_others_are_served_while_topics_are_made_and_deleted(
     broker: Broker, client: RawClient
 ) -> None:
     names = [f"t{number}" for number in range(500)]
-    topics = [MetadataRequestTopic(name=name) for name in names]
-    deletions = [DeleteTopicsRequestTopic(name=name) for name in names]
+    topics = [MetadataRequest.Topic(name=name) for name in names]
+    deletions = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
     with RawClient(broker.port) as other:
         other.call(MetadataRequest(topics=None), 12)
         client.send(MetadataRequest(topics=topics, allow_auto_topic_creation=True), 12)
@@ -91,15 +87,20 @@ def test_others_are_served_while_topics_are_made_and_deleted(
 
 
 def test_a_topic_that_is_deleted_while_it_is_made(broker: Broker, client: RawClient) -> None:
-    topic = CreateTopicsRequestTopic(name="wide", num_partitions=2000, replication_factor=1)
+    topic = CreateTopicsRequest.CreatableTopic(
+        name="wide", num_partitions=2000, replication_factor=1
+    )
     client.send(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
     with RawClient(broker.port) as other:
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name="wide")])
+        asked = MetadataRequest(topics=[MetadataRequest.Topic(name="wide")])
         while other.call(asked, 12).topics[0].error_code:
             pass
         assert broker.call(len, broker.logs) < 2000
         deleted = other.call(
-            DeleteTopicsRequest(topics=[DeleteTopicsRequestTopic(name="wide")], timeout_ms=1000), 6
+            DeleteTopicsRequest(
+                topics=[DeleteTopicsRequest.DeleteTopicState(name="wide")], timeout_ms=1000
+            ),
+            6,
         )
         assert deleted.responses[0].error_code == ErrorCode.NONE
         # One of the same name has nothing to do with it.
@@ -110,7 +111,7 @@ def test_a_topic_that_is_deleted_while_it_is_made(broker: Broker, client: RawCli
 
 def test_a_client_that_goes_while_its_topics_are_made(broker: Broker) -> None:
     with RawClient(broker.port) as gone:
-        topics = [MetadataRequestTopic(name=f"t{number}") for number in range(500)]
+        topics = [MetadataRequest.Topic(name=f"t{number}") for number in range(500)]
         gone.send(MetadataRequest(topics=topics, allow_auto_topic_creation=True), 12)
         gone.socket.shutdown(socket.SHUT_WR)
         with RawClient(broker.port) as other:
@@ -124,7 +125,9 @@ def test_a_client_that_goes_while_its_topics_are_made(broker: Broker) -> None:
 def test_a_stop_while_topics_are_made(tmp_path: Path) -> None:
     with Broker.start(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
         topics = [
-            CreateTopicsRequestTopic(name=f"t{number}", num_partitions=50, replication_factor=1)
+            CreateTopicsRequest.CreatableTopic(
+                name=f"t{number}", num_partitions=50, replication_factor=1
+            )
             for number in range(40)
         ]
         client.send(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
@@ -165,7 +168,7 @@ def test_nothing_is_read_before_a_login(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_too_many_elements(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     limit = connection_module.MAX_ELEMENTS
-    topics = [MetadataRequestTopic(name="a")] * (limit + 1)
+    topics = [MetadataRequest.Topic(name="a")] * (limit + 1)
     assert refused(broker, "PLAINTEXT", frame(MetadataRequest(topics=topics), 12))
     with RawClient(broker.port) as client:
         response = client.call(MetadataRequest(topics=topics[1:]), 12)
@@ -178,7 +181,7 @@ def test_large_broken_frames_are_not_explained(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in (10, 1000):
-        data = frame(MetadataRequest(topics=[MetadataRequestTopic(name="a")] * number), 12)
+        data = frame(MetadataRequest(topics=[MetadataRequest.Topic(name="a")] * number), 12)
         assert refused(broker, "PLAINTEXT", struct.pack(">i", len(data) - 5) + data[4:-1])
     assert "at offset" in caplog.messages[0]
     assert "does not match the layout" in caplog.messages[1]
@@ -187,7 +190,7 @@ def test_large_broken_frames_are_not_explained(
 def test_groups_are_described_once(client: RawClient) -> None:
     response = client.call(DescribeGroupsRequest(groups=["g"] * 100), 5)
     assert [group.group_id for group in response.groups] == ["g"]
-    groups = [OffsetFetchRequestGroup(group_id="g", topics=None)] * 100
+    groups = [OffsetFetchRequest.Group(group_id="g", topics=None)] * 100
     response = client.call(OffsetFetchRequest(groups=groups), 9)
     assert [group.group_id for group in response.groups] == ["g"]
 

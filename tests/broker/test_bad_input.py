@@ -21,7 +21,6 @@ import pytest
 from kafka_wire import (
     ApiVersionsRequest,
     DeleteTopicsRequest,
-    DeleteTopicsRequestTopic,
     MetadataRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
@@ -297,7 +296,7 @@ def topic_names(client: RawClient) -> set[str]:
 def delete_made_topics(target: Target) -> None:
     with RawClient(target.port) as client:
         made = topic_names(client) - {HONEST, TOPIC, *INTERNAL}
-        topics = [DeleteTopicsRequestTopic(name=name) for name in made]
+        topics = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in made]
         client.call(DeleteTopicsRequest(topics=topics, timeout_ms=10_000))
         assert topic_names(client) <= {HONEST, TOPIC, *INTERNAL}
 

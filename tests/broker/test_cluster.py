@@ -21,7 +21,6 @@ from kafka_wire import (
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
-    ClientQuotaRecordEntity,
     ConfigRecord,
     EndTransactionRecord,
     ErrorCode,
@@ -713,7 +712,7 @@ def fill(cluster: ClusterMetadata) -> None:
     cluster.add_partitions(orders, 4)
     cluster.set_configs(4, "1", {"a": "b", "c": "d"})
     cluster.allocate_producer_ids(1000)
-    entity = [ClientQuotaRecordEntity(entity_type="user", entity_name=None)]
+    entity = [ClientQuotaRecord.EntityData(entity_type="user", entity_name=None)]
     cluster.append(
         [
             UserScramCredentialRecord(name="alice", mechanism=2, salt=b"s", iterations=4096),

@@ -71,10 +71,10 @@ def fetch(client: RawClient, offset: int, *, committed: bool = False) -> Any:
                 min_bytes=0,
                 isolation_level=int(committed),
                 topics=[
-                    k.FetchRequestTopic(
+                    k.FetchRequest.FetchTopic(
                         topic="t",
                         partitions=[
-                            k.FetchRequestTopicPartition(
+                            k.FetchRequest.FetchPartition(
                                 partition=0, fetch_offset=offset, partition_max_bytes=1 << 20
                             )
                         ],
@@ -153,7 +153,9 @@ def test_an_open_transaction_outlives_a_crash(process: BrokerProcess, commit: bo
                 v3_and_below_transactional_id="tx",
                 v3_and_below_producer_id=producer,
                 v3_and_below_producer_epoch=epoch,
-                v3_and_below_topics=[k.AddPartitionsToTxnRequestTopic(name="t", partitions=[0])],
+                v3_and_below_topics=[
+                    k.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])
+                ],
             ),
             3,
         )
@@ -205,14 +207,18 @@ def test_topics_and_settings_outlive_a_crash(process: BrokerProcess) -> None:
         create_topics(client, {"made": (3, {"cleanup.policy": "compact"}), "gone": (1, {})})
         answer = client.call(
             k.DeleteTopicsRequest(
-                topics=[k.DeleteTopicsRequestTopic(name="gone")], timeout_ms=10_000
+                topics=[k.DeleteTopicsRequest.DeleteTopicState(name="gone")], timeout_ms=10_000
             ),
             6,
         )
         assert answer.responses[0].error_code == 0
         answer = client.call(
             k.CreatePartitionsRequest(
-                topics=[k.CreatePartitionsRequestTopic(name="t", count=4, assignments=None)],
+                topics=[
+                    k.CreatePartitionsRequest.CreatePartitionsTopic(
+                        name="t", count=4, assignments=None
+                    )
+                ],
                 timeout_ms=10_000,
             ),
             3,
@@ -227,7 +233,7 @@ def test_topics_and_settings_outlive_a_crash(process: BrokerProcess) -> None:
         answer = client.call(
             k.DescribeConfigsRequest(
                 resources=[
-                    k.DescribeConfigsRequestResource(
+                    k.DescribeConfigsRequest.DescribeConfigsResource(
                         resource_type=2,
                         resource_name="made",
                         configuration_keys=["cleanup.policy"],
@@ -393,10 +399,10 @@ def test_full_disk_and_committed_offsets(small: BrokerProcess) -> None:
                 generation_id_or_member_epoch=-1,
                 member_id="",
                 topics=[
-                    k.OffsetCommitRequestTopic(
+                    k.OffsetCommitRequest.Topic(
                         name="t",
                         partitions=[
-                            k.OffsetCommitRequestTopicPartition(
+                            k.OffsetCommitRequest.Partition(
                                 partition_index=0,
                                 committed_offset=offset,
                                 committed_metadata="m" * 4000,
@@ -413,9 +419,9 @@ def test_full_disk_and_committed_offsets(small: BrokerProcess) -> None:
         answer = client.call(
             k.OffsetFetchRequest(
                 groups=[
-                    k.OffsetFetchRequestGroup(
+                    k.OffsetFetchRequest.Group(
                         group_id="g",
-                        topics=[k.OffsetFetchRequestGroupTopic(name="t", partition_indexes=[0])],
+                        topics=[k.OffsetFetchRequest.Topics(name="t", partition_indexes=[0])],
                     )
                 ]
             ),
@@ -453,13 +459,15 @@ def test_full_disk_and_new_topics(small: BrokerProcess) -> None:
             k.CreateTopicsRequest(
                 timeout_ms=10_000,
                 topics=[
-                    k.CreateTopicsRequestTopic(
+                    k.CreateTopicsRequest.CreatableTopic(
                         name=name,
                         num_partitions=1,
                         replication_factor=1,
                         assignments=[],
                         configs=[
-                            k.CreateTopicsRequestTopicConfig(name="retention.ms", value="1000")
+                            k.CreateTopicsRequest.CreatableTopicConfig(
+                                name="retention.ms", value="1000"
+                            )
                         ],
                     )
                 ],

@@ -14,12 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import Consumer
-from kafka_wire import (
-    ApiVersionsRequest,
-    DeleteTopicsRequest,
-    DeleteTopicsRequestTopic,
-    MetadataRequest,
-)
+from kafka_wire import ApiVersionsRequest, DeleteTopicsRequest, MetadataRequest
 
 from krammar.broker import Broker, BrokerConfig
 from krammar.broker.config import ConfigError
@@ -99,7 +94,7 @@ def test_deleted_topics_end(broker: Broker, client: RawClient) -> None:
     create_topic(client, "t")
     produce(client, "t", batch(b"x"))
     assert 'topic="t"' in scrape(broker)
-    state = DeleteTopicsRequestTopic(name="t")
+    state = DeleteTopicsRequest.DeleteTopicState(name="t")
     client.call(DeleteTopicsRequest(topics=[state], timeout_ms=1000), 6)
     assert 'topic="t"' not in scrape(broker)
 

@@ -14,7 +14,6 @@ import pytest
 from kafka_wire import (
     ApiVersionsRequest,
     CreateTopicsRequest,
-    CreateTopicsRequestTopic,
     DescribeClientQuotasRequest,
     ErrorCode,
     LeaderAndIsrRequest,
@@ -338,7 +337,9 @@ def test_the_response_class_is_what_the_table_says(client: RawClient) -> None:
 def test_a_topic_whose_logs_cannot_be_made_is_not_there(broker: Broker, client: RawClient) -> None:
     (broker.config.log_dirs[0] / "t-1").write_text("in the way")
     request = CreateTopicsRequest(
-        topics=[CreateTopicsRequestTopic(name="t", num_partitions=3, replication_factor=1)],
+        topics=[
+            CreateTopicsRequest.CreatableTopic(name="t", num_partitions=3, replication_factor=1)
+        ],
         timeout_ms=1000,
     )
     answer = client.call(request, 7).topics[0]

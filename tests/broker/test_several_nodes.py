@@ -9,26 +9,16 @@ from typing import Any
 import pytest
 from kafka_wire import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsRequestTopic,
-    AlterPartitionReassignmentsRequestTopicPartition,
     CreateTopicsRequest,
-    CreateTopicsRequestTopic,
-    CreateTopicsRequestTopicAssignment,
     ElectLeadersRequest,
-    ElectLeadersRequestTopicPartition,
     ErrorCode,
     FetchRequest,
-    FetchRequestTopic,
-    FetchRequestTopicPartition,
     FindCoordinatorRequest,
     HeartbeatRequest,
     InitProducerIdRequest,
     ListPartitionReassignmentsRequest,
     MetadataRequest,
-    MetadataRequestTopic,
     ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
 )
 
 from krammar.broker import Broker, Cluster
@@ -51,7 +41,7 @@ def call(cluster: Cluster, node: int, request: Any, version: int | None = None) 
 
 
 def create(cluster: Cluster, name: str = "orders", partitions: int = 3, factor: int = 3) -> None:
-    topic = CreateTopicsRequestTopic(
+    topic = CreateTopicsRequest.CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=factor
     )
     answer = call(cluster, 1, CreateTopicsRequest(topics=[topic]))
@@ -59,18 +49,18 @@ def create(cluster: Cluster, name: str = "orders", partitions: int = 3, factor: 
 
 
 def metadata(cluster: Cluster, node: int, topic: str = "orders") -> Any:
-    return call(cluster, node, MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+    return call(cluster, node, MetadataRequest(topics=[MetadataRequest.Topic(name=topic)]))
 
 
 def produce(cluster: Cluster, node: int, *, acks: int = -1, version: int = 12) -> Any:
     """The response for ``orders-0``, and the whole one."""
-    data = ProduceRequestTopicDataPartitionData(
+    data = ProduceRequest.PartitionProduceData(
         index=0, records=encode_batch([Record(value=b"one")])
     )
     request = ProduceRequest(
         acks=acks,
         timeout_ms=1000,
-        topic_data=[ProduceRequestTopicData(name="orders", partition_data=[data])],
+        topic_data=[ProduceRequest.TopicProduceData(name="orders", partition_data=[data])],
     )
     answer = call(cluster, node, request, version)
     return answer.responses[0].partition_responses[0], answer
@@ -101,9 +91,9 @@ def test_only_the_leader_accepts_records_and_fetches(cluster: Cluster) -> None:
     assert produce(cluster, leader)[0].error_code == 0
 
     topic_id = metadata(cluster, 1).topics[0].topic_id
-    partition = FetchRequestTopicPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
     fetch = FetchRequest(
-        max_wait_ms=0, topics=[FetchRequestTopic(topic_id=topic_id, partitions=[partition])]
+        max_wait_ms=0, topics=[FetchRequest.FetchTopic(topic_id=topic_id, partitions=[partition])]
     )
     answer = call(cluster, other, fetch)
     refused = answer.responses[0].partitions[0]
@@ -265,7 +255,7 @@ def test_an_isolated_node_stops_and_starts(cluster: Cluster) -> None:
 
 
 def elect(cluster: Cluster, kind: int) -> Any:
-    topics = [ElectLeadersRequestTopicPartition(topic="orders", partitions=[0])]
+    topics = [ElectLeadersRequest.TopicPartitions(topic="orders", partitions=[0])]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=topics)
     running = min(cluster.cluster.running)
     return call(cluster, running, request).replica_election_results[0].partition_result[0]
@@ -298,10 +288,12 @@ def test_an_unclean_election(cluster: Cluster) -> None:
 
 
 def reassign(cluster: Cluster, replicas: list[int] | None, *, allow: bool = True) -> Any:
-    partition = AlterPartitionReassignmentsRequestTopicPartition(
+    partition = AlterPartitionReassignmentsRequest.ReassignablePartition(
         partition_index=0, replicas=replicas
     )
-    topic = AlterPartitionReassignmentsRequestTopic(name="orders", partitions=[partition])
+    topic = AlterPartitionReassignmentsRequest.ReassignableTopic(
+        name="orders", partitions=[partition]
+    )
     request = AlterPartitionReassignmentsRequest(
         topics=[topic], allow_replication_factor_change=allow
     )
@@ -364,11 +356,15 @@ def test_replicas_that_the_cluster_cannot_provide(cluster: Cluster) -> None:
         (-1, [1, 1], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (-1, [3, 1], ErrorCode.NONE),
     ):
-        topic = CreateTopicsRequestTopic(name="orders", num_partitions=1, replication_factor=factor)
+        topic = CreateTopicsRequest.CreatableTopic(
+            name="orders", num_partitions=1, replication_factor=factor
+        )
         if assignments is not None:
             topic.num_partitions = -1
             topic.assignments = [
-                CreateTopicsRequestTopicAssignment(partition_index=0, broker_ids=assignments)
+                CreateTopicsRequest.CreatableReplicaAssignment(
+                    partition_index=0, broker_ids=assignments
+                )
             ]
         answer = call(cluster, 1, CreateTopicsRequest(topics=[topic])).topics[0]
         assert answer.error_code == code

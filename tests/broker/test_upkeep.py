@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from kafka_wire import (
-    DeleteTopicsRequest,
-    OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitRequestTopicPartition,
-)
+from kafka_wire import DeleteTopicsRequest, OffsetCommitRequest
 
 from krammar.broker import Broker
 from krammar.wire.batches import Record, encode_batch, read_batches
@@ -112,10 +107,10 @@ def test_committed_offsets_are_compacted(broker: Broker, client: RawClient) -> N
             OffsetCommitRequest(
                 group_id="g",
                 topics=[
-                    OffsetCommitRequestTopic(
+                    OffsetCommitRequest.Topic(
                         name="t",
                         partitions=[
-                            OffsetCommitRequestTopicPartition(
+                            OffsetCommitRequest.Partition(
                                 partition_index=0, committed_offset=offset
                             )
                         ],

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
-from kafka_wire import DescribeClusterRequest, MetadataRequest, MetadataRequestTopic
+from kafka_wire import DescribeClusterRequest, MetadataRequest
 
 from krammar.cli import main
 from tests.broker.requests import batch, create_topic, fetch, produce
@@ -49,7 +49,7 @@ def test_it_serves_as_several_nodes(tmp_path: Path) -> None:
         with RawClient(process.port) as client:
             response = client.call(MetadataRequest(topics=None), 12)
             assert {str(each.port) for each in response.brokers} == ports
-            topic = MetadataRequestTopic(name="t")  # created by the request
+            topic = MetadataRequest.Topic(name="t")  # created by the request
             response = client.call(MetadataRequest(topics=[topic]), 12)
             assert sorted(response.topics[0].partitions[0].replica_nodes) == [1, 2, 3]
         assert process.stop()[0] == 0
@@ -67,7 +67,7 @@ def test_server_properties_as_kafkas_own_script_takes_them(tmp_path: Path) -> No
         assert "node 7 of cluster" in said
         assert "warning" in said and "num.partition" in said
         with RawClient(process.port) as client:
-            client.call(MetadataRequest(topics=[MetadataRequestTopic(name="new")]), 12)
+            client.call(MetadataRequest(topics=[MetadataRequest.Topic(name="new")]), 12)
             response = client.call(MetadataRequest(topics=None), 12)
             assert [len(topic.partitions) for topic in response.topics] == [3]
     with BrokerProcess(["--config", file, "--override", "node.id=8"]) as process:

@@ -119,7 +119,10 @@ def test_version() -> None:
         (["inspect", "broken_package", "A"], "'broken_package' cannot be imported"),
         (["inspect", "kafka_wire", "Nothing"], "kafka_wire has no message 'Nothing'"),
         (["inspect", "kafka_wire", "ErrorCode", "0"], "has no message 'ErrorCode'"),
-        (["inspect", "kafka_wire", "FetchRequestTopic", "0"], "that can be decoded by itself"),
+        (
+            ["inspect", "kafka_wire", "FetchRequest.FetchTopic", "0"],
+            "that can be decoded by itself",
+        ),
         (["inspect", "kafka_wire", "FetchRequest", "999"], "has no version 999"),
         (["inspect", "kafka_wire", "FetchRequest", "-1"], "-1"),
         (["inspect", "kafka_wire", "FetchRequest", "x", "y"], "VERSION must be a number, not 'x'"),
@@ -352,8 +355,8 @@ def test_inspect_a_message() -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
         "MetadataRequest v0: 7 of 7 bytes\n"
-        "     0  00 00 00 01 00 01 61        topics  [MetadataRequestTopic]\n"
-        "     4  00 01 61                      [0]  MetadataRequestTopic\n"
+        "     0  00 00 00 01 00 01 61        topics  [MetadataRequest.Topic]\n"
+        "     4  00 01 61                      [0]  MetadataRequest.Topic\n"
         "     4  00 01 61                        name = 'a'  STRING\n"
     )
 

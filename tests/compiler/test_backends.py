@@ -110,7 +110,7 @@ def test_every_message_of_kafka_is_valid_by_its_schema(schemas: Path) -> None:
 
 
 def test_real_messages(schemas: Path) -> None:
-    request = kafka_wire.MetadataRequest(topics=[kafka_wire.MetadataRequestTopic(name="orders")])
+    request = kafka_wire.MetadataRequest(topics=[kafka_wire.MetadataRequest.Topic(name="orders")])
     again = kafka_wire.MetadataRequest.decode(request.encode(12), 12)
     check = validator(schemas, "MetadataRequest")
 

@@ -324,8 +324,8 @@ def test_record_batches_and_message_sets(script: Path, tmp_path: Path) -> None:
     data = old + broken + batch + batch[:40]
     request = kafka_wire.ProduceRequest(
         topic_data=[
-            kafka_wire.ProduceRequestTopicData(
-                partition_data=[kafka_wire.ProduceRequestTopicDataPartitionData(records=data)]
+            kafka_wire.ProduceRequest.TopicProduceData(
+                partition_data=[kafka_wire.ProduceRequest.PartitionProduceData(records=data)]
             )
         ]
     )

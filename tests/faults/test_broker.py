@@ -8,20 +8,12 @@ import pytest
 from kafka_wire import (
     ApiVersionsRequest,
     CreateTopicsRequest,
-    CreateTopicsRequestTopic,
     ErrorCode,
     FetchRequest,
-    FetchRequestTopic,
-    FetchRequestTopicPartition,
     HeartbeatRequest,
     ListOffsetsRequest,
-    ListOffsetsRequestTopic,
-    ListOffsetsRequestTopicPartition,
     MetadataRequest,
-    MetadataRequestTopic,
     ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
@@ -38,7 +30,9 @@ def broker() -> Iterator[Broker]:
         Broker.start() as broker,
         RawClient(broker.port) as client,
     ):
-        orders = CreateTopicsRequestTopic(name="orders", num_partitions=2, replication_factor=1)
+        orders = CreateTopicsRequest.CreatableTopic(
+            name="orders", num_partitions=2, replication_factor=1
+        )
         assert client.call(CreateTopicsRequest(topics=[orders]), 5).topics[0].error_code == 0
         yield broker
 
@@ -46,10 +40,10 @@ def broker() -> Iterator[Broker]:
 def produce(*partitions: int, topic: str = "orders", acks: int = -1) -> ProduceRequest:
     records = encode_batch([Record(value=b"x")])
     parts = [
-        ProduceRequestTopicDataPartitionData(index=index, records=records) for index in partitions
+        ProduceRequest.PartitionProduceData(index=index, records=records) for index in partitions
     ]
     return ProduceRequest(
-        acks=acks, topic_data=[ProduceRequestTopicData(name=topic, partition_data=parts)]
+        acks=acks, topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=parts)]
     )
 
 
@@ -62,8 +56,8 @@ def codes(response: object) -> dict[int, int]:
 
 
 def end_of(client: RawClient, partition: int) -> int:
-    wanted = ListOffsetsRequestTopicPartition(partition_index=partition, timestamp=-1)
-    topic = ListOffsetsRequestTopic(name="orders", partitions=[wanted])
+    wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=-1)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name="orders", partitions=[wanted])
     response = client.call(ListOffsetsRequest(replica_id=-1, topics=[topic]), 5)
     return int(response.topics[0].partitions[0].offset)
 
@@ -110,7 +104,7 @@ def test_a_request_is_handled_and_then_refused(broker: Broker) -> None:
 def test_a_delayed_request_keeps_the_order(broker: Broker) -> None:
     rule = broker.faults.on("Metadata").delay(30, of="request").delay(30).trickle(7, every_ms=1)
     with RawClient(broker.port) as client:
-        client.send(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 9)
+        client.send(MetadataRequest(topics=[MetadataRequest.Topic(name="orders")]), 9)
         client.send(HeartbeatRequest(group_id="g"), 4)
         assert client.receive().topics[0].name == "orders"
         assert client.receive().error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -170,8 +164,8 @@ def test_batches_are_corrupt_on_their_way_in_and_out(broker: Broker) -> None:
     with RawClient(broker.port) as client:
         assert codes(client.call(produce(0), 9)) == {0: ErrorCode.CORRUPT_MESSAGE}
         assert codes(client.call(produce(0), 9)) == {0: 0}
-        part = FetchRequestTopicPartition(partition=0, partition_max_bytes=1 << 20)
-        topic = FetchRequestTopic(topic="orders", partitions=[part])
+        part = FetchRequest.FetchPartition(partition=0, partition_max_bytes=1 << 20)
+        topic = FetchRequest.FetchTopic(topic="orders", partitions=[part])
         response = client.call(FetchRequest(topics=[topic], max_bytes=1 << 20), 11)
     (partition,) = response.responses[0].partitions
     sent = produce(0).topic_data[0].partition_data[0].records
@@ -211,8 +205,8 @@ def test_timers_run_when_the_clock_is_set_ahead(broker: Broker) -> None:
     """A fetch that waits for an hour is answered at once."""
     broker.faults.on("Heartbeat").advance_clock(3_600_000)
     with RawClient(broker.port) as waiting, RawClient(broker.port) as client:
-        part = FetchRequestTopicPartition(partition=0, partition_max_bytes=1 << 20)
-        topic = FetchRequestTopic(topic="orders", partitions=[part])
+        part = FetchRequest.FetchPartition(partition=0, partition_max_bytes=1 << 20)
+        topic = FetchRequest.FetchTopic(topic="orders", partitions=[part])
         waits = broker.faults.on("Fetch").delay(0, of="request")
         waiting.send(
             FetchRequest(topics=[topic], max_wait_ms=3_600_000, min_bytes=1, max_bytes=1 << 20), 11

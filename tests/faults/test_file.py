@@ -192,13 +192,13 @@ MISTAKES = {
         "brokers[*].port" = "a"
         """,
         """
-        :4:25: error F201: ProduceRequestTopicData: the field "nme" does not exist
+        :4:25: error F201: ProduceRequest.TopicProduceData: the field "nme" does not exist
           |
         4 |          'topic_data[*].nme == "orders"']
           |                         ^^^
           = hint: did you mean "name"?
 
-        :9:13: error F201: MetadataResponseBroker: the field "prt" does not exist
+        :9:13: error F201: MetadataResponse.Broker: the field "prt" does not exist
           |
         9 | "brokers[*].prt" = 5
           |             ^^^
@@ -493,9 +493,9 @@ def test_names_come_from_the_protocol(tmp_path: Path) -> None:
     faults = read(tmp_path, text, wafka_wire)
     request = wafka_wire.ProduceRequest(
         topic_data=[
-            wafka_wire.ProduceRequestTopicData(
+            wafka_wire.ProduceRequest.TopicProduceData(
                 name="orders",
-                partition_data=[wafka_wire.ProduceRequestTopicDataPartitionData(index=2)],
+                partition_data=[wafka_wire.ProduceRequest.PartitionProduceData(index=2)],
             )
         ]
     )

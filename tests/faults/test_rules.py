@@ -11,31 +11,18 @@ import pytest
 from kafka_wire import (
     ApiVersionsRequest,
     ApiVersionsResponse,
-    ApiVersionsResponseApiKey,
     ErrorCode,
     FetchRequest,
-    FetchRequestTopic,
-    FetchRequestTopicPartition,
     FetchResponse,
-    FetchResponseResponse,
-    FetchResponseResponsePartition,
     FindCoordinatorRequest,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
     MetadataRequest,
     MetadataResponse,
-    MetadataResponseTopic,
-    MetadataResponseTopicPartition,
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitRequestTopicPartition,
     ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
     ProduceResponse,
-    ProduceResponseResponse,
-    ProduceResponseResponsePartitionResponse,
 )
 
 from krammar.faults import FaultError, FaultNotFired
@@ -48,27 +35,27 @@ ORDERS = UUID(int=77)
 
 
 def produce(*partitions: tuple[str, int], records: Any = None) -> ProduceRequest:
-    topics: dict[str, list[ProduceRequestTopicDataPartitionData]] = {}
+    topics: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
     for topic, partition in partitions:
-        part = ProduceRequestTopicDataPartitionData(index=partition, records=records)
+        part = ProduceRequest.PartitionProduceData(index=partition, records=records)
         topics.setdefault(topic, []).append(part)
     return ProduceRequest(
         acks=-1,
         topic_data=[
-            ProduceRequestTopicData(name=name, partition_data=parts)
+            ProduceRequest.TopicProduceData(name=name, partition_data=parts)
             for name, parts in topics.items()
         ],
     )
 
 
 def produced(*outcomes: tuple[str, int, int]) -> ProduceResponse:
-    topics: dict[str, list[ProduceResponseResponsePartitionResponse]] = {}
+    topics: dict[str, list[ProduceResponse.PartitionProduceResponse]] = {}
     for topic, partition, code in outcomes:
-        part = ProduceResponseResponsePartitionResponse(index=partition, error_code=code)
+        part = ProduceResponse.PartitionProduceResponse(index=partition, error_code=code)
         topics.setdefault(topic, []).append(part)
     return ProduceResponse(
         responses=[
-            ProduceResponseResponse(name=name, partition_responses=parts)
+            ProduceResponse.TopicProduceResponse(name=name, partition_responses=parts)
             for name, parts in topics.items()
         ]
     )
@@ -115,7 +102,7 @@ def test_topics_are_known_by_their_ids() -> None:
     by_id = produce(("", 0))
     by_id.topic_data[0].topic_id = ORDERS
     assert talk.request(exchange(by_id, 13)) is None  # nobody has said what the id means
-    topics = MetadataResponse(topics=[MetadataResponseTopic(name="orders", topic_id=ORDERS)])
+    topics = MetadataResponse(topics=[MetadataResponse.Topic(name="orders", topic_id=ORDERS)])
     talk.response(exchange(MetadataRequest(), 12), topics)
     assert talk.request(exchange(by_id, 13)) is not None
     assert rule.fired == 1
@@ -130,9 +117,9 @@ def test_metadata_is_answered_by_the_broker_and_then_refused() -> None:
     faults.on("Metadata", topic="orders", partition=1).answer("LEADER_NOT_AVAILABLE")
     one = exchange(MetadataRequest(topics=None), 12)
     assert talk.request(one) is None
-    partitions = [MetadataResponseTopicPartition(partition_index=n) for n in range(2)]
+    partitions = [MetadataResponse.Partition(partition_index=n) for n in range(2)]
     response = MetadataResponse(
-        topics=[MetadataResponseTopic(name="orders", partitions=partitions)]
+        topics=[MetadataResponse.Topic(name="orders", partitions=partitions)]
     )
     delivery = talk.response(one, response)
     assert delivery is not None
@@ -223,7 +210,9 @@ def test_fetch_sessions_are_ended_for_rules_about_topics() -> None:
     assert verdict is not None
     assert verdict.answer == FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     assert rule.fired == 0
-    other = FetchRequestTopic(topic="b", partitions=[FetchRequestTopicPartition(partition=0)])
+    other = FetchRequest.FetchTopic(
+        topic="b", partitions=[FetchRequest.FetchPartition(partition=0)]
+    )
     one = exchange(FetchRequest(session_epoch=0, topics=[other]), 12)
     assert talk.request(one) is None
     delivery = talk.response(one, FetchResponse(session_id=9))
@@ -349,8 +338,8 @@ def test_fields_are_changed_wherever_the_path_leads() -> None:
     assert verdict.request.topic_data == produce(("a", 7), ("b", 7)).topic_data
     assert one.request == produce(("a", 0), ("b", 1))
     faults.on("Metadata", versions="7-").change("topics[0].partitions[*].leader_epoch", 9)
-    partitions = [MetadataResponseTopicPartition(leader_epoch=n) for n in range(2)]
-    response = MetadataResponse(topics=[MetadataResponseTopic(partitions=partitions)] * 1)
+    partitions = [MetadataResponse.Partition(leader_epoch=n) for n in range(2)]
+    response = MetadataResponse(topics=[MetadataResponse.Topic(partitions=partitions)] * 1)
     delivery = talk.response(exchange(MetadataRequest(), 7), response)
     assert delivery is not None
     assert [p.leader_epoch for p in delivery.message.topics[0].partitions] == [9, 9]
@@ -364,7 +353,7 @@ def test_throttle_time_and_versions_on_offer() -> None:
     delivery = talk.response(exchange(HeartbeatRequest(), 4), HeartbeatResponse())
     assert delivery is not None and delivery.message.throttle_time_ms == 1500
     faults.on("ApiVersions").offer({"Produce": "3-7", "Fetch": None})
-    entries = [ApiVersionsResponseApiKey(api_key=n, max_version=12) for n in range(3)]
+    entries = [ApiVersionsResponse.ApiVersion(api_key=n, max_version=12) for n in range(3)]
     offer = talk.response(exchange(ApiVersionsRequest(), 3), ApiVersionsResponse(api_keys=entries))
     assert offer is not None
     kept = [(e.api_key, e.min_version, e.max_version) for e in offer.message.api_keys]
@@ -376,12 +365,12 @@ def test_batches_are_corrupt_in_the_way_that_was_asked_for(kind: str) -> None:
     batch = encode_batch([Record(value=b"a"), Record(value=b"b")])
     faults, talk = engine()
     rule = faults.on("Fetch", topic="orders").corrupt(kind)
-    parts = [FetchResponseResponsePartition(records=batch * 2)]
+    parts = [FetchResponse.PartitionData(records=batch * 2)]
     response = FetchResponse(
         responses=[
-            FetchResponseResponse(topic="other", partitions=parts),
-            FetchResponseResponse(
-                topic="orders", partitions=[FetchResponseResponsePartition(records=batch * 2)]
+            FetchResponse.FetchableTopicResponse(topic="other", partitions=parts),
+            FetchResponse.FetchableTopicResponse(
+                topic="orders", partitions=[FetchResponse.PartitionData(records=batch * 2)]
             ),
         ]
     )
@@ -395,7 +384,7 @@ def test_batches_are_corrupt_in_the_way_that_was_asked_for(kind: str) -> None:
     assert (bad.crc != good.crc) and (bad.records_count == 3) == (kind == "count")
     assert (bad.attributes & 7 == 7) == (kind == "codec")
     # The request's side: Produce. A response without batches does not count as corrupted.
-    empty = FetchResponse(responses=[FetchResponseResponse(topic="orders")])
+    empty = FetchResponse(responses=[FetchResponse.FetchableTopicResponse(topic="orders")])
     assert talk.response(exchange(FetchRequest(), 4), empty) is None
     assert rule.fired == 1
     faults.on("Produce").corrupt(kind)
@@ -458,8 +447,8 @@ def test_where_an_error_code_belongs() -> None:
     commit = OffsetCommitRequest(
         group_id="g",
         topics=[
-            OffsetCommitRequestTopic(
-                name="a", partitions=[OffsetCommitRequestTopicPartition(partition_index=3)]
+            OffsetCommitRequest.Topic(
+                name="a", partitions=[OffsetCommitRequest.Partition(partition_index=3)]
             )
         ],
     )
@@ -468,7 +457,9 @@ def test_where_an_error_code_belongs() -> None:
     assert verdict is not None
     assert verdict.answer.topics[0].partitions[0].error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert verdict.answer.topics[0].partitions[0].partition_index == 3
-    topic = FetchRequestTopic(topic="a", partitions=[FetchRequestTopicPartition(partition=0)])
+    topic = FetchRequest.FetchTopic(
+        topic="a", partitions=[FetchRequest.FetchPartition(partition=0)]
+    )
     for code, top in (("FETCH_SESSION_ID_NOT_FOUND", 70), ("OFFSET_OUT_OF_RANGE", 0)):
         faults.clear()
         faults.on("Fetch", versions="7-").answer(code)
@@ -520,7 +511,7 @@ def test_another_thread_waits_for_a_rule() -> None:
         ),
         (
             lambda f: f.on("Produce", where='topic_data[*].nme == "a"'),
-            'ProduceRequestTopicData: the field "nme" does not exist (did you mean "name"?)',
+            'ProduceRequest.TopicProduceData: the field "nme" does not exist (did you mean "name"?)',
         ),
         (lambda f: f.on("Heartbeat", topic="a"), "HeartbeatRequest v0 names no topic"),
         (
@@ -621,7 +612,7 @@ def test_another_thread_waits_for_a_rule() -> None:
         ),
         (
             lambda f: f.on("Metadata").change("brokers[*].prt", 5),
-            'MetadataResponseBroker: the field "prt" does not exist (did you mean "port"?)',
+            'MetadataResponse.Broker: the field "prt" does not exist (did you mean "port"?)',
         ),
         (
             lambda f: f.on("Metadata").change("brokers[*].port", "a"),

@@ -9,13 +9,7 @@ from typing import Any
 
 import kafka_wire
 import pytest
-from kafka_wire import (
-    CreateTopicsRequest,
-    CreateTopicsRequestTopic,
-    ErrorCode,
-    HeartbeatRequest,
-    MetadataRequest,
-)
+from kafka_wire import CreateTopicsRequest, ErrorCode, HeartbeatRequest, MetadataRequest
 
 from krammar.broker import Broker
 from krammar.faults import Faults
@@ -31,7 +25,9 @@ from tests.tap.support import TapThread, upstream
 def tapped(**options: Any) -> Iterator[tuple[Faults, TapThread]]:
     """A broker with the topic orders, and a tap with rules before it."""
     with Broker.start() as broker, RawClient(broker.port) as client:
-        orders = CreateTopicsRequestTopic(name="orders", num_partitions=2, replication_factor=1)
+        orders = CreateTopicsRequest.CreatableTopic(
+            name="orders", num_partitions=2, replication_factor=1
+        )
         client.call(CreateTopicsRequest(topics=[orders]), 5)
         faults = Faults(kafka_wire)
         address = Address("127.0.0.1", broker.port)

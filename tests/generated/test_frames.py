@@ -309,7 +309,7 @@ def test_api_versions_of_an_unknown_version_is_answered(version: int) -> None:
     assert (error.min_version, error.max_version) == (0, 5)
 
     keys = [
-        kafka_wire.ApiVersionsResponseApiKey(
+        kafka_wire.ApiVersionsResponse.ApiVersion(
             api_key=m.cls.api_key, min_version=m.cls.min_version, max_version=m.cls.max_version
         )
         for m in requests
@@ -330,7 +330,7 @@ def test_api_versions_of_an_unknown_version_is_answered(version: int) -> None:
 
 
 def test_a_broken_body_has_its_header() -> None:
-    request = MetadataRequest(topics=[kafka_wire.MetadataRequestTopic(name="orders")])
+    request = MetadataRequest(topics=[kafka_wire.MetadataRequest.Topic(name="orders")])
     body = request.encode(12)
     assert kafka_wire.parse_request(FRAME + body).request == request
     for size in range(len(body)):

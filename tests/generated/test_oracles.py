@@ -109,16 +109,16 @@ RENAMED = {
 # Nullability that differs.
 NULLS = {
     # int64 in Kafka's schema; kio makes -1 None.
-    ("kio", "ProduceResponseResponsePartitionResponse", "log_append_time_ms"),
+    ("kio", "ProduceResponse.PartitionProduceResponse", "log_append_time_ms"),
     # Nullable in version 0 only, which definitions cannot say: nullability has no end there.
-    ("kio", "ShareFetchResponseResponsePartition", "records"),
+    ("kio", "ShareFetchResponse.PartitionData", "records"),
 }
 
 # Defaults that differ.
 DEFAULTS = {
     # Kafka's generator gives fields of type "records" the default null.
-    ("kafka-python", "FetchResponseResponsePartition", "records"),
-    ("kafka-python", "ProduceRequestTopicDataPartitionData", "records"),
+    ("kafka-python", "FetchResponse.PartitionData", "records"),
+    ("kafka-python", "ProduceRequest.PartitionProduceData", "records"),
     # kafka-python patches Kafka's schema, which has no default here.
     ("kafka-python", "ListOffsetsRequest", "replica_id"),
 }
@@ -214,7 +214,7 @@ def test_header_versions_are_those_of_kio() -> None:
 
 def tagged_request() -> Any:
     """A value with unknown tags at both levels."""
-    topic = kafka_wire.ListPartitionReassignmentsRequestTopic(name="t", partition_indexes=[1, 2])
+    topic = kafka_wire.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(name="t", partition_indexes=[1, 2])
     topic.unknown_tags = {0: b"", 300: b"topic"}
     value = kafka_wire.ListPartitionReassignmentsRequest(timeout_ms=5, topics=[topic])
     value.unknown_tags = {3: b"request", 127: b"x" * 200}

@@ -192,16 +192,16 @@ def test_unknown_tags_that_cannot_be(message: Message) -> None:
 
 # ---- what is said, word for word -------------------------------------------------------------------
 
-TOPIC = kafka_wire.MetadataRequestTopic
+TOPIC = kafka_wire.MetadataRequest.Topic
 REQUEST = kafka_wire.MetadataRequest
-PARTITION = kafka_wire.MetadataResponseTopicPartition
+PARTITION = kafka_wire.MetadataResponse.Partition
 
 
 def response(**fields: Any) -> Any:
-    topic = kafka_wire.MetadataResponseTopic(
+    topic = kafka_wire.MetadataResponse.Topic(
         name="t", partitions=[PARTITION(), PARTITION(), PARTITION(**fields)]
     )
-    return kafka_wire.MetadataResponse(topics=[kafka_wire.MetadataResponseTopic(), topic])
+    return kafka_wire.MetadataResponse(topics=[kafka_wire.MetadataResponse.Topic(), topic])
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def response(**fields: Any) -> Any:
         (
             REQUEST(topics=["orders"]),  # type: ignore[list-item]
             12,
-            "MetadataRequest v12: topics[0]: needs MetadataRequestTopic, not str 'orders'",
+            "MetadataRequest v12: topics[0]: needs MetadataRequest.Topic, not str 'orders'",
         ),
         (
             kafka_wire.ConsumerProtocolSubscription(topics=[b"orders"]),  # type: ignore[list-item]
@@ -298,8 +298,8 @@ def test_what_is_taken() -> None:
     request = REQUEST()
     request.topics = ()  # type: ignore[assignment]
     assert request.encode(1) == bytes(4)
-    quota = kafka_wire.AlterClientQuotasRequestEntryOp(key="k", value=3)
-    entry = kafka_wire.AlterClientQuotasRequestEntry(ops=[quota])
+    quota = kafka_wire.AlterClientQuotasRequest.OpData(key="k", value=3)
+    entry = kafka_wire.AlterClientQuotasRequest.EntryData(ops=[quota])
     whole = kafka_wire.AlterClientQuotasRequest(entries=[entry]).encode(1)
     assert bytes.fromhex("4008000000000000") in whole
 

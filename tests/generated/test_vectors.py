@@ -70,7 +70,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         "ApiVersions response v0",
         k.ApiVersionsResponse(
             error_code=35,
-            api_keys=[k.ApiVersionsResponseApiKey(api_key=18, min_version=0, max_version=4)],
+            api_keys=[k.ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=4)],
         ),
         0,
         """
@@ -83,8 +83,8 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         "ApiVersions response v2",
         k.ApiVersionsResponse(
             api_keys=[
-                k.ApiVersionsResponseApiKey(api_key=1, min_version=4, max_version=16),
-                k.ApiVersionsResponseApiKey(api_key=75, min_version=0, max_version=0),
+                k.ApiVersionsResponse.ApiVersion(api_key=1, min_version=4, max_version=16),
+                k.ApiVersionsResponse.ApiVersion(api_key=75, min_version=0, max_version=0),
             ],
             throttle_time_ms=100,
         ),
@@ -100,9 +100,9 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
     (
         "ApiVersions response v3",
         k.ApiVersionsResponse(
-            api_keys=[k.ApiVersionsResponseApiKey(api_key=18, min_version=0, max_version=4)],
+            api_keys=[k.ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=4)],
             supported_features=[
-                k.ApiVersionsResponseSupportedFeature(name="kraft", min_version=0, max_version=1)
+                k.ApiVersionsResponse.SupportedFeatureKey(name="kraft", min_version=0, max_version=1)
             ],
             finalized_features_epoch=5,
         ),
@@ -124,16 +124,16 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         k.FetchResponse(
             session_id=3,
             responses=[
-                k.FetchResponseResponse(
+                k.FetchResponse.FetchableTopicResponse(
                     topic="t",
                     partitions=[
-                        k.FetchResponseResponsePartition(
+                        k.FetchResponse.PartitionData(
                             partition_index=1,
                             high_watermark=10,
                             last_stable_offset=9,
                             log_start_offset=2,
                             aborted_transactions=[
-                                k.FetchResponseResponsePartitionAbortedTransaction(
+                                k.FetchResponse.AbortedTransaction(
                                     producer_id=1000, first_offset=4
                                 )
                             ],
@@ -163,10 +163,10 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         k.FetchResponse(
             session_id=3,
             responses=[
-                k.FetchResponseResponse(
+                k.FetchResponse.FetchableTopicResponse(
                     topic_id=ID,
                     partitions=[
-                        k.FetchResponseResponsePartition(
+                        k.FetchResponse.PartitionData(
                             partition_index=1,
                             error_code=6,
                             high_watermark=-1,
@@ -175,14 +175,14 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
                             aborted_transactions=None,
                             preferred_read_replica=-1,
                             records=None,
-                            current_leader=k.FetchResponseResponsePartitionCurrentLeader(
+                            current_leader=k.FetchResponse.LeaderIdAndEpoch(
                                 leader_id=2, leader_epoch=7
                             ),
                         )
                     ],
                 )
             ],
-            node_endpoints=[k.FetchResponseNodeEndpoint(node_id=2, host="b2", port=9092, rack=None)],
+            node_endpoints=[k.FetchResponse.NodeEndpoint(node_id=2, host="b2", port=9092, rack=None)],
         ),
         16,
         """
@@ -207,7 +207,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
     (
         "DescribeTopicPartitions request v0 without cursor",
         k.DescribeTopicPartitionsRequest(
-            topics=[k.DescribeTopicPartitionsRequestTopic(name="orders")],
+            topics=[k.DescribeTopicPartitionsRequest.TopicRequest(name="orders")],
             response_partition_limit=100,
             cursor=None,
         ),
@@ -223,7 +223,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         "DescribeTopicPartitions request v0 with a cursor",
         k.DescribeTopicPartitionsRequest(
             response_partition_limit=1,
-            cursor=k.DescribeTopicPartitionsRequestCursor(topic_name="t", partition_index=3),
+            cursor=k.DescribeTopicPartitionsRequest.Cursor(topic_name="t", partition_index=3),
         ),
         0,
         """
@@ -237,7 +237,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         "DescribeTopicPartitions response v0",
         k.DescribeTopicPartitionsResponse(
             topics=[
-                k.DescribeTopicPartitionsResponseTopic(
+                k.DescribeTopicPartitionsResponse.Topic(
                     error_code=3, name=None, topic_authorized_operations=-2147483648
                 )
             ],
@@ -269,10 +269,10 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
             acks=-1,
             timeout_ms=1500,
             topic_data=[
-                k.ProduceRequestTopicData(
+                k.ProduceRequest.TopicProduceData(
                     name="t",
                     partition_data=[
-                        k.ProduceRequestTopicDataPartitionData(index=2, records=b"\x01\x02")
+                        k.ProduceRequest.PartitionProduceData(index=2, records=b"\x01\x02")
                     ],
                 )
             ],
@@ -289,7 +289,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
     (
         "DescribeLogDirs request v0",
         k.DescribeLogDirsRequest(
-            topics=[k.DescribeLogDirsRequestTopic(topic="t", partitions=[0, 5])]
+            topics=[k.DescribeLogDirsRequest.DescribableLogDirTopic(topic="t", partitions=[0, 5])]
         ),
         0,
         "00000001 0001 74 00000002 00000000 00000005",
@@ -302,7 +302,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
             controller_id=1,
             controller_epoch=2,
             ungrouped_partition_states=[
-                k.UpdateMetadataRequestPartitionState(
+                k.UpdateMetadataRequest.UpdateMetadataPartitionState(
                     topic_name="t",
                     partition_index=3,
                     controller_epoch=2,
@@ -313,7 +313,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
                     replicas=[4, 6],
                 )
             ],
-            live_brokers=[k.UpdateMetadataRequestLiveBroker(id=4, v0_host="h", v0_port=9092)],
+            live_brokers=[k.UpdateMetadataRequest.UpdateMetadataBroker(id=4, v0_host="h", v0_port=9092)],
         ),
         0,
         """
@@ -335,11 +335,11 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
             controller_epoch=2,
             broker_epoch=3,
             topic_states=[
-                k.UpdateMetadataRequestTopicState(
+                k.UpdateMetadataRequest.UpdateMetadataTopicState(
                     topic_name="t",
                     topic_id=ID,
                     partition_states=[
-                        k.UpdateMetadataRequestPartitionState(
+                        k.UpdateMetadataRequest.UpdateMetadataPartitionState(
                             partition_index=0,
                             controller_epoch=2,
                             leader=4,
@@ -353,10 +353,10 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
                 )
             ],
             live_brokers=[
-                k.UpdateMetadataRequestLiveBroker(
+                k.UpdateMetadataRequest.UpdateMetadataBroker(
                     id=4,
                     endpoints=[
-                        k.UpdateMetadataRequestLiveBrokerEndpoint(
+                        k.UpdateMetadataRequest.UpdateMetadataEndpoint(
                             port=9093, host="h", listener="TLS", security_protocol=1
                         )
                     ],
@@ -390,11 +390,11 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
             broker_epoch=3,
             type=2,
             topic_states=[
-                k.LeaderAndIsrRequestTopicState(
+                k.LeaderAndIsrRequest.LeaderAndIsrTopicState(
                     topic_name="t",
                     topic_id=ID,
                     partition_states=[
-                        k.LeaderAndIsrRequestPartitionState(
+                        k.LeaderAndIsrRequest.LeaderAndIsrPartitionState(
                             partition_index=1,
                             controller_epoch=2,
                             leader=3,
@@ -410,7 +410,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
                     ],
                 )
             ],
-            live_leaders=[k.LeaderAndIsrRequestLiveLeader(broker_id=3, host_name="h", port=1)],
+            live_leaders=[k.LeaderAndIsrRequest.LeaderAndIsrLiveLeader(broker_id=3, host_name="h", port=1)],
         ),
         7,
         """
@@ -435,7 +435,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
             controller_epoch=2,
             delete_partitions=True,
             ungrouped_partitions=[
-                k.StopReplicaRequestUngroupedPartition(topic_name="t", partition_index=3)
+                k.StopReplicaRequest.StopReplicaPartitionV0(topic_name="t", partition_index=3)
             ],
         ),
         0,
@@ -451,7 +451,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         "ControlledShutdown response v0",
         k.ControlledShutdownResponse(
             remaining_partitions=[
-                k.ControlledShutdownResponseRemainingPartition(topic_name="t", partition_index=3)
+                k.ControlledShutdownResponse.RemainingPartition(topic_name="t", partition_index=3)
             ]
         ),
         0,
@@ -461,12 +461,12 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         "WriteTxnMarkers request v0",
         k.WriteTxnMarkersRequest(
             markers=[
-                k.WriteTxnMarkersRequestMarker(
+                k.WriteTxnMarkersRequest.WritableTxnMarker(
                     producer_id=1,
                     producer_epoch=2,
                     transaction_result=True,
                     topics=[
-                        k.WriteTxnMarkersRequestMarkerTopic(name="t", partition_indexes=[3])
+                        k.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="t", partition_indexes=[3])
                     ],
                     coordinator_epoch=4,
                 )
@@ -518,7 +518,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
             leader=None,
             current_state_timestamp=-1,
             members=[
-                k.GroupMetadataValueMemberMetadata(
+                k.GroupMetadataValue.MemberMetadata(
                     member_id="m",
                     group_instance_id=None,
                     client_id="c",
@@ -552,7 +552,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
             subscribed_topic_regex=None,
             rebalance_timeout_ms=-1,
             server_assignor=None,
-            classic_member_metadata=k.ConsumerGroupMemberMetadataValueClassicMemberMetadata(
+            classic_member_metadata=k.ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
                 session_timeout_ms=7
             ),
         ),
@@ -579,7 +579,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
             transaction_timeout_ms=60000,
             transaction_status=1,
             transaction_partitions=[
-                k.TransactionLogValueTransactionPartition(topic="t", partition_ids=[0, 1])
+                k.TransactionLogValue.PartitionsSchema(topic="t", partition_ids=[0, 1])
             ],
             transaction_last_update_timestamp_ms=3,
             transaction_start_timestamp_ms=4,
@@ -604,7 +604,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
             create_timestamp=5,
             write_timestamp=6,
             state_batches=[
-                k.ShareSnapshotValueStateBatch(
+                k.ShareSnapshotValue.StateBatch(
                     first_offset=7, last_offset=8, delivery_state=2, delivery_count=9
                 )
             ],
@@ -662,7 +662,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
             incarnation_id=ID,
             broker_epoch=2,
             end_points=[
-                k.RegisterBrokerRecordEndPoint(
+                k.RegisterBrokerRecord.BrokerEndpoint(
                     name="P", host="h", port=65535, security_protocol=0
                 )
             ],
@@ -743,10 +743,10 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         w.ProduceRequest(
             acks=1,
             topic_data=[
-                w.ProduceRequestTopicData(
+                w.ProduceRequest.TopicProduceData(
                     name="t",
                     partition_data=[
-                        w.ProduceRequestTopicDataPartitionData(index=0, records=["a", ""])
+                        w.ProduceRequest.PartitionProduceData(index=0, records=["a", ""])
                     ],
                 )
             ],
@@ -851,7 +851,7 @@ def test_a_null_that_takes_two_bytes() -> None:
     assert (value.protocol_type, value.protocol_name) == (None, None)
     for text in ("02 00112233445566778899aabbccddeeff 8000 00 01 00 00",):
         assert k.MetadataRequest.decode(octets(text), 12).topics == [
-            k.MetadataRequestTopic(topic_id=ID, name=None)
+            k.MetadataRequest.Topic(topic_id=ID, name=None)
         ]
     with pytest.raises(DecodeError) as caught:
         k.SyncGroupResponse.decode(octets("00000000 0000 00 00 8000 00"), 5)

@@ -11,14 +11,10 @@ from kafka_wire import (
     ConfigResourceType,
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartition,
     DeleteGroupsRequest,
     DescribeConfigsRequest,
-    DescribeConfigsRequestResource,
     DescribeGroupsRequest,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsRequestResource,
-    IncrementalAlterConfigsRequestResourceConfig,
     ListConfigResourcesRequest,
     ListGroupsRequest,
 )
@@ -58,7 +54,7 @@ def heartbeat(
     if owned is not None:
         topic, partitions = owned
         changes["topic_partitions"] = [
-            ConsumerGroupHeartbeatRequestTopicPartition(topic_id=topic, partitions=[*partitions])
+            ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic, partitions=[*partitions])
         ]
     return ConsumerGroupHeartbeatRequest(
         group_id=group, member_id=member, member_epoch=epoch, **changes
@@ -394,11 +390,11 @@ def group_configs(talk: Talk, topic_id: UUID) -> None:
         talk.say(
             IncrementalAlterConfigsRequest(
                 resources=[
-                    IncrementalAlterConfigsRequestResource(
+                    IncrementalAlterConfigsRequest.AlterConfigsResource(
                         resource_type=kind,
                         resource_name=name,
                         configs=[
-                            IncrementalAlterConfigsRequestResourceConfig(
+                            IncrementalAlterConfigsRequest.AlterableConfig(
                                 name=key,
                                 value=value,
                                 config_operation=(
@@ -416,7 +412,7 @@ def group_configs(talk: Talk, topic_id: UUID) -> None:
         response = talk.client.call(
             DescribeConfigsRequest(
                 resources=[
-                    DescribeConfigsRequestResource(
+                    DescribeConfigsRequest.DescribeConfigsResource(
                         resource_type=kind, resource_name=name, configuration_keys=None
                     )
                 ],
@@ -437,14 +433,11 @@ def group_configs(talk: Talk, topic_id: UUID) -> None:
 
 
 def _share(topic: str, *partitions: int) -> bytes:
-    from kafka_wire import (
-        ConsumerProtocolAssignment,
-        ConsumerProtocolAssignmentAssignedPartition,
-    )
+    from kafka_wire import ConsumerProtocolAssignment
 
     return ConsumerProtocolAssignment(
         version=3,
         assigned_partitions=[
-            ConsumerProtocolAssignmentAssignedPartition(topic=topic, partitions=[*partitions])
+            ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=[*partitions])
         ],
     ).encode()

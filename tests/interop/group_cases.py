@@ -14,10 +14,8 @@ from kafka_wire import (
     AddOffsetsToTxnRequest,
     ConsumerGroupDescribeRequest,
     ConsumerProtocolSubscription,
-    ConsumerProtocolSubscriptionOwnedPartition,
     CoordinatorType,
     CreateTopicsRequest,
-    CreateTopicsRequestTopic,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     EndTxnRequest,
@@ -25,27 +23,14 @@ from kafka_wire import (
     HeartbeatRequest,
     InitProducerIdRequest,
     JoinGroupRequest,
-    JoinGroupRequestProtocol,
     LeaveGroupRequest,
-    LeaveGroupRequestMember,
     ListGroupsRequest,
     MetadataRequest,
-    MetadataRequestTopic,
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitRequestTopicPartition,
     OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteRequestTopicPartition,
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestGroupTopic,
-    OffsetFetchRequestTopic,
     SyncGroupRequest,
-    SyncGroupRequestAssignment,
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitRequestTopicPartition,
 )
 
 from tests.broker.support import RawClient
@@ -137,13 +122,15 @@ def make_topic(client: RawClient, name: str, partitions: int) -> UUID:
     client.call(
         CreateTopicsRequest(
             topics=[
-                CreateTopicsRequestTopic(name=name, num_partitions=partitions, replication_factor=1)
+                CreateTopicsRequest.CreatableTopic(
+                    name=name, num_partitions=partitions, replication_factor=1
+                )
             ],
             timeout_ms=10_000,
         ),
         7,
     )
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name=name)])
     _until(lambda: client.call(request, 12).topics[0].error_code == 0)
     topic_id = client.call(request, 12).topics[0].topic_id
     assert isinstance(topic_id, UUID)
@@ -169,7 +156,7 @@ def join_request(group: str, member: str = "", **changes: Any) -> JoinGroupReque
         version=3,
         topics=topics,
         owned_partitions=[
-            ConsumerProtocolSubscriptionOwnedPartition(topic="t", partitions=[*owned])
+            ConsumerProtocolSubscription.TopicPartition(topic="t", partitions=[*owned])
         ],
         generation_id=changes.pop("generation_id", -1),
     ).encode()
@@ -181,7 +168,7 @@ def join_request(group: str, member: str = "", **changes: Any) -> JoinGroupReque
             "rebalance_timeout_ms": 30_000,
             "member_id": member,
             "protocol_type": "consumer",
-            "protocols": [JoinGroupRequestProtocol(name=n, metadata=metadata) for n in names],
+            "protocols": [JoinGroupRequest.Protocol(name=n, metadata=metadata) for n in names],
             **changes,
         }
     )
@@ -204,7 +191,7 @@ def sync_request(group: str, joined: Any, **changes: Any) -> SyncGroupRequest:
             "protocol_type": "consumer",
             "protocol_name": "range",
             "assignments": [
-                SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in shares.items()
+                SyncGroupRequest.Assignment(member_id=m, assignment=a) for m, a in shares.items()
             ],
             **changes,
         }
@@ -240,7 +227,9 @@ def leave(group: str, *members: tuple[str, str | None]) -> LeaveGroupRequest:
     return LeaveGroupRequest(
         group_id=group,
         member_id=members[0][0],
-        members=[LeaveGroupRequestMember(member_id=m, group_instance_id=i) for m, i in members],
+        members=[
+            LeaveGroupRequest.MemberIdentity(member_id=m, group_instance_id=i) for m, i in members
+        ],
     )
 
 
@@ -252,10 +241,10 @@ def commit(
         **{
             "group_id": group,
             "topics": [
-                OffsetCommitRequestTopic(
+                OffsetCommitRequest.Topic(
                     **{"name" if isinstance(topic, str) else "topic_id": topic},
                     partitions=[
-                        OffsetCommitRequestTopicPartition(
+                        OffsetCommitRequest.Partition(
                             partition_index=p, committed_offset=o, committed_metadata=metadata
                         )
                         for p, o in offsets.items()
@@ -277,12 +266,12 @@ def fetch(
     if version < 8:
         topics = None
         if topic is not None:
-            topics = [OffsetFetchRequestTopic(name=str(topic), partition_indexes=partitions)]
+            topics = [OffsetFetchRequest.Topic(name=str(topic), partition_indexes=partitions)]
         return OffsetFetchRequest(group_id=group, topics=topics, **changes)
     asked = None
     if topic is not None:
         asked = [
-            OffsetFetchRequestGroupTopic(
+            OffsetFetchRequest.Topics(
                 **{"name" if isinstance(topic, str) else "topic_id": topic},
                 partition_indexes=partitions,
             )
@@ -291,7 +280,7 @@ def fetch(
     epoch = changes.pop("member_epoch", -1)
     return OffsetFetchRequest(
         groups=[
-            OffsetFetchRequestGroup(
+            OffsetFetchRequest.Group(
                 group_id=group, topics=asked, member_id=member, member_epoch=epoch
             )
         ],
@@ -303,11 +292,9 @@ def delete_offsets(group: str, topic: str, *partitions: int) -> OffsetDeleteRequ
     return OffsetDeleteRequest(
         group_id=group,
         topics=[
-            OffsetDeleteRequestTopic(
+            OffsetDeleteRequest.Topic(
                 name=topic,
-                partitions=[
-                    OffsetDeleteRequestTopicPartition(partition_index=p) for p in partitions
-                ],
+                partitions=[OffsetDeleteRequest.Partition(partition_index=p) for p in partitions],
             )
         ],
     )
@@ -751,10 +738,10 @@ class _Producer:
             transactional_id=self.name,
             group_id=group,
             topics=[
-                TxnOffsetCommitRequestTopic(
+                TxnOffsetCommitRequest.Topic(
                     **{"name" if isinstance(topic, str) else "topic_id": topic},
                     partitions=[
-                        TxnOffsetCommitRequestTopicPartition(
+                        TxnOffsetCommitRequest.Partition(
                             partition_index=p,
                             committed_offset=offset,
                             committed_metadata=changes.pop("metadata", None),

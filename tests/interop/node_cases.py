@@ -8,24 +8,17 @@ from typing import Any
 
 from kafka_wire import (
     AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsRequestDir,
-    AlterReplicaLogDirsRequestDirTopic,
     ApiVersionsRequest,
     CreateAclsRequest,
-    CreateAclsRequestCreation,
     CreateDelegationTokenRequest,
     DeleteAclsRequest,
-    DeleteAclsRequestFilter,
     DescribeAclsRequest,
     DescribeDelegationTokenRequest,
     DescribeQuorumRequest,
-    DescribeQuorumRequestTopic,
-    DescribeQuorumRequestTopicPartition,
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
-    UpdateFeaturesRequestFeatureUpdate,
 )
 
 QUORUM = "__cluster_metadata"
@@ -34,31 +27,35 @@ QUORUM = "__cluster_metadata"
 def move(*moves: tuple[str, str, list[int]]) -> AlterReplicaLogDirsRequest:
     return AlterReplicaLogDirsRequest(
         dirs=[
-            AlterReplicaLogDirsRequestDir(
+            AlterReplicaLogDirsRequest.AlterReplicaLogDir(
                 path=path,
-                topics=[AlterReplicaLogDirsRequestDirTopic(name=name, partitions=partitions)],
+                topics=[
+                    AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(
+                        name=name, partitions=partitions
+                    )
+                ],
             )
             for path, name, partitions in moves
         ]
     )
 
 
-def feature(name: str, level: int, kind: int = 1) -> UpdateFeaturesRequestFeatureUpdate:
-    return UpdateFeaturesRequestFeatureUpdate(
+def feature(name: str, level: int, kind: int = 1) -> UpdateFeaturesRequest.FeatureUpdateKey:
+    return UpdateFeaturesRequest.FeatureUpdateKey(
         feature=name, max_version_level=level, upgrade_type=kind, allow_downgrade=kind == 2
     )
 
 
-def update(*updates: UpdateFeaturesRequestFeatureUpdate, dry: bool = True) -> Any:
+def update(*updates: UpdateFeaturesRequest.FeatureUpdateKey, dry: bool = True) -> Any:
     return UpdateFeaturesRequest(timeout_ms=1000, feature_updates=updates, validate_only=dry)
 
 
 def quorum(*topics: tuple[str, list[int]]) -> DescribeQuorumRequest:
     return DescribeQuorumRequest(
         topics=[
-            DescribeQuorumRequestTopic(
+            DescribeQuorumRequest.TopicData(
                 topic_name=name,
-                partitions=[DescribeQuorumRequestTopicPartition(partition_index=i) for i in parts],
+                partitions=[DescribeQuorumRequest.PartitionData(partition_index=i) for i in parts],
             )
             for name, parts in topics
         ]
@@ -119,7 +116,7 @@ CASES: dict[str, Callable[[Path], list[Any]]] = {
         ),
         CreateAclsRequest(
             creations=[
-                CreateAclsRequestCreation(
+                CreateAclsRequest.AclCreation(
                     resource_type=2,
                     resource_name="t",
                     principal="User:a",
@@ -132,7 +129,7 @@ CASES: dict[str, Callable[[Path], list[Any]]] = {
         ),
         DeleteAclsRequest(
             filters=[
-                DeleteAclsRequestFilter(
+                DeleteAclsRequest.DeleteAclsFilter(
                     resource_type_filter=2,
                     pattern_type_filter=3,
                     operation=1,

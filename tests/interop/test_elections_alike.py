@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 from kafka_wire import (
     AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsRequestTopic,
-    AlterPartitionReassignmentsRequestTopicPartition,
     ElectLeadersRequest,
-    ElectLeadersRequestTopicPartition,
     ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsRequestTopic,
 )
 
 from tests.broker.support import RawClient
@@ -37,7 +33,7 @@ def brokers(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def elect(kind: int, *wanted: tuple[str, list[int]]) -> ElectLeadersRequest:
     topics = [
-        ElectLeadersRequestTopicPartition(topic=name, partitions=parts) for name, parts in wanted
+        ElectLeadersRequest.TopicPartitions(topic=name, partitions=parts) for name, parts in wanted
     ]
     return ElectLeadersRequest(election_type=kind, topic_partitions=topics)
 
@@ -46,12 +42,14 @@ def reassign(
     replicas: list[int] | None, *partitions: int, topic: str = "t", allow: bool = True
 ) -> AlterPartitionReassignmentsRequest:
     parts = [
-        AlterPartitionReassignmentsRequestTopicPartition(partition_index=index, replicas=replicas)
+        AlterPartitionReassignmentsRequest.ReassignablePartition(
+            partition_index=index, replicas=replicas
+        )
         for index in partitions
     ]
     return AlterPartitionReassignmentsRequest(
         allow_replication_factor_change=allow,
-        topics=[AlterPartitionReassignmentsRequestTopic(name=topic, partitions=parts)],
+        topics=[AlterPartitionReassignmentsRequest.ReassignableTopic(name=topic, partitions=parts)],
     )
 
 
@@ -82,8 +80,12 @@ CASES: dict[str, tuple[Any, int]] = {
     "list some": (
         ListPartitionReassignmentsRequest(
             topics=[
-                ListPartitionReassignmentsRequestTopic(name="t", partition_indexes=[0, 9]),
-                ListPartitionReassignmentsRequestTopic(name="nowhere", partition_indexes=[0]),
+                ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(
+                    name="t", partition_indexes=[0, 9]
+                ),
+                ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(
+                    name="nowhere", partition_indexes=[0]
+                ),
             ]
         ),
         0,

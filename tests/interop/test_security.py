@@ -16,7 +16,6 @@ from kafka_wire import (
     ApiVersionsRequest,
     DescribeClusterRequest,
     DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsRequestUser,
     MetadataRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
@@ -335,7 +334,7 @@ def test_logins_alike(ours: Krammar, theirs: ApacheKafka, name: str) -> None:
 
 
 def describe(client: RawClient, names: list[str] | None) -> Any:
-    users = names and [DescribeUserScramCredentialsRequestUser(name=name) for name in names]
+    users = names and [DescribeUserScramCredentialsRequest.UserName(name=name) for name in names]
     return shown(client.call(DescribeUserScramCredentialsRequest(users=users)))
 
 

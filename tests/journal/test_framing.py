@@ -14,13 +14,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka_wire import (
-    ErrorCode,
-    MetadataResponse,
-    MetadataResponseTopic,
-    MetadataResponseTopicPartition,
-    ProduceRequestTopicDataPartitionData,
-)
+from kafka_wire import ErrorCode, MetadataResponse, ProduceRequest
 
 from krammar.journal import (
     FIXED_CONTENT_TYPE,
@@ -303,19 +297,19 @@ def test_a_json_frame_by_hand(shop: Any) -> None:
 
 def test_json_is_that_of_to_dict() -> None:
     """Structs in structs, in arrays, null, enums, unknown tags, bytes of any kind."""
-    topic = MetadataResponseTopic(
+    topic = MetadataResponse.Topic(
         error_code=ErrorCode.NOT_COORDINATOR,
         name="ä",
         topic_id=SOME,
         partitions=[
-            MetadataResponseTopicPartition(partition_index=n, replica_nodes=[1, n]) for n in (2, 3)
+            MetadataResponse.Partition(partition_index=n, replica_nodes=[1, n]) for n in (2, 3)
         ],
     )
     topic.unknown_tags[5] = b"x"
     for value in (
         MetadataResponse(topics=[topic], cluster_id=None),
-        ProduceRequestTopicDataPartitionData(records=b"abc"),
-        ProduceRequestTopicDataPartitionData(records=bytearray(b"\xff")),
+        ProduceRequest.PartitionProduceData(records=b"abc"),
+        ProduceRequest.PartitionProduceData(records=bytearray(b"\xff")),
     ):
         line = JSON.marshal(value)
         assert json.loads(line) == value.to_dict()

@@ -36,7 +36,7 @@ def capture(path: Path) -> list[Frame]:
         client = ClientConnection(kafka_wire, client_id=f"client-{number}")
         for version in (1, 9):
             request = kafka_wire.MetadataRequest(
-                topics=[kafka_wire.MetadataRequestTopic(name="orders")]
+                topics=[kafka_wire.MetadataRequest.Topic(name="orders")]
             )
             data = client.send_request(request, version)[4:]
             now = START_NS + version * 1_000_000_000

@@ -217,7 +217,7 @@ def test_columns(tmp_path: Path) -> None:
             uuid=UUID("1b9d6bcd-bbfd-11ec-8004-010203040506"),
             key=b"k",
             value=None,
-            headers=[wire.RowHeader(key="h", value=b"1"), wire.RowHeader(key="n")],
+            headers=[wire.Row.Header(key="h", value=b"1"), wire.Row.Header(key="n")],
         )
         fill(journals, "t/0", [first, wire.Row(value=b"no uuid")])
     one, two = rows(tmp_path, includeHeaders=True)

@@ -12,14 +12,7 @@ from typing import Any
 
 import kafka_wire
 from click.testing import CliRunner
-from kafka_wire import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    ApiVersionsResponseApiKey,
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-)
+from kafka_wire import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from krammar.cli import main
 from krammar.tap.inspector import Frame, Inspector
@@ -217,9 +210,9 @@ def broker(connection: socket.socket) -> None:
             if isinstance(event.request, MetadataRequest):
                 response: Any = MetadataResponse(
                     brokers=[
-                        MetadataResponseBroker(node_id=1, host=host, port=port),
-                        MetadataResponseBroker(node_id=2, host="localhost", port=port, rack="r"),
-                        MetadataResponseBroker(node_id=3, host="", port=-1),
+                        MetadataResponse.Broker(node_id=1, host=host, port=port),
+                        MetadataResponse.Broker(node_id=2, host="localhost", port=port, rack="r"),
+                        MetadataResponse.Broker(node_id=3, host="", port=-1),
                     ],
                     cluster_id="test",
                 )
@@ -227,10 +220,10 @@ def broker(connection: socket.socket) -> None:
                 assert isinstance(event.request, ApiVersionsRequest)
                 response = ApiVersionsResponse(
                     api_keys=[
-                        ApiVersionsResponseApiKey(api_key=3, min_version=0, max_version=99),
-                        ApiVersionsResponseApiKey(api_key=18, min_version=0, max_version=4),
-                        ApiVersionsResponseApiKey(api_key=1, min_version=90, max_version=99),
-                        ApiVersionsResponseApiKey(api_key=4000, min_version=0, max_version=1),
+                        ApiVersionsResponse.ApiVersion(api_key=3, min_version=0, max_version=99),
+                        ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=4),
+                        ApiVersionsResponse.ApiVersion(api_key=1, min_version=90, max_version=99),
+                        ApiVersionsResponse.ApiVersion(api_key=4000, min_version=0, max_version=1),
                     ],
                     finalized_features_epoch=5,
                 )

@@ -12,16 +12,12 @@ import kafka_wire
 import pytest
 from kafka_wire import (
     AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsRequestUpsertion,
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
-    DescribeDelegationTokenResponseToken,
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponseBroker,
     RenewDelegationTokenRequest,
     SaslAuthenticateRequest,
 )
@@ -73,7 +69,7 @@ def tree(frame: Frame) -> dict[str, list[Any]]:
 
 
 def test_every_byte_belongs_to_a_field() -> None:
-    frame = sent(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 12)
+    frame = sent(MetadataRequest(topics=[MetadataRequest.Topic(name="orders")]), 12)
     nodes = tree(frame)
     leaves = [node for node in nodes.values() if not node[5]]
     assert sum(node[3] - node[2] for node in leaves) == len(frame.data) - 1  # the count of topics
@@ -115,7 +111,7 @@ def test_batches_that_are_cut_are_no_error(cut: int) -> None:
 
 
 def test_an_undecodable_frame_shows_the_fields_before_the_error() -> None:
-    told = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="h", port=9)])
+    told = MetadataResponse(brokers=[MetadataResponse.Broker(node_id=1, host="h", port=9)])
     seen = inspector()
     seen.request(request(MetadataRequest(), 12), 0)
     frame = seen.response(response(told, 12)[:20], 1)
@@ -130,7 +126,7 @@ def test_an_undecodable_frame_shows_the_fields_before_the_error() -> None:
 
 @pytest.mark.parametrize("length", range(30))
 def test_cut_requests(length: int) -> None:
-    frame = sent(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 12)
+    frame = sent(MetadataRequest(topics=[MetadataRequest.Topic(name="orders")]), 12)
     tree(inspector().request(frame.data[:length], 0))
 
 
@@ -152,7 +148,7 @@ def test_frames_without_fields() -> None:
 def test_large_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(details_module, "MAX_NODES", 50)
     monkeypatch.setattr(details_module, "MAX_BYTES", 64)
-    frame = sent(MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 100), 12)
+    frame = sent(MetadataRequest(topics=[MetadataRequest.Topic(name="t")] * 100), 12)
     shown = details(PACKAGE, frame)
     assert shown is not None
     assert shown["omitted"] is True
@@ -163,7 +159,7 @@ def test_large_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_hostile_texts_are_escaped() -> None:
     frame = sent(
-        MetadataRequest(topics=[MetadataRequestTopic(name="\x1b[2J\u202e" + "x" * 900)]), 12
+        MetadataRequest(topics=[MetadataRequest.Topic(name="\x1b[2J\u202e" + "x" * 900)]), 12
     )
     value = tree(frame)["MetadataRequest.topics.[0].name"][4]
     assert value.startswith(r'"\u001b[2J\u202e')
@@ -176,7 +172,7 @@ NAMED = [
     sent(
         AlterUserScramCredentialsRequest(
             upsertions=[
-                AlterUserScramCredentialsRequestUpsertion(
+                AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
                     name="alice", mechanism=1, iterations=4096, salt=b"salt", salted_password=SECRET
                 )
             ]
@@ -187,7 +183,9 @@ NAMED = [
     sent(RenewDelegationTokenRequest(hmac=SECRET), 2),
     answered(
         DescribeDelegationTokenRequest(),
-        DescribeDelegationTokenResponse(tokens=[DescribeDelegationTokenResponseToken(hmac=SECRET)]),
+        DescribeDelegationTokenResponse(
+            tokens=[DescribeDelegationTokenResponse.DescribedDelegationToken(hmac=SECRET)]
+        ),
         3,
     ),
 ]

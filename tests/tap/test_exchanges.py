@@ -12,12 +12,7 @@ from typing import Any
 
 import kafka_wire
 import pytest
-from kafka_wire import (
-    HeartbeatRequest,
-    HeartbeatResponse,
-    MetadataRequest,
-    MetadataRequestTopic,
-)
+from kafka_wire import HeartbeatRequest, HeartbeatResponse, MetadataRequest
 
 from krammar.tap.describe import Describer
 from krammar.tap.exchanges import Exchange, Exchanges, Filter, Selected, State
@@ -43,7 +38,7 @@ def beat(number: int = 1, error: int = 0) -> list[Frame]:
 
 
 def asking(topic: str, number: int = 7) -> Frame:
-    message = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+    message = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)])
     return inspector().request(request(message, 12, number), 20 * MS)
 
 

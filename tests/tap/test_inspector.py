@@ -9,15 +9,12 @@ import pytest
 from kafka_wire import (
     ApiVersionsRequest,
     ApiVersionsResponse,
-    ApiVersionsResponseApiKey,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponseBroker,
     ProduceRequest,
     ProduceResponse,
     RequestHeader,
@@ -56,12 +53,12 @@ def asked(version: int = 12, correlation_id: int = 1) -> Inspector:
     return seen
 
 
-BROKERS = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="h", port=9)])
+BROKERS = MetadataResponse(brokers=[MetadataResponse.Broker(node_id=1, host="h", port=9)])
 
 
 def test_a_request_and_its_response() -> None:
     seen = inspector()
-    asking = MetadataRequest(topics=[MetadataRequestTopic(name="a")])
+    asking = MetadataRequest(topics=[MetadataRequest.Topic(name="a")])
     data = request(asking, 12, 77)
     frame = seen.request(data, 1_000)
     assert frame.status == Status.OK
@@ -95,7 +92,7 @@ def test_headers_of_their_own_kind() -> None:
 
 
 def test_bytes_that_encode_otherwise_are_a_mismatch_with_its_place() -> None:
-    data = request(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 9)
+    data = request(MetadataRequest(topics=[MetadataRequest.Topic(name="orders")]), 9)
     at = data.index(b"\x02\x07orders")
     # The count of topics as a varint of two bytes: legal, but not what any encoder writes.
     longer = data[:at] + b"\x82\x00" + data[at + 1 :]
@@ -111,7 +108,7 @@ def test_bytes_that_encode_otherwise_are_a_mismatch_with_its_place() -> None:
 
 
 def test_a_mismatch_deep_inside_and_one_in_the_header() -> None:
-    names = [MetadataRequestTopic(name=f"t{index}") for index in range(4)]
+    names = [MetadataRequest.Topic(name=f"t{index}") for index in range(4)]
     data = request(MetadataRequest(topics=names), 9)
     at = data.index(b"\x03t2")
     frame = inspector().request(data[:at] + b"\x83\x00" + data[at + 1 :], 0)
@@ -125,7 +122,7 @@ def test_a_mismatch_deep_inside_and_one_in_the_header() -> None:
 
 
 def test_broken_bodies_say_where() -> None:
-    data = request(MetadataRequest(topics=[MetadataRequestTopic(name="orders")]), 9)
+    data = request(MetadataRequest(topics=[MetadataRequest.Topic(name="orders")]), 9)
     at = data.index(b"\x07orders")
     seen = inspector()
     frame = seen.request(data[:at] + b"\x7f" + data[at + 1 :], 0)
@@ -169,7 +166,7 @@ def test_unknown_keys_and_versions_are_no_mistakes_of_the_sender() -> None:
 def test_the_answer_to_an_unknown_version_of_api_versions() -> None:
     refusal = ApiVersionsResponse(
         error_code=35,
-        api_keys=[ApiVersionsResponseApiKey(api_key=18, min_version=0, max_version=3)],
+        api_keys=[ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=3)],
     )
     for version in (4, 77):
         seen = inspector()

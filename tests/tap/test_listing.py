@@ -11,22 +11,11 @@ import pytest
 from kafka_wire import (
     ApiVersionsRequest,
     DescribeClientQuotasResponse,
-    DescribeClientQuotasResponseEntry,
-    DescribeClientQuotasResponseEntryValue,
     FetchRequest,
-    FetchRequestTopic,
-    FetchRequestTopicPartition,
     JoinGroupRequest,
     MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponseTopic,
-    MetadataResponseTopicPartition,
     ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
     ProduceResponse,
-    ProduceResponseResponse,
-    ProduceResponseResponsePartitionResponse,
 )
 
 from krammar.tap.describe import Describer, shorten
@@ -57,14 +46,14 @@ def answered(asking: Any, message: Any, version: int) -> Frame:
 
 def metadata(*topics: str) -> Frame:
     message = MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=1, host="h", port=9)],
+        brokers=[MetadataResponse.Broker(node_id=1, host="h", port=9)],
         cluster_id="c1",
         topics=[
-            MetadataResponseTopic(
+            MetadataResponse.Topic(
                 name=name,
                 topic_id=UUID(int=TOPIC_ID.int + index),
                 partitions=[
-                    MetadataResponseTopicPartition(partition_index=number) for number in range(5)
+                    MetadataResponse.Partition(partition_index=number) for number in range(5)
                 ],
             )
             for index, name in enumerate(topics)
@@ -75,10 +64,11 @@ def metadata(*topics: str) -> Frame:
 
 def produce() -> ProduceRequest:
     partitions = [
-        ProduceRequestTopicDataPartitionData(index=index, records=b"x" * 700) for index in (0, 2)
+        ProduceRequest.PartitionProduceData(index=index, records=b"x" * 700) for index in (0, 2)
     ]
     return ProduceRequest(
-        acks=-1, topic_data=[ProduceRequestTopicData(name="orders", partition_data=partitions)]
+        acks=-1,
+        topic_data=[ProduceRequest.TopicProduceData(name="orders", partition_data=partitions)],
     )
 
 
@@ -93,10 +83,10 @@ def test_descriptions() -> None:
     assert describe(sent(joining, 5)).text == "group g, member m"
     answer = ProduceResponse(
         responses=[
-            ProduceResponseResponse(
+            ProduceResponse.TopicProduceResponse(
                 name="orders",
                 partition_responses=[
-                    ProduceResponseResponsePartitionResponse(index=index, error_code=code)
+                    ProduceResponse.PartitionProduceResponse(index=index, error_code=code)
                     for index, code in enumerate((0, 6, 6, 12345))
                 ],
             )
@@ -114,8 +104,8 @@ def test_topic_ids_are_shown_by_the_names_that_were_seen() -> None:
     describe = Describer(PACKAGE)
     fetching = FetchRequest(
         topics=[
-            FetchRequestTopic(
-                topic_id=TOPIC_ID, partitions=[FetchRequestTopicPartition(partition=3)]
+            FetchRequest.FetchTopic(
+                topic_id=TOPIC_ID, partitions=[FetchRequest.FetchPartition(partition=3)]
             )
         ]
     )
@@ -245,8 +235,8 @@ def test_json() -> None:
 def test_json_has_no_word_for_infinity() -> None:
     quotas = DescribeClientQuotasResponse(
         entries=[
-            DescribeClientQuotasResponseEntry(
-                values=[DescribeClientQuotasResponseEntryValue(key="k", value=float("inf"))]
+            DescribeClientQuotasResponse.EntryData(
+                values=[DescribeClientQuotasResponse.ValueData(key="k", value=float("inf"))]
             )
         ]
     )

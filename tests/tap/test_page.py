@@ -11,14 +11,7 @@ from typing import Any
 
 import kafka_wire
 import pytest
-from kafka_wire import (
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponseTopic,
-    MetadataResponseTopicPartition,
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-)
+from kafka_wire import MetadataResponse, SaslAuthenticateRequest, SaslAuthenticateResponse
 
 from krammar.tap.capture import CaptureError, CaptureWriter
 from krammar.tap.exchanges import EVERYTHING, Filter
@@ -112,12 +105,12 @@ class View:
 def metadata(*topics: str) -> list[Frame]:
     seen = inspector()
     told = MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=1, host="h", port=9)],
+        brokers=[MetadataResponse.Broker(node_id=1, host="h", port=9)],
         topics=[
-            MetadataResponseTopic(
+            MetadataResponse.Topic(
                 name=name,
                 error_code=3,
-                partitions=[MetadataResponseTopicPartition(partition_index=n) for n in range(2)],
+                partitions=[MetadataResponse.Partition(partition_index=n) for n in range(2)],
             )
             for name in topics
         ],

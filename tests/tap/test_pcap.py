@@ -13,8 +13,6 @@ import pytest
 from kafka_wire import (
     HeartbeatRequest,
     ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
 )
@@ -67,10 +65,10 @@ def talk(size: int) -> list[Frame]:
         acks=1,
         timeout_ms=5,
         topic_data=[
-            ProduceRequestTopicData(
+            ProduceRequest.TopicProduceData(
                 name="orders",
                 partition_data=[
-                    ProduceRequestTopicDataPartitionData(
+                    ProduceRequest.PartitionProduceData(
                         index=2, records=encode_batch([Record(value=bytes(size))])
                     )
                 ],

@@ -8,12 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from kafka_wire import (
-    ApiVersionsRequest,
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-)
+from kafka_wire import ApiVersionsRequest, MetadataRequest, MetadataResponse
 
 from krammar.tap import proxy
 from krammar.tap.capture import Capture, CaptureWriter, Flag
@@ -163,7 +158,7 @@ def echo(connection: socket.socket) -> None:
 def test_a_response_with_bytes_behind_it_is_rewritten_and_keeps_them() -> None:
     def careless(connection: socket.socket) -> None:
         connection.recv(65536)
-        brokers = [MetadataResponseBroker(node_id=1, host="broker.example", port=9)]
+        brokers = [MetadataResponse.Broker(node_id=1, host="broker.example", port=9)]
         message = MetadataResponse(brokers=brokers)
         connection.sendall(framed(response(message, 12, 0) + b"\0"))
         connection.recv(1)
@@ -180,7 +175,7 @@ def test_a_response_with_bytes_behind_it_is_rewritten_and_keeps_them() -> None:
         (opened,) = tap.ports - {str(tap.address)}
         host, port = opened.rsplit(":", 1)
         rewritten = MetadataResponse(
-            brokers=[MetadataResponseBroker(node_id=1, host=host, port=int(port))]
+            brokers=[MetadataResponse.Broker(node_id=1, host=host, port=int(port))]
         )
         assert data == response(rewritten, 12, 0) + b"\0"
         assert tap.recorder.frames[1].status == Status.SURPLUS
@@ -375,7 +370,7 @@ def test_an_upstream_that_names_brokers_without_end(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(proxy, "MAX_LISTENERS", 10)
     number = 20
     brokers = [
-        MetadataResponseBroker(node_id=index, host=f"b{index}.example", port=9092)
+        MetadataResponse.Broker(node_id=index, host=f"b{index}.example", port=9092)
         for index in range(number)
     ]
 

@@ -9,13 +9,9 @@ import kafka_wire
 import pytest
 from kafka_wire import (
     ApiVersionsResponse,
-    ApiVersionsResponseApiKey,
     FindCoordinatorResponse,
-    FindCoordinatorResponseCoordinator,
     MetadataResponse,
-    MetadataResponseBroker,
     UpdateRaftVoterResponse,
-    UpdateRaftVoterResponseCurrentLeader,
 )
 
 from krammar.tap.rewrite import ENDPOINTS, endpoints, limit_versions, may_change
@@ -67,16 +63,16 @@ def test_node_endpoints(key: int) -> None:
 
 
 def test_brokers_and_coordinators() -> None:
-    broker = MetadataResponseBroker(node_id=1, host="h", port=9)
+    broker = MetadataResponse.Broker(node_id=1, host="h", port=9)
     assert endpoints(3, MetadataResponse(brokers=[broker])) == [broker]
     old = FindCoordinatorResponse(node_id=1, host="h", port=9)
     assert endpoints(10, old) == [old]
     none = FindCoordinatorResponse(error_code=15, node_id=-1, host="", port=-1)
     assert endpoints(10, none) == []
-    found = FindCoordinatorResponseCoordinator(key="g", node_id=1, host="h", port=9)
-    lost = FindCoordinatorResponseCoordinator(key="g", node_id=-1, host="", port=-1, error_code=15)
+    found = FindCoordinatorResponse.Coordinator(key="g", node_id=1, host="h", port=9)
+    lost = FindCoordinatorResponse.Coordinator(key="g", node_id=-1, host="", port=-1, error_code=15)
     assert endpoints(10, FindCoordinatorResponse(coordinators=[found, lost])) == [found]
-    leader = UpdateRaftVoterResponseCurrentLeader(leader_id=1, host="h", port=9)
+    leader = UpdateRaftVoterResponse.CurrentLeader(leader_id=1, host="h", port=9)
     assert endpoints(82, UpdateRaftVoterResponse(current_leader=leader)) == [leader]
     assert endpoints(82, UpdateRaftVoterResponse()) == []
     assert endpoints(12, kafka_wire.HeartbeatResponse()) == []
@@ -88,7 +84,7 @@ def test_brokers_and_coordinators() -> None:
 def offered(*ranges: tuple[int, int, int]) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersionsResponseApiKey(api_key=key, min_version=low, max_version=high)
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, low, high in ranges
         ]
     )

@@ -9,13 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from kafka_wire import (
-    ErrorCode,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-)
+from kafka_wire import ErrorCode, JoinGroupRequest, SyncGroupRequest
 
 from krammar.testing import Group, KafkaBroker, Member, NotInTime, Record
 from tests.broker.support import PATIENCE, RawClient
@@ -168,7 +162,7 @@ def test_a_consumer_group_of_kip_848(broker: KafkaBroker) -> None:
 
 def test_a_group_of_another_protocol_has_no_partitions(broker: KafkaBroker) -> None:
     with RawClient(broker.port) as client:
-        protocols = [JoinGroupRequestProtocol(name="compatible", metadata=b"{}")]
+        protocols = [JoinGroupRequest.Protocol(name="compatible", metadata=b"{}")]
         joining = JoinGroupRequest(
             group_id="connect",
             session_timeout_ms=10_000,
@@ -178,7 +172,7 @@ def test_a_group_of_another_protocol_has_no_partitions(broker: KafkaBroker) -> N
         )
         joined = client.call(joining, 3)
         member = joined.member_id
-        assignments = [SyncGroupRequestAssignment(member_id=member, assignment=b"\x01")]
+        assignments = [SyncGroupRequest.Assignment(member_id=member, assignment=b"\x01")]
         client.call(
             SyncGroupRequest(
                 group_id="connect",

@@ -16,12 +16,8 @@ from kafka_wire import (
     HeartbeatRequest,
     HeartbeatResponse,
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponseBroker,
     ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
     RequestHeader,
 )
 
@@ -48,13 +44,13 @@ from krammar.wire.framing import FrameError, FrameReader, join_frame
 
 
 def metadata(*topics: str) -> MetadataRequest:
-    return MetadataRequest(topics=[MetadataRequestTopic(name=topic) for topic in topics])
+    return MetadataRequest(topics=[MetadataRequest.Topic(name=topic) for topic in topics])
 
 
 def brokers(number: int) -> MetadataResponse:
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=index, host=f"broker-{index}", port=9092 + index)
+            MetadataResponse.Broker(node_id=index, host=f"broker-{index}", port=9092 + index)
             for index in range(number)
         ],
         cluster_id="c",
@@ -406,7 +402,7 @@ def test_a_response_must_answer_its_request_and_stay_encodable() -> None:
     with pytest.raises(LocalProtocolError, match="HeartbeatResponse does not answer MetadataReq"):
         server.send_response(event, HeartbeatResponse())
     with pytest.raises(EncodeError) as caught:
-        server.send_response(event, MetadataResponse(brokers=[MetadataResponseBroker(port=2**40)]))
+        server.send_response(event, MetadataResponse(brokers=[MetadataResponse.Broker(port=2**40)]))
     assert caught.value.path == "brokers[0].port"
     with pytest.raises(UnsupportedVersionError):
         server.send_response(event, brokers(1), 77)
@@ -420,9 +416,9 @@ def test_requests_without_response() -> None:
     produce = ProduceRequest(
         acks=0,
         topic_data=[
-            ProduceRequestTopicData(
+            ProduceRequest.TopicProduceData(
                 name="t",
-                partition_data=[ProduceRequestTopicDataPartitionData(index=0, records=b"x" * 9)],
+                partition_data=[ProduceRequest.PartitionProduceData(index=0, records=b"x" * 9)],
             )
         ],
     )
@@ -569,10 +565,10 @@ def test_wafka_has_header_version_1_only(piece: int) -> None:
     request = wafka_wire.ProduceRequest(
         acks=1,
         topic_data=[
-            wafka_wire.ProduceRequestTopicData(
+            wafka_wire.ProduceRequest.TopicProduceData(
                 name="t",
                 partition_data=[
-                    wafka_wire.ProduceRequestTopicDataPartitionData(index=2, records=["a", "b"])
+                    wafka_wire.ProduceRequest.PartitionProduceData(index=2, records=["a", "b"])
                 ],
             )
         ],

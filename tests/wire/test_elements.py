@@ -11,19 +11,10 @@ import kafka_wire
 import pytest
 from kafka_wire import (
     CreateTopicsRequest,
-    CreateTopicsRequestTopic,
-    CreateTopicsRequestTopicAssignment,
     FetchRequest,
-    FetchRequestTopic,
-    FetchRequestTopicPartition,
     MetadataRequest,
-    MetadataRequestTopic,
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitRequestTopicPartition,
     ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
 )
 
 from krammar.broker.apis import RANGES
@@ -39,24 +30,24 @@ def frame(request: Any, version: int) -> bytes:
 
 
 def metadata(number: int) -> MetadataRequest:
-    return MetadataRequest(topics=[MetadataRequestTopic(name="a") for _ in range(number)])
+    return MetadataRequest(topics=[MetadataRequest.Topic(name="a") for _ in range(number)])
 
 
 def produce(number: int) -> ProduceRequest:
-    partitions = [ProduceRequestTopicDataPartitionData(records=b"x" * 200)] * (number - 1)
+    partitions = [ProduceRequest.PartitionProduceData(records=b"x" * 200)] * (number - 1)
     return ProduceRequest(
-        topic_data=[ProduceRequestTopicData(name="a" * 300, partition_data=partitions)]
+        topic_data=[ProduceRequest.TopicProduceData(name="a" * 300, partition_data=partitions)]
     )
 
 
 def fetch(number: int) -> FetchRequest:
-    partitions = [FetchRequestTopicPartition()] * (number - 1)
-    return FetchRequest(topics=[FetchRequestTopic(topic="a", partitions=partitions)])
+    partitions = [FetchRequest.FetchPartition()] * (number - 1)
+    return FetchRequest(topics=[FetchRequest.FetchTopic(topic="a", partitions=partitions)])
 
 
 def offset_commit(number: int) -> OffsetCommitRequest:
-    partitions = [OffsetCommitRequestTopicPartition()] * (number - 1)
-    return OffsetCommitRequest(topics=[OffsetCommitRequestTopic(name="a", partitions=partitions)])
+    partitions = [OffsetCommitRequest.Partition()] * (number - 1)
+    return OffsetCommitRequest(topics=[OffsetCommitRequest.Topic(name="a", partitions=partitions)])
 
 
 @pytest.mark.parametrize(
@@ -88,8 +79,9 @@ def test_tagged_fields_count() -> None:
 
 
 def test_integers_count() -> None:
-    topic = CreateTopicsRequestTopic(
-        name="a", assignments=[CreateTopicsRequestTopicAssignment(broker_ids=list(range(100)))]
+    topic = CreateTopicsRequest.CreatableTopic(
+        name="a",
+        assignments=[CreateTopicsRequest.CreatableReplicaAssignment(broker_ids=list(range(100)))],
     )
     data = frame(CreateTopicsRequest(topics=[topic]), 7)
     kafka_wire.parse_request(data, max_elements=102)

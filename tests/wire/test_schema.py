@@ -35,7 +35,7 @@ from tests.odd_values import FORGED, Index, Odd, Plain, forged
 
 @pytest.mark.parametrize("number", FORGED, ids=repr)
 def test_a_forged_uuid_is_refused(number: Any) -> None:
-    topic = kafka_wire.MetadataRequestTopic(name="orders", topic_id=forged(number))
+    topic = kafka_wire.MetadataRequest.Topic(name="orders", topic_id=forged(number))
     request = kafka_wire.MetadataRequest(topics=[topic])
     plain = {"topics": [{"name": "orders", "topic_id": forged(number)}]}
     layout = kafka_wire.layout(kafka_wire.MetadataRequest, 12)
@@ -46,7 +46,7 @@ def test_a_forged_uuid_is_refused(number: Any) -> None:
 
 
 def test_a_list_that_iterates_in_its_own_way_is_refused() -> None:
-    topics = [kafka_wire.MetadataRequestTopic(name=name) for name in "ab"]
+    topics = [kafka_wire.MetadataRequest.Topic(name=name) for name in "ab"]
     request = kafka_wire.MetadataRequest(topics=topics)
     data = request.encode(12)
     layout = kafka_wire.layout(kafka_wire.MetadataRequest, 12)
@@ -175,7 +175,7 @@ def test_layouts_validate_and_measure(make: str) -> None:
     def values(**topic: Any) -> Any:
         if make == "dictionary":
             return {"topics": [{"name": "a"}, topic]}
-        topics = [kafka_wire.MetadataRequestTopic(**each) for each in ({"name": "a"}, topic)]
+        topics = [kafka_wire.MetadataRequest.Topic(**each) for each in ({"name": "a"}, topic)]
         return kafka_wire.MetadataRequest(topics=topics)
 
     good = values(name="orders")
@@ -246,7 +246,7 @@ def test_a_versioned_struct_validates_by_its_own_version() -> None:
 
 def test_a_request_is_no_response() -> None:
     """Neither its bytes nor the object, though the layout may have only fields that it has."""
-    request = kafka_wire.MetadataRequest(topics=[kafka_wire.MetadataRequestTopic(name="orders")])
+    request = kafka_wire.MetadataRequest(topics=[kafka_wire.MetadataRequest.Topic(name="orders")])
     layout = kafka_wire.layout(kafka_wire.MetadataResponse, 12)
     with pytest.raises(DecodeError, match=r"^MetadataResponse v12: "):
         layout.read(request.encode(12))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from kafka_wire import ConfigSource, ConfigType
-from kafka_wire import DescribeConfigsResponseResultConfig as Description
-from kafka_wire import DescribeConfigsResponseResultConfigSynonym as Synonym
+from kafka_wire import ConfigSource, ConfigType, DescribeConfigsResponse
 
 from krammar.broker.config.broker_config import LISTENER_KEY, BrokerConfig
 from krammar.broker.config.definitions import ConfigDef, ConfigError, to_text
@@ -27,6 +25,8 @@ _BY_MECHANISM = re.compile(
 )
 
 
+Description = DescribeConfigsResponse.DescribeConfigsResourceResult
+Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 # The texts of the broker's settings, the strongest first.
 Places = tuple[tuple[Mapping[str, str | None], ConfigSource], ...]
 

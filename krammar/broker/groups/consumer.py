@@ -17,18 +17,15 @@ from kafka_wire import (
     ConfigResourceType,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupHeartbeatResponseAssignment,
-    ConsumerGroupHeartbeatResponseTopicPartitions,
     ConsumerGroupRegularExpressionValue,
     ConsumerProtocolAssignment,
-    ConsumerProtocolAssignmentAssignedPartition,
     ErrorCode,
     GroupMemberState,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,
-    LeaveGroupRequestMember,
-    LeaveGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -153,8 +150,8 @@ class ConsumerProtocol:
         )
         is_full = request.rebalance_timeout_ms != -1 and topics is not None and owned is not None
         if request.member_epoch == 0 or is_full or member.assigned.keys() != before:
-            places = topics_of(member.assigned, ConsumerGroupHeartbeatResponseTopicPartitions)
-            response.assignment = ConsumerGroupHeartbeatResponseAssignment(topic_partitions=places)
+            places = topics_of(member.assigned, ConsumerGroupHeartbeatResponse.TopicPartitions)
+            response.assignment = ConsumerGroupHeartbeatResponse.Assignment(topic_partitions=places)
         return response
 
     def _member(
@@ -386,8 +383,8 @@ class ConsumerProtocol:
     # -- members of the classic protocol
 
     def leave(
-        self, group: Group, leaving: Sequence[LeaveGroupRequestMember]
-    ) -> list[LeaveGroupResponseMember]:
+        self, group: Group, leaving: Sequence[LeaveGroupRequest.MemberIdentity]
+    ) -> list[LeaveGroupResponse.MemberResponse]:
         """Remove members that are identified by member id, instance id or both. Raises ApiError."""
         gone: dict[str, Member] = {}
         results = group.leave(leaving, lambda name: gone.update({name: group.members[name]}))
@@ -540,7 +537,7 @@ class ConsumerProtocol:
         return ConsumerProtocolAssignment(
             version=min(max(int.from_bytes(member.protocols[0][1][:2], "big", signed=True), 0), 3),
             assigned_partitions=[
-                ConsumerProtocolAssignmentAssignedPartition(
+                ConsumerProtocolAssignment.TopicPartition(
                     topic=topics[topic_id].name, partitions=numbers
                 )
                 for topic_id, numbers in by_topic(member.assigned).items()

@@ -15,8 +15,8 @@ from kafka_wire import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,
-    LeaveGroupRequestMember,
-    LeaveGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
     OffsetCommitRequest,
     SyncGroupRequest,
     SyncGroupResponse,
@@ -257,8 +257,8 @@ class GroupCoordinator:
             self._classic.heartbeat(group, request)
 
     def leave(
-        self, group_id: str, members: Sequence[LeaveGroupRequestMember]
-    ) -> list[LeaveGroupResponseMember]:
+        self, group_id: str, members: Sequence[LeaveGroupRequest.MemberIdentity]
+    ) -> list[LeaveGroupResponse.MemberResponse]:
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID)
         group = self.find(group_id) or Group(group_id, None)

@@ -14,9 +14,8 @@ from kafka_wire import (
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupResponse,
-    JoinGroupResponseMember,
-    LeaveGroupRequestMember,
-    LeaveGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -128,13 +127,15 @@ class Group:
         self.unsynced.discard(member_id)
 
     def leave(
-        self, leaving: Sequence[LeaveGroupRequestMember], remove: Callable[[str], None]
-    ) -> list[LeaveGroupResponseMember]:
+        self, leaving: Sequence[LeaveGroupRequest.MemberIdentity], remove: Callable[[str], None]
+    ) -> list[LeaveGroupResponse.MemberResponse]:
         """Call ``remove`` for each member that leaves, and return the results of all."""
         results = []
         for identity in leaving:
             member_id, instance_id = identity.member_id, identity.group_instance_id
-            result = LeaveGroupResponseMember(member_id=member_id, group_instance_id=instance_id)
+            result = LeaveGroupResponse.MemberResponse(
+                member_id=member_id, group_instance_id=instance_id
+            )
             results.append(result)
             with errors_in(result):
                 if member_id not in self.pending:
@@ -329,7 +330,7 @@ class Group:
             leader=self.leader or "",
             member_id=member.member_id,
             members=[
-                JoinGroupResponseMember(
+                JoinGroupResponse.Member(
                     member_id=each.member_id,
                     group_instance_id=each.instance_id,
                     metadata=each.metadata(self.protocol),

@@ -14,8 +14,8 @@ from kafka_wire import (
     ErrorCode,
     HeartbeatRequest,
     JoinGroupRequest,
-    LeaveGroupRequestMember,
-    LeaveGroupResponseMember,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -366,8 +366,8 @@ class ClassicProtocol:
     # -- LeaveGroup
 
     def leave(
-        self, group: Group, leaving: Sequence[LeaveGroupRequestMember]
-    ) -> list[LeaveGroupResponseMember]:
+        self, group: Group, leaving: Sequence[LeaveGroupRequest.MemberIdentity]
+    ) -> list[LeaveGroupResponse.MemberResponse]:
         """Remove members that are identified by member id, instance id or both."""
         results = group.leave(leaving, lambda member_id: self._remove(group, member_id))
         if any(result.error_code == ErrorCode.NONE for result in results):

@@ -9,17 +9,12 @@ from uuid import UUID
 import kafka_wire
 from kafka_wire import (
     ConsumerGroupCurrentMemberAssignmentValue,
-    ConsumerGroupCurrentMemberAssignmentValueTopicPartitions,
     ConsumerGroupMemberMetadataValue,
-    ConsumerGroupMemberMetadataValueClassicMemberMetadata,
-    ConsumerGroupMemberMetadataValueClassicMemberMetadataSupportedProtocol,
     ConsumerGroupMetadataValue,
     ConsumerGroupTargetAssignmentMemberValue,
-    ConsumerGroupTargetAssignmentMemberValueTopicPartition,
     ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
-    GroupMetadataValueMemberMetadata,
     LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -199,7 +194,7 @@ def _classic(group: Group) -> GroupMetadataValue:
         leader=group.leader,
         current_state_timestamp=-1 if group.state_since is None else group.state_since,
         members=[
-            GroupMetadataValueMemberMetadata(
+            GroupMetadataValue.MemberMetadata(
                 subscription=member.metadata(group.protocol),
                 **{field: getattr(member, name) for name, field in _CLASSIC_FIELDS.items()},
             )
@@ -209,12 +204,10 @@ def _classic(group: Group) -> GroupMetadataValue:
 
 
 def _member(member: Member) -> ConsumerGroupMemberMetadataValue:
-    classic = ConsumerGroupMemberMetadataValueClassicMemberMetadata(
+    classic = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(
         session_timeout_ms=member.session_timeout,
         supported_protocols=[
-            ConsumerGroupMemberMetadataValueClassicMemberMetadataSupportedProtocol(
-                name=name, metadata=data
-            )
+            ConsumerGroupMemberMetadataValue.ClassicProtocol(name=name, metadata=data)
             for name, data in member.protocols
         ],
     )
@@ -227,7 +220,7 @@ def _member(member: Member) -> ConsumerGroupMemberMetadataValue:
 
 
 def _target(member: Member) -> ConsumerGroupTargetAssignmentMemberValue:
-    places = topics_of(member.target, ConsumerGroupTargetAssignmentMemberValueTopicPartition)
+    places = topics_of(member.target, ConsumerGroupTargetAssignmentMemberValue.TopicPartition)
     return ConsumerGroupTargetAssignmentMemberValue(topic_partitions=places)
 
 
@@ -258,8 +251,8 @@ def topics_of(places: Mapping[Place, int] | frozenset[Place], make: Callable[...
 
 def _with_epochs(
     places: Mapping[Place, int],
-) -> list[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions]:
-    topics = topics_of(places, ConsumerGroupCurrentMemberAssignmentValueTopicPartitions)
+) -> list[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]:
+    topics = topics_of(places, ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions)
     for topic in topics:
         topic.assignment_epochs = [places[topic.topic_id, n] for n in topic.partitions]
     return topics
@@ -318,7 +311,7 @@ def _read_member(
 
 
 def _read_epochs(
-    topics: Sequence[ConsumerGroupCurrentMemberAssignmentValueTopicPartitions], epoch: int
+    topics: Sequence[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions], epoch: int
 ) -> dict[Place, int]:
     """Read partitions with the epochs of their assignment, which Kafka writes since version 4.2."""
     return {

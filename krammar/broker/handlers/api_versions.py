@@ -5,14 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kafka_wire import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    ApiVersionsResponseApiKey,
-    ApiVersionsResponseFinalizedFeature,
-    ApiVersionsResponseSupportedFeature,
-    ErrorCode,
-)
+from kafka_wire import ApiVersionsRequest, ApiVersionsResponse, ErrorCode
 
 from krammar.broker.apis import RANGES
 from krammar.broker.cluster import SUPPORTED_FEATURES, ClusterMetadata
@@ -45,18 +38,20 @@ class ApiVersionsHandlers:
             return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
         return ApiVersionsResponse(
             api_keys=[
-                ApiVersionsResponseApiKey(api_key=key, min_version=low, max_version=high)
+                ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
                 for key, (low, high) in RANGES.items()
             ],
             supported_features=[
-                ApiVersionsResponseSupportedFeature(name=name, min_version=low, max_version=high)
+                ApiVersionsResponse.SupportedFeatureKey(
+                    name=name, min_version=low, max_version=high
+                )
                 for name, (low, high) in SUPPORTED_FEATURES.items()
                 # Before v4, clients cannot decode ranges that begin at 0.
                 if version >= 4 or low > 0
             ],
             finalized_features_epoch=self.cluster.last_offset,
             finalized_features=[
-                ApiVersionsResponseFinalizedFeature(
+                ApiVersionsResponse.FinalizedFeatureKey(
                     name=name, max_version_level=level, min_version_level=level
                 )
                 for name, level in self.cluster.features.items()

@@ -12,24 +12,15 @@ from typing import Any, TypeVar
 from kafka_wire import (
     AlterConfigOp,
     AlterConfigsRequest,
-    AlterConfigsRequestResource,
     AlterConfigsResponse,
-    AlterConfigsResponseResponse,
     ConfigResourceType,
     DescribeConfigsRequest,
-    DescribeConfigsRequestResource,
     DescribeConfigsResponse,
-    DescribeConfigsResponseResult,
-    DescribeConfigsResponseResultConfig,
     ErrorCode,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsRequestResource,
-    IncrementalAlterConfigsRequestResourceConfig,
     IncrementalAlterConfigsResponse,
-    IncrementalAlterConfigsResponseResponse,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
-    ListConfigResourcesResponseConfigResource,
 )
 
 from krammar.broker.cluster import ClusterMetadata
@@ -90,7 +81,8 @@ class ConfigHandlers:
         left = MAX_SETTINGS
 
         def describe(
-            resource: DescribeConfigsRequestResource, result: DescribeConfigsResponseResult
+            resource: DescribeConfigsRequest.DescribeConfigsResource,
+            result: DescribeConfigsResponse.DescribeConfigsResult,
         ) -> None:
             nonlocal left
             found = self._descriptions(resource)
@@ -106,7 +98,9 @@ class ConfigHandlers:
                 for each in found
             ]
 
-        results = yield from _each(request.resources, DescribeConfigsResponseResult, describe)
+        results = yield from _each(
+            request.resources, DescribeConfigsResponse.DescribeConfigsResult, describe
+        )
         return DescribeConfigsResponse(results=results)
 
     def alter_configs(
@@ -114,7 +108,9 @@ class ConfigHandlers:
     ) -> Steps[AlterConfigsResponse]:
         """Replace all settings of each resource; settings that the request omits return to their defaults."""
         alter = partial(self._alter, request.validate_only, _replaced)
-        responses = yield from _each(request.resources, AlterConfigsResponseResponse, alter)
+        responses = yield from _each(
+            request.resources, AlterConfigsResponse.AlterConfigsResourceResponse, alter
+        )
         return AlterConfigsResponse(responses=responses)
 
     def incremental_alter_configs(
@@ -123,7 +119,7 @@ class ConfigHandlers:
         """Change only the settings that the request names (KIP-339)."""
         alter = partial(self._alter, request.validate_only, _incremental)
         responses = yield from _each(
-            request.resources, IncrementalAlterConfigsResponseResponse, alter
+            request.resources, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, alter
         )
         return IncrementalAlterConfigsResponse(responses=responses)
 
@@ -144,7 +140,7 @@ class ConfigHandlers:
         }
         return ListConfigResourcesResponse(
             config_resources=[
-                ListConfigResourcesResponseConfigResource(resource_name=name, resource_type=kind)
+                ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
                 for kind in LISTABLE
                 if kind in wanted
                 for name in names.get(kind, ())
@@ -152,8 +148,8 @@ class ConfigHandlers:
         )
 
     def _descriptions(
-        self, resource: DescribeConfigsRequestResource
-    ) -> list[DescribeConfigsResponseResultConfig]:
+        self, resource: DescribeConfigsRequest.DescribeConfigsResource
+    ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
         kind, name = resource.resource_type, resource.resource_name
         names = resource.configuration_keys or None
         if kind == TOPIC:
@@ -194,8 +190,14 @@ class ConfigHandlers:
         self,
         validate_only: bool,
         read_changes: Callable[[Any, Mapping[str, str]], Changes],
-        resource: AlterConfigsRequestResource | IncrementalAlterConfigsRequestResource,
-        result: AlterConfigsResponseResponse | IncrementalAlterConfigsResponseResponse,
+        resource: (
+            AlterConfigsRequest.AlterConfigsResource
+            | IncrementalAlterConfigsRequest.AlterConfigsResource
+        ),
+        result: (
+            AlterConfigsResponse.AlterConfigsResourceResponse
+            | IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+        ),
     ) -> None:
         """Check the changes of a resource, and apply them unless ``validate_only``. Raises ApiError."""
         result.error_message = None
@@ -247,8 +249,10 @@ class ConfigHandlers:
 
 
 def _entry(
-    found: DescribeConfigsResponseResultConfig, synonyms: bool, documentation: bool
-) -> DescribeConfigsResponseResultConfig:
+    found: DescribeConfigsResponse.DescribeConfigsResourceResult,
+    synonyms: bool,
+    documentation: bool,
+) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
     """Remove what the client did not ask for."""
     if not synonyms:
         found.synonyms = []
@@ -290,13 +294,15 @@ def _check_keys(configs: Sequence[Any]) -> None:
         raise invalid_request(f"Null value not supported for : {', '.join(nulls)}")
 
 
-def _replaced(resource: AlterConfigsRequestResource, current: Mapping[str, str]) -> Changes:
+def _replaced(
+    resource: AlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
+) -> Changes:
     changes: Changes = dict.fromkeys(current)
     return changes | {config.name: config.value for config in resource.configs}
 
 
 def _incremental(
-    resource: IncrementalAlterConfigsRequestResource, current: Mapping[str, str]
+    resource: IncrementalAlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
 ) -> Changes:
     changes: Changes = {}
     for config in resource.configs:
@@ -312,7 +318,7 @@ def _incremental(
 
 
 def _listed(
-    kind: int, config: IncrementalAlterConfigsRequestResourceConfig, current: Mapping[str, str]
+    kind: int, config: IncrementalAlterConfigsRequest.AlterableConfig, current: Mapping[str, str]
 ) -> str:
     """Append values to a list or remove them; the list is the default if the resource has no value."""
     operation = AlterConfigOp(config.config_operation)

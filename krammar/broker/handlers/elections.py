@@ -7,18 +7,12 @@ from dataclasses import dataclass
 from kafka_wire import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    AlterPartitionReassignmentsResponseResponse,
-    AlterPartitionReassignmentsResponseResponsePartition,
     ElectionType,
     ElectLeadersRequest,
     ElectLeadersResponse,
-    ElectLeadersResponseReplicaElectionResult,
-    ElectLeadersResponseReplicaElectionResultPartitionResult,
     ErrorCode,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
-    ListPartitionReassignmentsResponseTopic,
-    ListPartitionReassignmentsResponseTopicPartition,
 )
 
 from krammar.broker.elections import Elections
@@ -44,9 +38,9 @@ class ElectionHandlers:
         if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
             response.error_code = ErrorCode.INVALID_REQUEST
         for name, indexes in wanted:
-            result = ElectLeadersResponseReplicaElectionResult(topic=name)
+            result = ElectLeadersResponse.ReplicaElectionResult(topic=name)
             for index in indexes:
-                answer = ElectLeadersResponseReplicaElectionResultPartitionResult(
+                answer = ElectLeadersResponse.PartitionResult(
                     partition_id=index, error_message=None
                 )
                 with errors_in(answer):
@@ -68,10 +62,10 @@ class ElectionHandlers:
             allow_replication_factor_change=allow, error_message=None
         )
         for topic in request.topics:
-            result = AlterPartitionReassignmentsResponseResponse(name=topic.name)
+            result = AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name)
             for wanted in topic.partitions:
                 index = wanted.partition_index
-                answer = AlterPartitionReassignmentsResponseResponsePartition(
+                answer = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
                     partition_index=index, error_message=None
                 )
                 with errors_in(answer):
@@ -91,12 +85,12 @@ class ElectionHandlers:
             wanted = {
                 (each.name, index) for each in request.topics for index in each.partition_indexes
             }
-        topics: dict[str, ListPartitionReassignmentsResponseTopic] = {}
+        topics: dict[str, ListPartitionReassignmentsResponse.OngoingTopicReassignment] = {}
         for topic, partition in self.elections.all():
             if partition.moving and (wanted is None or (topic.name, partition.index) in wanted):
-                found = ListPartitionReassignmentsResponseTopic(name=topic.name)
+                found = ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic.name)
                 topics.setdefault(topic.name, found).partitions.append(
-                    ListPartitionReassignmentsResponseTopicPartition(
+                    ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
                         partition_index=partition.index,
                         replicas=partition.replicas,
                         adding_replicas=partition.adding_replicas,

@@ -9,17 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, cast
 
-from kafka_wire import (
-    ErrorCode,
-    FetchRequest,
-    FetchRequestTopicPartition,
-    FetchResponse,
-    FetchResponseNodeEndpoint,
-    FetchResponseResponse,
-    FetchResponseResponsePartition,
-    FetchResponseResponsePartitionAbortedTransaction,
-    IsolationLevel,
-)
+from kafka_wire import ErrorCode, FetchRequest, FetchResponse, IsolationLevel
 
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
@@ -130,11 +120,11 @@ class FetchHandlers:
         for name, group in groupby(asked.changed(answers), key=lambda pair: pair[0][0]):
             named: dict[str, Any] = {"topic_id" if asked.by_id else "topic": name}
             partitions = [answer for _, answer in group]
-            responses.append(FetchResponseResponse(partitions=partitions, **named))
+            responses.append(FetchResponse.FetchableTopicResponse(partitions=partitions, **named))
         return FetchResponse(
             session_id=asked.session_id,
             responses=responses,
-            node_endpoints=leaders.endpoints(session.listener, FetchResponseNodeEndpoint),
+            node_endpoints=leaders.endpoints(session.listener, FetchResponse.NodeEndpoint),
         )
 
     def _read(
@@ -155,9 +145,9 @@ class FetchHandlers:
             request.max_bytes, self.config.fetch_max_bytes, MAX_FETCH, self.connections.room()
         )
         for key, partition in list(asked.partitions.items()):
-            wanted = cast(FetchRequestTopicPartition, partition.wanted)
+            wanted = cast(FetchRequest.FetchPartition, partition.wanted)
             yield self._is_large(key, wanted, left)
-            answer = FetchResponseResponsePartition(
+            answer = FetchResponse.PartitionData(
                 partition_index=wanted.partition,
                 high_watermark=-1,
                 aborted_transactions=None,
@@ -201,7 +191,7 @@ class FetchHandlers:
                 waiting.append((log, offset))
         return answers, size, waiting or None
 
-    def _is_large(self, key: Key, wanted: FetchRequestTopicPartition, left: int) -> bool:
+    def _is_large(self, key: Key, wanted: FetchRequest.FetchPartition, left: int) -> bool:
         """Return whether reading a partition deserves a slice of its own."""
         if min(wanted.partition_max_bytes, left) < LARGE_READ:
             return False
@@ -224,7 +214,7 @@ class FetchHandlers:
 
 def _aborted(
     log: PartitionLog, begin: int, end: int, records: bytes
-) -> list[FetchResponseResponsePartitionAbortedTransaction]:
+) -> list[FetchResponse.AbortedTransaction]:
     """Return the aborted transactions that overlap the records."""
     aborted = log.aborted_transactions(begin, end) if records else None
     if not aborted:
@@ -233,14 +223,14 @@ def _aborted(
     for header in read_headers(records):
         last = header.last_offset
     return [
-        FetchResponseResponsePartitionAbortedTransaction(producer_id=producer, first_offset=first)
+        FetchResponse.AbortedTransaction(producer_id=producer, first_offset=first)
         for producer, first in aborted
         if first <= last
     ]
 
 
 def _diverges(
-    log: PartitionLog, wanted: FetchRequestTopicPartition, answer: FetchResponseResponsePartition
+    log: PartitionLog, wanted: FetchRequest.FetchPartition, answer: FetchResponse.PartitionData
 ) -> bool:
     """Return whether the client's log has records that this log does not have (KIP-595)."""
     epoch, end = log.epoch_end_offset(wanted.last_fetched_epoch)

@@ -11,23 +11,12 @@ from kafka_wire import (
     ErrorCode,
     OffsetCommitRequest,
     OffsetCommitResponse,
-    OffsetCommitResponseTopic,
-    OffsetCommitResponseTopicPartition,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
-    OffsetDeleteResponseTopic,
-    OffsetDeleteResponseTopicPartition,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponseGroupTopic,
-    OffsetFetchResponseGroupTopicPartition,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopicPartition,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
-    TxnOffsetCommitResponseTopic,
-    TxnOffsetCommitResponseTopicPartition,
 )
 
 from krammar.broker.errors import ApiError
@@ -56,8 +45,8 @@ TopicName = tuple[str, UUID]  # as in the request: one of the two is empty
 Result = tuple[TopicName, int, ErrorCode]  # for one partition
 
 # The classes for topics and partitions in responses about several groups, and about one.
-_OF_GROUPS = (OffsetFetchResponseGroupTopic, OffsetFetchResponseGroupTopicPartition)
-_OF_ONE_GROUP = (OffsetFetchResponseTopic, OffsetFetchResponseTopicPartition)
+_OF_GROUPS = (OffsetFetchResponse.Topics, OffsetFetchResponse.Partitions)
+_OF_ONE_GROUP = (OffsetFetchResponse.Topic, OffsetFetchResponse.Partition)
 
 _NO_OFFSET = Committed(offset=-1, leader_epoch=-1, metadata="", timestamp=-1)
 
@@ -75,7 +64,7 @@ class GroupOffsetHandlers:
     ) -> OffsetCommitResponse:
         results = self._commit(request, version, by_id=version >= COMMIT_BY_ID)
         return OffsetCommitResponse(
-            topics=_topics(results, OffsetCommitResponseTopic, OffsetCommitResponseTopicPartition)
+            topics=_topics(results, OffsetCommitResponse.Topic, OffsetCommitResponse.Partition)
         )
 
     def txn_offset_commit(
@@ -100,7 +89,7 @@ class GroupOffsetHandlers:
             results = self._commit(request, version, by_id=version >= TXN_COMMIT_BY_ID)
         return TxnOffsetCommitResponse(
             topics=_topics(
-                results, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponseTopicPartition
+                results, TxnOffsetCommitResponse.Topic, TxnOffsetCommitResponse.Partition
             )
         )
 
@@ -163,14 +152,14 @@ class GroupOffsetHandlers:
         if version < 8:
             code, topics = self._fetch(request, version, request.group_id, request.topics)
             return OffsetFetchResponse(error_code=code, topics=topics)
-        groups: dict[str, OffsetFetchResponseGroup] = {}
+        groups: dict[str, OffsetFetchResponse.Group] = {}
         for asked in request.groups:
             name = asked.group_id
             if name not in groups:  # duplicate groups are answered once
                 code, topics = self._fetch(
                     request, version, name, asked.topics, asked.member_id, asked.member_epoch
                 )
-                groups[name] = OffsetFetchResponseGroup(
+                groups[name] = OffsetFetchResponse.Group(
                     group_id=name, error_code=code, topics=topics
                 )
                 yield None
@@ -268,7 +257,7 @@ class GroupOffsetHandlers:
             return OffsetDeleteResponse(error_code=error.code)
         results += [((where[0], NULL_UUID), where[1], codes[where]) for where in known]
         return OffsetDeleteResponse(
-            topics=_topics(results, OffsetDeleteResponseTopic, OffsetDeleteResponseTopicPartition)
+            topics=_topics(results, OffsetDeleteResponse.Topic, OffsetDeleteResponse.Partition)
         )
 
 

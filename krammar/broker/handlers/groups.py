@@ -12,35 +12,25 @@ from uuid import uuid4
 from kafka_wire import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
-    ConsumerGroupDescribeResponseAssignment,
-    ConsumerGroupDescribeResponseGroup,
-    ConsumerGroupDescribeResponseGroupMember,
-    ConsumerGroupDescribeResponseTopicPartitions,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     CoordinatorType,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
-    DeleteGroupsResponseResult,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
-    DescribeGroupsResponseGroup,
-    DescribeGroupsResponseGroupMember,
     ErrorCode,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
-    FindCoordinatorResponseCoordinator,
     GroupMemberType,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
-    LeaveGroupRequestMember,
     LeaveGroupResponse,
     ListGroupsRequest,
     ListGroupsResponse,
-    ListGroupsResponseGroup,
     SyncGroupRequest,
     SyncGroupResponse,
 )
@@ -95,9 +85,9 @@ class GroupHandlers:
 
     def _coordinator(
         self, session: Session, key_type: int, version: int, key: str
-    ) -> FindCoordinatorResponseCoordinator:
+    ) -> FindCoordinatorResponse.Coordinator:
         """Find the node that leads a key's partition of the internal topic, which is created if missing."""
-        found = FindCoordinatorResponseCoordinator(key=key, node_id=-1, host="", port=-1)
+        found = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1)
         message = f"Coordinators of type {key_type} are not supported."
         code = ErrorCode.INVALID_REQUEST
         name = _COORDINATORS.get(key_type)
@@ -148,7 +138,7 @@ class GroupHandlers:
     ) -> LeaveGroupResponse:
         members = request.members
         if version < 3:
-            members = [LeaveGroupRequestMember(member_id=request.member_id)]
+            members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
         try:
             results = self.groups.leave(request.group_id, members)
         except ApiError as error:
@@ -182,7 +172,7 @@ class GroupHandlers:
         response = ListGroupsResponse()
         with errors_in(response):
             response.groups = [
-                ListGroupsResponseGroup(
+                ListGroupsResponse.ListedGroup(
                     group_id=group.group_id,
                     protocol_type=group.protocol_type or "",
                     group_state=group.state.value,
@@ -205,8 +195,8 @@ class GroupHandlers:
 
     def _describe(
         self, version: int, operations: int, group_id: str
-    ) -> DescribeGroupsResponseGroup:
-        described = DescribeGroupsResponseGroup(group_id=group_id)
+    ) -> DescribeGroupsResponse.DescribedGroup:
+        described = DescribeGroupsResponse.DescribedGroup(group_id=group_id)
         with errors_in(described):
             group = self.groups.find(group_id)
             if group is None or group.kind is not Kind.CLASSIC:
@@ -220,7 +210,7 @@ class GroupHandlers:
             described.protocol_type = group.protocol_type or ""
             described.protocol_data = (group.protocol or "") if is_stable else ""
             described.members = [
-                DescribeGroupsResponseGroupMember(
+                DescribeGroupsResponse.DescribedGroupMember(
                     member_id=member.member_id,
                     group_instance_id=member.instance_id,
                     client_id=member.client_id,
@@ -239,7 +229,7 @@ class GroupHandlers:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         groups = []
         for group_id in dict.fromkeys(request.group_ids):
-            described = ConsumerGroupDescribeResponseGroup(group_id=group_id)
+            described = ConsumerGroupDescribeResponse.DescribedGroup(group_id=group_id)
             groups.append(described)
             with errors_in(described):
                 self._check_enabled()
@@ -257,8 +247,8 @@ class GroupHandlers:
             yield None
         return ConsumerGroupDescribeResponse(groups=groups)
 
-    def _described(self, member: Member) -> ConsumerGroupDescribeResponseGroupMember:
-        return ConsumerGroupDescribeResponseGroupMember(
+    def _described(self, member: Member) -> ConsumerGroupDescribeResponse.Member:
+        return ConsumerGroupDescribeResponse.Member(
             member_id=member.member_id,
             instance_id=member.instance_id,
             rack_id=member.rack_id,
@@ -272,12 +262,12 @@ class GroupHandlers:
             member_type=GroupMemberType.CLASSIC if member.protocols else GroupMemberType.CONSUMER,
         )
 
-    def _assignment(self, places: Iterable[Place]) -> ConsumerGroupDescribeResponseAssignment:
+    def _assignment(self, places: Iterable[Place]) -> ConsumerGroupDescribeResponse.Assignment:
         """Build the description of partitions. Those of deleted topics have no name, and are left out."""
         topics = self.cluster.topics_by_id
-        return ConsumerGroupDescribeResponseAssignment(
+        return ConsumerGroupDescribeResponse.Assignment(
             topic_partitions=[
-                ConsumerGroupDescribeResponseTopicPartitions(
+                ConsumerGroupDescribeResponse.TopicPartitions(
                     topic_id=topic_id, topic_name=topics[topic_id].name, partitions=numbers
                 )
                 for topic_id, numbers in by_topic(places).items()
@@ -290,7 +280,7 @@ class GroupHandlers:
     ) -> Steps[DeleteGroupsResponse]:
         results = []
         for group_id in dict.fromkeys(request.groups_names):
-            result = DeleteGroupsResponseResult(group_id=group_id)
+            result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
             try:
                 self.groups.delete(group_id)
             except ApiError as error:

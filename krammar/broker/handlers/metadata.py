@@ -11,16 +11,9 @@ from uuid import UUID
 from kafka_wire import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
-    DescribeTopicPartitionsResponseNextCursor,
-    DescribeTopicPartitionsResponseTopic,
-    DescribeTopicPartitionsResponseTopicPartition,
     ErrorCode,
     MetadataRequest,
-    MetadataRequestTopic,
     MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponseTopic,
-    MetadataResponseTopicPartition,
 )
 
 from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata, Partition, Topic
@@ -53,7 +46,7 @@ class MetadataHandlers:
         if not all(_is_allowed(topic, version) for topic in wanted or ()):
             invalid = ErrorCode.INVALID_REQUEST
             refused = [
-                MetadataResponseTopic(
+                MetadataResponse.Topic(
                     error_code=invalid, name=topic.name or "", topic_id=topic.topic_id
                 )
                 for topic in wanted or ()
@@ -78,7 +71,7 @@ class MetadataHandlers:
             cluster_operations = CLUSTER_OPERATIONS
         return MetadataResponse(
             brokers=[
-                MetadataResponseBroker(**each._asdict())
+                MetadataResponse.Broker(**each._asdict())
                 for each in self.nodes.endpoints(session.listener)
             ],
             cluster_id=cluster.cluster_id,
@@ -87,28 +80,28 @@ class MetadataHandlers:
             cluster_authorized_operations=cluster_operations,
         )
 
-    def _topic(self, operations: int, topic: Topic) -> MetadataResponseTopic:
-        return MetadataResponseTopic(
+    def _topic(self, operations: int, topic: Topic) -> MetadataResponse.Topic:
+        return MetadataResponse.Topic(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.internal,
-            partitions=self._partitions(MetadataResponseTopicPartition, topic.partitions.values()),
+            partitions=self._partitions(MetadataResponse.Partition, topic.partitions.values()),
             topic_authorized_operations=operations,
         )
 
-    def _with_id(self, operations: int, topic_id: UUID) -> MetadataResponseTopic:
+    def _with_id(self, operations: int, topic_id: UUID) -> MetadataResponse.Topic:
         topic = self.cluster.topics_by_id.get(topic_id)
         if topic is None:
-            return MetadataResponseTopic(
+            return MetadataResponse.Topic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
             )
         return self._topic(operations, topic)
 
-    def _named(self, operations: int, name: str, create: bool) -> Steps[MetadataResponseTopic]:
+    def _named(self, operations: int, name: str, create: bool) -> Steps[MetadataResponse.Topic]:
         """Describe a topic, which is created if it does not exist and ``create`` is true."""
         topic = self.cluster.topics.get(name)
         if topic is None:
-            absent = _absent(MetadataResponseTopic, name, operations)
+            absent = _absent(MetadataResponse.Topic, name, operations)
             if create and absent.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 with errors_in(absent):
                     topic = yield from self.topics.creating_on_use(name)
@@ -146,7 +139,7 @@ class MetadataHandlers:
             if cursor.partition_index < 0 or not (everything or cursor.topic_name in names):
                 return DescribeTopicPartitionsResponse(
                     topics=[
-                        DescribeTopicPartitionsResponseTopic(
+                        DescribeTopicPartitionsResponse.Topic(
                             error_code=ErrorCode.INVALID_REQUEST, name=topic.name
                         )
                         for topic in request.topics
@@ -158,12 +151,12 @@ class MetadataHandlers:
         response = DescribeTopicPartitionsResponse()
         for name in sorted(names):
             if left == 0:
-                response.next_cursor = DescribeTopicPartitionsResponseNextCursor(topic_name=name)
+                response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name)
                 break
             topic = self.cluster.topics.get(name)
             if topic is None:
                 if not everything:
-                    absent = _absent(DescribeTopicPartitionsResponseTopic, name, TOPIC_OPERATIONS)
+                    absent = _absent(DescribeTopicPartitionsResponse.Topic, name, TOPIC_OPERATIONS)
                     response.topics.append(absent)
                 continue
             first = 0
@@ -171,12 +164,12 @@ class MetadataHandlers:
                 first = cursor.partition_index
             indexes = [index for index in sorted(topic.partitions) if index >= first]
             response.topics.append(
-                DescribeTopicPartitionsResponseTopic(
+                DescribeTopicPartitionsResponse.Topic(
                     name=name,
                     topic_id=topic.topic_id,
                     is_internal=topic.internal,
                     partitions=self._partitions(
-                        DescribeTopicPartitionsResponseTopicPartition,
+                        DescribeTopicPartitionsResponse.Partition,
                         [topic.partitions[index] for index in indexes[:left]],
                         eligible_leader_replicas=[],
                         last_known_elr=[],
@@ -185,7 +178,7 @@ class MetadataHandlers:
                 )
             )
             if len(indexes) > left:
-                response.next_cursor = DescribeTopicPartitionsResponseNextCursor(
+                response.next_cursor = DescribeTopicPartitionsResponse.Cursor(
                     topic_name=name, partition_index=indexes[left]
                 )
                 break
@@ -193,7 +186,7 @@ class MetadataHandlers:
         return response
 
 
-def _is_allowed(topic: MetadataRequestTopic, version: int) -> bool:
+def _is_allowed(topic: MetadataRequest.Topic, version: int) -> bool:
     """Return whether a version allows this way to list a topic (KIP-516)."""
     if version < _NAMES_ONLY:
         return topic.name is not None and topic.topic_id == NULL_UUID

@@ -11,25 +11,14 @@ from pathlib import Path
 from kafka_wire import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
-    AlterReplicaLogDirsResponseResult,
-    AlterReplicaLogDirsResponseResultPartition,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
-    DescribeClusterResponseBroker,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
-    DescribeLogDirsResponseResult,
-    DescribeLogDirsResponseResultTopic,
-    DescribeLogDirsResponseResultTopicPartition,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
-    DescribeQuorumResponseNode,
-    DescribeQuorumResponseNodeListener,
-    DescribeQuorumResponseReplicaState,
-    DescribeQuorumResponseTopic,
-    DescribeQuorumResponseTopicPartition,
     EndpointType,
     ErrorCode,
     FeatureLevelRecord,
@@ -37,9 +26,7 @@ from kafka_wire import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
     UpdateFeaturesRequest,
-    UpdateFeaturesRequestFeatureUpdate,
     UpdateFeaturesResponse,
-    UpdateFeaturesResponseResult,
 )
 
 from krammar.broker.cluster import SUPPORTED_FEATURES, ClusterMetadata
@@ -51,7 +38,7 @@ from krammar.broker.session import Session
 from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.timers import Timers
 
-LogDir = dict[str, list[DescribeLogDirsResponseResultTopicPartition]]  # by topic
+LogDir = dict[str, list[DescribeLogDirsResponse.DescribeLogDirsPartition]]  # by topic
 _QUORUM = ("__cluster_metadata", [0])
 
 
@@ -84,7 +71,7 @@ class NodeHandlers:
             cluster_id=self.cluster.cluster_id,
             controller_id=nodes.controller,
             brokers=[
-                DescribeClusterResponseBroker(
+                DescribeClusterResponse.DescribeClusterBroker(
                     broker_id=node_id,
                     host=host,
                     port=port,
@@ -110,7 +97,7 @@ class NodeHandlers:
         found: dict[Path, LogDir] = {path: {} for path in self.config.log_dirs}
         for log in self.logs:
             if wanted is None or log.partition in wanted.get(log.topic, ()):
-                partition = DescribeLogDirsResponseResultTopicPartition(
+                partition = DescribeLogDirsResponse.DescribeLogDirsPartition(
                     partition_index=log.partition, partition_size=log.size
                 )
                 topics = found.setdefault(log.path.parent, {})
@@ -136,14 +123,18 @@ class NodeHandlers:
                 move = partial(self._move, folders, folder.path, topic.name)
                 partitions = yield from one_by_one(move, topic.partitions)
                 results.append(
-                    AlterReplicaLogDirsResponseResult(topic_name=topic.name, partitions=partitions)
+                    AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(
+                        topic_name=topic.name, partitions=partitions
+                    )
                 )
         return AlterReplicaLogDirsResponse(results=results)
 
     def _move(
         self, folders: set[str], folder: str, topic: str, index: int
-    ) -> AlterReplicaLogDirsResponseResultPartition:
-        result = AlterReplicaLogDirsResponseResultPartition(partition_index=index)
+    ) -> AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult:
+        result = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(
+            partition_index=index
+        )
         log = self.logs.get(topic, index) if folder in folders else None
         if folder not in folders:
             result.error_code = ErrorCode.LOG_DIR_NOT_FOUND
@@ -165,30 +156,34 @@ class NodeHandlers:
             topics = []
             for name, indexes in wanted:
                 partitions = yield from one_by_one(_unknown, indexes)
-                topics.append(DescribeQuorumResponseTopic(topic_name=name, partitions=partitions))
+                topics.append(
+                    DescribeQuorumResponse.TopicData(topic_name=name, partitions=partitions)
+                )
             return DescribeQuorumResponse(topics=topics)
         cluster, node_id, now = self.cluster, self.cluster.node_id, self.timers.now_ms()
         end_offset = cluster.last_offset + 1
-        voter = DescribeQuorumResponseReplicaState(
+        voter = DescribeQuorumResponse.ReplicaState(
             replica_id=node_id,
             replica_directory_id=cluster.directory_ids[0],
             log_end_offset=end_offset,
             last_fetch_timestamp=now,
             last_caught_up_timestamp=now,
         )
-        partition = DescribeQuorumResponseTopicPartition(
+        partition = DescribeQuorumResponse.PartitionData(
             leader_id=node_id,
             leader_epoch=cluster.leader_epoch,
             high_watermark=end_offset,
             current_voters=[voter],
         )
         listeners = [
-            DescribeQuorumResponseNodeListener(name=name, host=host, port=port)
+            DescribeQuorumResponse.Listener(name=name, host=host, port=port)
             for name, host, port in cluster.controller_listeners
         ]
         return DescribeQuorumResponse(
-            topics=[DescribeQuorumResponseTopic(topic_name=_QUORUM[0], partitions=[partition])],
-            nodes=[DescribeQuorumResponseNode(node_id=node_id, listeners=listeners)],
+            topics=[
+                DescribeQuorumResponse.TopicData(topic_name=_QUORUM[0], partitions=[partition])
+            ],
+            nodes=[DescribeQuorumResponse.Node(node_id=node_id, listeners=listeners)],
         )
 
     def unregister_broker(
@@ -226,12 +221,14 @@ class NodeHandlers:
             if not request.validate_only:
                 self.cluster.append(changed)
             response.results = [
-                UpdateFeaturesResponseResult(feature=each.feature, error_message="NONE")
+                UpdateFeaturesResponse.UpdatableFeatureResult(
+                    feature=each.feature, error_message="NONE"
+                )
                 for each in (request.feature_updates if version < 2 else ())
             ]
         return response
 
-    def _check_feature(self, update: UpdateFeaturesRequestFeatureUpdate) -> str | None:
+    def _check_feature(self, update: UpdateFeaturesRequest.FeatureUpdateKey) -> str | None:
         """Return the problem of an update, in Kafka's words."""
         name, level, kind = update.feature, update.max_version_level, update.upgrade_type
         current = self.cluster.features.get(name, 0)
@@ -266,23 +263,23 @@ class NodeHandlers:
         return reason and f"Invalid update version {level} for feature {name}. {reason}"
 
 
-def _unknown(partition: int) -> DescribeQuorumResponseTopicPartition:
-    return DescribeQuorumResponseTopicPartition(
+def _unknown(partition: int) -> DescribeQuorumResponse.PartitionData:
+    return DescribeQuorumResponse.PartitionData(
         partition_index=partition,
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         error_message="This server does not host this topic-partition.",
     )
 
 
-def _log_dir(path: Path, topics: LogDir) -> DescribeLogDirsResponseResult:
-    result = DescribeLogDirsResponseResult(log_dir=str(path.absolute()))
+def _log_dir(path: Path, topics: LogDir) -> DescribeLogDirsResponse.DescribeLogDirsResult:
+    result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=str(path.absolute()))
     try:
         result.total_bytes, _, result.usable_bytes = shutil.disk_usage(path)
     except OSError:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return result
     result.topics = [
-        DescribeLogDirsResponseResultTopic(name=name, partitions=partitions)
+        DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions)
         for name, partitions in topics.items()
     ]
     return result

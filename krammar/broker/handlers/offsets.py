@@ -10,14 +10,9 @@ from kafka_wire import (
     ErrorCode,
     IsolationLevel,
     ListOffsetsRequest,
-    ListOffsetsRequestTopicPartition,
     ListOffsetsResponse,
-    ListOffsetsResponseTopic,
-    ListOffsetsResponseTopicPartition,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
-    OffsetForLeaderEpochResponseTopic,
-    OffsetForLeaderEpochResponseTopicPartition,
 )
 
 from krammar.broker.cluster import ClusterMetadata
@@ -72,7 +67,9 @@ class OffsetHandlers:
         for topic in request.topics:
             look_up = partial(self._look_up, topic.name, request.isolation_level, version, asked)
             partitions = yield from one_by_one(look_up, topic.partitions)
-            topics.append(ListOffsetsResponseTopic(name=topic.name, partitions=partitions))
+            topics.append(
+                ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=partitions)
+            )
         return ListOffsetsResponse(topics=topics)
 
     def _look_up(
@@ -81,11 +78,11 @@ class OffsetHandlers:
         isolation_level: int,
         version: int,
         asked: Counter[tuple[str, int]],
-        part: ListOffsetsRequestTopicPartition,
-    ) -> ListOffsetsResponseTopicPartition:
+        part: ListOffsetsRequest.ListOffsetsPartition,
+    ) -> ListOffsetsResponse.ListOffsetsPartitionResponse:
         """Answer for a partition. One that the request lists more than once is refused."""
         index, timestamp = part.partition_index, part.timestamp
-        response = ListOffsetsResponseTopicPartition(partition_index=index)
+        response = ListOffsetsResponse.ListOffsetsPartitionResponse(partition_index=index)
         with errors_in(response):
             if asked[topic, index] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST)
@@ -119,7 +116,7 @@ class OffsetHandlers:
             partitions = []
             for part in topic.partitions:
                 index, current = part.partition, part.current_leader_epoch
-                response = OffsetForLeaderEpochResponseTopicPartition(partition=index)
+                response = OffsetForLeaderEpochResponse.EpochEndOffset(partition=index)
                 with errors_in(response):
                     log = partition_of(self.cluster, self.logs, topic.topic, index, current)
                     epoch = self.cluster.topics[topic.topic].partitions[index].leader_epoch
@@ -129,6 +126,8 @@ class OffsetHandlers:
                     response.leader_epoch, response.end_offset = found
                 partitions.append(response)
             topics.append(
-                OffsetForLeaderEpochResponseTopic(topic=topic.topic, partitions=partitions)
+                OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+                    topic=topic.topic, partitions=partitions
+                )
             )
         return OffsetForLeaderEpochResponse(topics=topics)

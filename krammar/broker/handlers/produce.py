@@ -6,17 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from kafka_wire import (
-    ConfigResourceType,
-    ErrorCode,
-    ProduceRequest,
-    ProduceRequestTopicDataPartitionData,
-    ProduceResponse,
-    ProduceResponseNodeEndpoint,
-    ProduceResponseResponse,
-    ProduceResponseResponsePartitionResponse,
-    ProduceResponseResponsePartitionResponseRecordError,
-)
+from kafka_wire import ConfigResourceType, ErrorCode, ProduceRequest, ProduceResponse
 
 from krammar.broker.cluster import ClusterMetadata, Partition, Topic
 from krammar.broker.config import BrokerConfig
@@ -90,7 +80,7 @@ class ProduceHandlers:
                 partitions.append(response)
                 yield None
             responses.append(
-                ProduceResponseResponse(
+                ProduceResponse.TopicProduceResponse(
                     name=data.name, topic_id=data.topic_id, partition_responses=partitions
                 )
             )
@@ -100,7 +90,7 @@ class ProduceHandlers:
             return None
         return ProduceResponse(
             responses=responses,
-            node_endpoints=leaders.endpoints(session.listener, ProduceResponseNodeEndpoint),
+            node_endpoints=leaders.endpoints(session.listener, ProduceResponse.NodeEndpoint),
         )
 
     def _append(
@@ -108,9 +98,9 @@ class ProduceHandlers:
         session: Session,
         request: ProduceRequest,
         topic: Topic,
-        data: ProduceRequestTopicDataPartitionData,
+        data: ProduceRequest.PartitionProduceData,
         version: int,
-    ) -> ProduceResponseResponsePartitionResponse:
+    ) -> ProduceResponse.PartitionProduceResponse:
         log = self.logs.get(topic.name, data.index)
         if log is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -155,7 +145,7 @@ class ProduceHandlers:
         )
         for notify in self.appended:
             notify(session.client_id, log, appended)
-        return ProduceResponseResponsePartitionResponse(
+        return ProduceResponse.PartitionProduceResponse(
             index=data.index,
             base_offset=appended.base_offset,
             log_append_time_ms=appended.append_time,
@@ -174,16 +164,16 @@ class ProduceHandlers:
             )
 
 
-def _refusal(index: int, error: ApiError, most: int) -> ProduceResponseResponsePartitionResponse:
+def _refusal(index: int, error: ApiError, most: int) -> ProduceResponse.PartitionProduceResponse:
     """Build the response for a refused batch, with at most ``most`` invalid records.
 
     More could exceed the size of a frame. Clients refuse the whole batch in any case.
     """
-    response = ProduceResponseResponsePartitionResponse(index=index, base_offset=-1)
+    response = ProduceResponse.PartitionProduceResponse(index=index, base_offset=-1)
     error.put_into(response)
     if isinstance(error, InvalidRecords):
         response.record_errors = [
-            ProduceResponseResponsePartitionResponseRecordError(
+            ProduceResponse.BatchIndexAndErrorMessage(
                 batch_index=at, batch_index_error_message=text
             )
             for at, text in error.records[:most]

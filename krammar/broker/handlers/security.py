@@ -7,14 +7,9 @@ from dataclasses import dataclass
 
 from kafka_wire import (
     AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsRequestDeletion,
-    AlterUserScramCredentialsRequestUpsertion,
     AlterUserScramCredentialsResponse,
-    AlterUserScramCredentialsResponseResult,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResponseResult,
-    DescribeUserScramCredentialsResponseResultCredentialInfo,
     ErrorCode,
     RemoveUserScramCredentialRecord,
     SaslAuthenticateRequest,
@@ -32,7 +27,10 @@ from krammar.broker.security.users import record_of
 from krammar.broker.session import Session
 
 Record = UserScramCredentialRecord | RemoveUserScramCredentialRecord
-Change = AlterUserScramCredentialsRequestUpsertion | AlterUserScramCredentialsRequestDeletion
+Change = (
+    AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+    | AlterUserScramCredentialsRequest.ScramCredentialDeletion
+)
 
 
 @dataclass(eq=False)
@@ -61,17 +59,19 @@ class SecurityHandlers:
     def describe_user_scram_credentials(
         self, session: Session, request: DescribeUserScramCredentialsRequest, version: int
     ) -> DescribeUserScramCredentialsResponse:
-        credentials: dict[str, list[DescribeUserScramCredentialsResponseResultCredentialInfo]] = {}
+        credentials: dict[str, list[DescribeUserScramCredentialsResponse.CredentialInfo]] = {}
         for (mechanism, user), record in sorted(self.cluster.scram.items()):
             credentials.setdefault(user, []).append(
-                DescribeUserScramCredentialsResponseResultCredentialInfo(
+                DescribeUserScramCredentialsResponse.CredentialInfo(
                     mechanism=mechanism, iterations=record.iterations
                 )
             )
         asked = Counter(user.name for user in request.users or ())
         response = DescribeUserScramCredentialsResponse()
         for user in asked or sorted(credentials):
-            result = DescribeUserScramCredentialsResponseResult(user=user)
+            result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(
+                user=user
+            )
             response.results.append(result)
             with errors_in(result):
                 if asked[user] > 1:
@@ -115,7 +115,9 @@ class SecurityHandlers:
                 changed = {}
         response = AlterUserScramCredentialsResponse()
         for name in {**changed, **errors}:
-            result = AlterUserScramCredentialsResponseResult(user=name, error_message=None)
+            result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult(
+                user=name, error_message=None
+            )
             response.results.append(result)
             if name in errors:
                 errors[name].put_into(result)
@@ -129,7 +131,7 @@ class SecurityHandlers:
         mechanism = scram.BY_NUMBER.get(change.mechanism)
         if mechanism is None:
             raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
-        if isinstance(change, AlterUserScramCredentialsRequestDeletion):
+        if isinstance(change, AlterUserScramCredentialsRequest.ScramCredentialDeletion):
             if (change.mechanism, name) not in self.cluster.scram:
                 raise ApiError(
                     ErrorCode.RESOURCE_NOT_FOUND,

@@ -11,22 +11,13 @@ from uuid import UUID
 
 from kafka_wire import (
     CreatePartitionsRequest,
-    CreatePartitionsRequestTopic,
     CreatePartitionsResponse,
-    CreatePartitionsResponseResult,
     CreateTopicsRequest,
-    CreateTopicsRequestTopic,
     CreateTopicsResponse,
-    CreateTopicsResponseTopic,
-    CreateTopicsResponseTopicConfig,
     DeleteRecordsRequest,
-    DeleteRecordsRequestTopicPartition,
     DeleteRecordsResponse,
-    DeleteRecordsResponseTopic,
-    DeleteRecordsResponseTopicPartition,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
-    DeleteTopicsResponseResponse,
     ErrorCode,
 )
 
@@ -46,8 +37,12 @@ from krammar.wire.primitives import NULL_UUID
 METADATA_TOPIC = "__cluster_metadata"
 Listed = tuple[str | None, UUID]  # how a request lists a topic to delete: by name or by id
 
-R = TypeVar("R", CreateTopicsRequestTopic, CreatePartitionsRequestTopic)
-T = TypeVar("T", CreateTopicsResponseTopic, CreatePartitionsResponseResult)
+R = TypeVar("R", CreateTopicsRequest.CreatableTopic, CreatePartitionsRequest.CreatePartitionsTopic)
+T = TypeVar(
+    "T",
+    CreateTopicsResponse.CreatableTopicResult,
+    CreatePartitionsResponse.CreatePartitionsTopicResult,
+)
 
 
 @dataclass(eq=False)
@@ -64,15 +59,15 @@ class TopicHandlers:
         """Create topics. A name that the request lists more than once is refused."""
         # As in Kafka, names of the same request may collide with each other.
         create = partial(self._create, list(self.cluster.topics), request.validate_only)
-        topics = yield from _once(request.topics, CreateTopicsResponseTopic, create)
+        topics = yield from _once(request.topics, CreateTopicsResponse.CreatableTopicResult, create)
         return CreateTopicsResponse(topics=topics)
 
     def _create(
         self,
         before: list[str],
         validate_only: bool,
-        topic: CreateTopicsRequestTopic,
-        result: CreateTopicsResponseTopic,
+        topic: CreateTopicsRequest.CreatableTopic,
+        result: CreateTopicsResponse.CreatableTopicResult,
     ) -> Steps[None]:
         """Create a topic in steps, and describe it in ``result``. Raises ApiError."""
         name = topic.name
@@ -98,7 +93,7 @@ class TopicHandlers:
         result.topic_id = topic_id
         result.num_partitions, result.replication_factor = len(replicas), len(replicas[0])
         result.configs = [
-            CreateTopicsResponseTopicConfig(
+            CreateTopicsResponse.CreatableTopicConfigs(
                 name=entry.name,
                 value=entry.value,
                 read_only=entry.read_only,
@@ -108,7 +103,7 @@ class TopicHandlers:
             for entry in describe_topic(config, configs)
         ]
 
-    def _configs(self, topic: CreateTopicsRequestTopic) -> dict[str, str]:
+    def _configs(self, topic: CreateTopicsRequest.CreatableTopic) -> dict[str, str]:
         """Return the checked settings of a new topic. Raises ApiError."""
         configs = {}
         for entry in topic.configs:
@@ -155,10 +150,10 @@ class TopicHandlers:
         responses += yield from one_by_one(self._delete, names_first)
         return DeleteTopicsResponse(responses=responses)
 
-    def _delete(self, counted: tuple[Listed, int]) -> DeleteTopicsResponseResponse:
+    def _delete(self, counted: tuple[Listed, int]) -> DeleteTopicsResponse.DeletableTopicResult:
         """Delete a topic, which the request lists that many times."""
         (name, topic_id), times = counted
-        result = DeleteTopicsResponseResponse(name=name, topic_id=topic_id)
+        result = DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
         with errors_in(result):
             if times > 1:
                 what = "name" if name is not None else "id"
@@ -176,11 +171,16 @@ class TopicHandlers:
         self, session: Session, request: CreatePartitionsRequest, version: int
     ) -> Steps[CreatePartitionsResponse]:
         grow = partial(self._grow, request.validate_only)
-        results = yield from _once(request.topics, CreatePartitionsResponseResult, grow)
+        results = yield from _once(
+            request.topics, CreatePartitionsResponse.CreatePartitionsTopicResult, grow
+        )
         return CreatePartitionsResponse(results=results)
 
     def _grow(
-        self, validate_only: bool, topic: CreatePartitionsRequestTopic, _result: object
+        self,
+        validate_only: bool,
+        topic: CreatePartitionsRequest.CreatePartitionsTopic,
+        _result: object,
     ) -> Steps[None]:
         """Add partitions to a topic, in steps. Raises ApiError."""
         found = self.cluster.topics.get(topic.name)
@@ -215,15 +215,21 @@ class TopicHandlers:
         for topic in request.topics:
             delete = partial(self._delete_before, topic.name)
             partitions = yield from one_by_one(delete, topic.partitions)
-            topics.append(DeleteRecordsResponseTopic(name=topic.name, partitions=partitions))
+            topics.append(
+                DeleteRecordsResponse.DeleteRecordsTopicResult(
+                    name=topic.name, partitions=partitions
+                )
+            )
         return DeleteRecordsResponse(topics=topics)
 
     def _delete_before(
-        self, topic: str, asked: DeleteRecordsRequestTopicPartition
-    ) -> DeleteRecordsResponseTopicPartition:
+        self, topic: str, asked: DeleteRecordsRequest.DeleteRecordsPartition
+    ) -> DeleteRecordsResponse.DeleteRecordsPartitionResult:
         """Delete the records of a partition before an offset; -1 deletes all."""
         index = asked.partition_index
-        result = DeleteRecordsResponseTopicPartition(partition_index=index, low_watermark=-1)
+        result = DeleteRecordsResponse.DeleteRecordsPartitionResult(
+            partition_index=index, low_watermark=-1
+        )
         with errors_in(result):
             log = self.logs.get(topic, index)
             if log is None:
@@ -254,8 +260,8 @@ def _once(
 
 def _not_deleted(
     listed: Listed, message: str, code: ErrorCode = ErrorCode.INVALID_REQUEST
-) -> DeleteTopicsResponseResponse:
+) -> DeleteTopicsResponse.DeletableTopicResult:
     name, topic_id = listed
-    return DeleteTopicsResponseResponse(
+    return DeleteTopicsResponse.DeletableTopicResult(
         name=name, topic_id=topic_id, error_code=code, error_message=message
     )

@@ -12,17 +12,11 @@ from functools import partial
 from kafka_wire import (
     DescribeProducersRequest,
     DescribeProducersResponse,
-    DescribeProducersResponseTopic,
-    DescribeProducersResponseTopicPartition,
-    DescribeProducersResponseTopicPartitionActiveProducer,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
-    DescribeTransactionsResponseTransactionState,
-    DescribeTransactionsResponseTransactionStateTopic,
     ErrorCode,
     ListTransactionsRequest,
     ListTransactionsResponse,
-    ListTransactionsResponseTransactionState,
     TransactionState,
 )
 
@@ -60,8 +54,8 @@ class TransactionAdminHandlers:
         states = yield from one_by_one(self._describe, ids)
         return DescribeTransactionsResponse(transaction_states=states)
 
-    def _describe(self, transactional_id: str) -> DescribeTransactionsResponseTransactionState:
-        state = DescribeTransactionsResponseTransactionState(transactional_id=transactional_id)
+    def _describe(self, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
+        state = DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id)
         with errors_in(state):
             self.topics.check_coordinator(self.coordinated, transactional_id)
             transaction = self.transactions.describe(transactional_id)
@@ -72,9 +66,7 @@ class TransactionAdminHandlers:
             state.producer_epoch = transaction.epoch
             for topic, partitions in grouped(transaction.partitions).items():
                 state.topics.append(
-                    DescribeTransactionsResponseTransactionStateTopic(
-                        topic=topic, partitions=partitions
-                    )
+                    DescribeTransactionsResponse.TopicData(topic=topic, partitions=partitions)
                 )
         return state
 
@@ -94,7 +86,7 @@ class TransactionAdminHandlers:
                 and (not request.state_filters or transaction.state in states)
                 and (request.duration_filter < 0 or transaction.start_ms < begun_before)
             ):
-                state = ListTransactionsResponseTransactionState(
+                state = ListTransactionsResponse.TransactionState(
                     transactional_id=transactional_id,
                     producer_id=transaction.producer_id,
                     transaction_state=transaction.state.name,
@@ -117,11 +109,11 @@ class TransactionAdminHandlers:
         topics = []
         for name, indexes in wanted.items():
             partitions = yield from one_by_one(partial(self._producers, name), indexes)
-            topics.append(DescribeProducersResponseTopic(name=name, partitions=partitions))
+            topics.append(DescribeProducersResponse.TopicResponse(name=name, partitions=partitions))
         return DescribeProducersResponse(topics=topics)
 
-    def _producers(self, topic: str, partition: int) -> DescribeProducersResponseTopicPartition:
-        result = DescribeProducersResponseTopicPartition(partition_index=partition)
+    def _producers(self, topic: str, partition: int) -> DescribeProducersResponse.PartitionResponse:
+        result = DescribeProducersResponse.PartitionResponse(partition_index=partition)
         log = self.logs.get(topic, partition)
         if log is None:
             result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -129,7 +121,7 @@ class TransactionAdminHandlers:
                 result.error_message = "This server does not host this topic-partition."
             return result
         result.active_producers = [
-            DescribeProducersResponseTopicPartitionActiveProducer(
+            DescribeProducersResponse.ProducerState(
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
                 last_sequence=producer.last_sequence,
@@ -148,7 +140,7 @@ async def _matching(response: ListTransactionsResponse, pattern: str) -> ListTra
     The work grows with the length of the pattern and of the ids, both chosen by clients.
     """
 
-    def match() -> list[ListTransactionsResponseTransactionState]:
+    def match() -> list[ListTransactionsResponse.TransactionState]:
         matches = whole_match(pattern)
         return [each for each in response.transaction_states if matches(each.transactional_id)]
 

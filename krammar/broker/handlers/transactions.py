@@ -11,11 +11,7 @@ from kafka_wire import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnRequestTransaction,
     AddPartitionsToTxnResponse,
-    AddPartitionsToTxnResponsePartitionResult,
-    AddPartitionsToTxnResponseResultsByTransaction,
-    AddPartitionsToTxnResponseTopicResult,
     EndTxnRequest,
     EndTxnResponse,
     ErrorCode,
@@ -79,14 +75,14 @@ class TransactionHandlers:
         if version >= 4:
             return AddPartitionsToTxnResponse(
                 results_by_transaction=[
-                    AddPartitionsToTxnResponseResultsByTransaction(
+                    AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
                         transactional_id=transaction.transactional_id,
                         topic_results=self._add_partitions(transaction, version),
                     )
                     for transaction in request.transactions
                 ]
             )
-        only = AddPartitionsToTxnRequestTransaction(
+        only = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             producer_epoch=request.v3_and_below_producer_epoch,
@@ -97,8 +93,8 @@ class TransactionHandlers:
         )
 
     def _add_partitions(
-        self, transaction: AddPartitionsToTxnRequestTransaction, version: int
-    ) -> list[AddPartitionsToTxnResponseTopicResult]:
+        self, transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction, version: int
+    ) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
         codes: dict[tuple[str, int], int] = {}
         for topic in transaction.topics:
             known = self.cluster.topics.get(topic.name)
@@ -123,10 +119,10 @@ class TransactionHandlers:
             except ApiError as error:
                 codes = dict.fromkeys(codes, _code(error.code, version >= 2))
         return [
-            AddPartitionsToTxnResponseTopicResult(
+            AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
                 name=topic.name,
                 results_by_partition=[
-                    AddPartitionsToTxnResponsePartitionResult(
+                    AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
                         partition_index=index, partition_error_code=codes[topic.name, index]
                     )
                     for index in topic.partitions

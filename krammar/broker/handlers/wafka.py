@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafka_wire import ErrorCode as KafkaCode
-from wafka_wire import (
-    ErrorCode,
-    ProduceRequest,
-    ProduceRequestTopicDataPartitionData,
-    ProduceResponse,
-    ProduceResponseTopic,
-    ProduceResponseTopicPartition,
-)
+from wafka_wire import ErrorCode, ProduceRequest, ProduceResponse
 
 from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig
@@ -48,17 +41,15 @@ class WafkaHandlers:
         response = ProduceResponse()
         for data in request.topic_data:
             answers = [self._append(data.name, each) for each in data.partition_data]
-            result = ProduceResponseTopic(name=data.name, partition_count=-1, partitions=answers)
+            result = ProduceResponse.Topic(name=data.name, partition_count=-1, partitions=answers)
             topic = self.cluster.topics.get(data.name)  # appending may have created it
             if topic is not None:
                 result.partition_count = len(topic.partitions)
             response.topics.append(result)
         return response
 
-    def _append(
-        self, name: str, data: ProduceRequestTopicDataPartitionData
-    ) -> ProduceResponseTopicPartition:
-        answer = ProduceResponseTopicPartition(index=data.index)
+    def _append(self, name: str, data: ProduceRequest.PartitionData) -> ProduceResponse.Partition:
+        answer = ProduceResponse.Partition(index=data.index)
         try:
             topic = self._topic(name)
             log = self.logs.get(name, data.index)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from kafka_wire import ErrorCode, ProducerSnapshotProducerEntry
+from kafka_wire import ErrorCode, ProducerSnapshot
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
@@ -111,7 +111,7 @@ class PartitionLog(LogReader):
         first = self.producer_states.first_open_offset()
         return self.end_offset if first is None else max(first, self.log_start_offset)
 
-    def producers(self) -> list[ProducerSnapshotProducerEntry]:
+    def producers(self) -> list[ProducerSnapshot.ProducerEntry]:
         """Return the known producers, for DescribeProducers."""
         return self.producer_states.entries()
 

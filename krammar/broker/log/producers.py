@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafka_wire import AbortedTxn, ErrorCode, ProducerSnapshot, ProducerSnapshotProducerEntry
+from kafka_wire import AbortedTxn, ErrorCode, ProducerSnapshot
 
 from krammar.broker.errors import ApiError
 from krammar.logfiles.snapshot import CRC_AT, CRC_COVERS_FROM, read_snapshot
@@ -206,12 +206,12 @@ class Producers:
         data[CRC_AT:CRC_COVERS_FROM] = crc.to_bytes(4, "big")
         return bytes(data)
 
-    def entries(self) -> list[ProducerSnapshotProducerEntry]:
+    def entries(self) -> list[ProducerSnapshot.ProducerEntry]:
         """Return the state of all producers, as in a snapshot. -1 means none."""
         entries = []
         for producer_id, producer in self.by_id.items():
             last = producer.batches[-1] if producer.batches else Sent(-1, -1, 0, -1)
-            entry = ProducerSnapshotProducerEntry(
+            entry = ProducerSnapshot.ProducerEntry(
                 producer_id=producer_id,
                 epoch=producer.epoch,
                 last_sequence=last.last_sequence,

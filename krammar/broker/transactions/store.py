@@ -6,13 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from kafka_wire import (
-    ErrorCode,
-    TransactionLogKey,
-    TransactionLogValue,
-    TransactionLogValueTransactionPartition,
-    TransactionState,
-)
+from kafka_wire import ErrorCode, TransactionLogKey, TransactionLogValue, TransactionState
 
 from krammar.broker.cluster import TRANSACTIONS_TOPIC, ClusterMetadata
 from krammar.broker.errors import ApiError
@@ -57,7 +51,7 @@ def state_record(transactional_id: str, transaction: Transaction, version: int) 
     topics = None
     if transaction.state is not TransactionState.EMPTY:
         topics = [
-            TransactionLogValueTransactionPartition(topic=topic, partition_ids=partitions)
+            TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=partitions)
             for topic, partitions in grouped(transaction.partitions).items()
         ]
     fields = _MORE_FIELDS if version else _FIELDS

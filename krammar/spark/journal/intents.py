@@ -311,7 +311,7 @@ def _write(path: Path, stored: Stored) -> Path:
         intents_hash=stored.hash,
         rows=wire.WrittenRows(count=stored.rows.number, sum=stored.rows.sum),
         earlier=[
-            wire.WriteIntentsEarlier(
+            wire.WriteIntents.Earlier(
                 batch=batch, rows=wire.WrittenRows(count=rows.number, sum=rows.sum)
             )
             for batch, rows in stored.earlier

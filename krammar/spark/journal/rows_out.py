@@ -50,7 +50,7 @@ def _row(group: Group, index: int) -> wire.Row:
         key=None if keys is None else keys[index],
         value=group.values[index],
         headers=(
-            [wire.RowHeader(key=key, value=value) for key, value in headers[index] or ()]
+            [wire.Row.Header(key=key, value=value) for key, value in headers[index] or ()]
             if headers is not None
             else []
         ),

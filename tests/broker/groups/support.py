@@ -10,19 +10,11 @@ from kafka_wire import (
     ConsumerProtocolSubscription,
     HeartbeatRequest,
     JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
     LeaveGroupRequest,
-    LeaveGroupRequestMember,
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitRequestTopicPartition,
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestGroupTopic,
-    OffsetFetchRequestTopic,
     SyncGroupRequest,
-    SyncGroupRequestAssignment,
 )
 
 from tests.broker.support import RawClient
@@ -40,7 +32,7 @@ def join_request(member_id: str = "", **changes: Any) -> JoinGroupRequest:
             "rebalance_timeout_ms": 30_000,
             "member_id": member_id,
             "protocol_type": "consumer",
-            "protocols": [JoinGroupRequestProtocol(name="range", metadata=metadata)],
+            "protocols": [JoinGroupRequest.Protocol(name="range", metadata=metadata)],
             **changes,
         }
     )
@@ -66,7 +58,7 @@ def sync_request(
             "protocol_type": "consumer",
             "protocol_name": "range",
             "assignments": [
-                SyncGroupRequestAssignment(member_id=member, assignment=share)
+                SyncGroupRequest.Assignment(member_id=member, assignment=share)
                 for member, share in (shares or {}).items()
             ],
             **changes,
@@ -89,7 +81,7 @@ def leave_request(joined: JoinGroupResponse) -> LeaveGroupRequest:
     return LeaveGroupRequest(
         group_id=GROUP,
         member_id=joined.member_id,
-        members=[LeaveGroupRequestMember(member_id=joined.member_id)],
+        members=[LeaveGroupRequest.MemberIdentity(member_id=joined.member_id)],
     )
 
 
@@ -113,11 +105,11 @@ def commit_request(
         **{
             "group_id": GROUP,
             "topics": [
-                OffsetCommitRequestTopic(
+                OffsetCommitRequest.Topic(
                     name=topic if isinstance(topic, str) else "",
                     topic_id=NO_ID if isinstance(topic, str) else topic,
                     partitions=[
-                        OffsetCommitRequestTopicPartition(
+                        OffsetCommitRequest.Partition(
                             partition_index=partition,
                             committed_offset=offset,
                             committed_leader_epoch=epoch,
@@ -162,7 +154,7 @@ def fetch(
             topics=(
                 None
                 if topic is None
-                else [OffsetFetchRequestTopic(name=str(topic), partition_indexes=[*partitions])]
+                else [OffsetFetchRequest.Topic(name=str(topic), partition_indexes=[*partitions])]
             ),
             require_stable=require_stable,
         )
@@ -170,14 +162,14 @@ def fetch(
         assert response.error_code == 0
         topics = response.topics
     else:
-        asked = OffsetFetchRequestGroupTopic(partition_indexes=[*partitions])
+        asked = OffsetFetchRequest.Topics(partition_indexes=[*partitions])
         if isinstance(topic, UUID):
             asked.topic_id = topic
         else:
             asked.name = topic or ""
         request = OffsetFetchRequest(
             groups=[
-                OffsetFetchRequestGroup(group_id=group, topics=None if topic is None else [asked])
+                OffsetFetchRequest.Group(group_id=group, topics=None if topic is None else [asked])
             ],
             require_stable=require_stable,
         )

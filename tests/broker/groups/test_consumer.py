@@ -13,15 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kafka_wire import (
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartition,
     ConsumerGroupHeartbeatResponse,
     ConsumerProtocolSubscription,
-    ConsumerProtocolSubscriptionOwnedPartition,
     ErrorCode,
     HeartbeatRequest,
     JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    LeaveGroupRequestMember,
+    LeaveGroupRequest,
     SyncGroupRequest,
 )
 
@@ -123,7 +120,7 @@ class World:
     ) -> ConsumerGroupHeartbeatResponse:
         if owned is not None:
             changes["topic_partitions"] = [
-                ConsumerGroupHeartbeatRequestTopicPartition(topic_id=topic, partitions=[number])
+                ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic, partitions=[number])
                 for topic, number in owned
             ]
         request = ConsumerGroupHeartbeatRequest(
@@ -288,7 +285,7 @@ def test_a_member_of_a_classic_group_cannot_send_consumer_heartbeats(world: Worl
     "changes",
     [
         {"protocol_type": "connect"},
-        {"protocols": [JoinGroupRequestProtocol(name="range", metadata=b"?")]},
+        {"protocols": [JoinGroupRequest.Protocol(name="range", metadata=b"?")]},
     ],
     ids=["type", "subscription"],
 )
@@ -321,7 +318,7 @@ def test_a_replaced_static_member_is_fenced(world: World) -> None:
         ({}, {"protocol_type": "connect"}, "does not use the consumer embedded protocol"),
         (
             {},
-            {"protocols": [JoinGroupRequestProtocol(name="range", metadata=b"?")]},
+            {"protocols": [JoinGroupRequest.Protocol(name="range", metadata=b"?")]},
             "the embedded consumer protocol is malformed",
         ),
         (
@@ -440,7 +437,7 @@ def join_request(
         version=3,
         topics=[*topics],
         owned_partitions=[
-            ConsumerProtocolSubscriptionOwnedPartition(topic=topic, partitions=numbers)
+            ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=numbers)
             for topic, numbers in (owned or {}).items()
         ],
     ).encode()
@@ -450,7 +447,7 @@ def join_request(
         rebalance_timeout_ms=REBALANCE,
         member_id=member_id,
         protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
+        protocols=[JoinGroupRequest.Protocol(name="range", metadata=metadata)],
     )
 
 
@@ -586,7 +583,7 @@ class Groups(RuleBasedStateMachine):
             if self.world.group.kind is Kind.CLASSIC:
                 return
             if client.classic:
-                leaving = [LeaveGroupRequestMember(member_id=client.member)]
+                leaving = [LeaveGroupRequest.MemberIdentity(member_id=client.member)]
                 self.world.protocol.leave(self.world.group, leaving)
             else:
                 epoch = -2 if kind == "away" else -1

@@ -12,11 +12,9 @@ from kafka_wire import (
     GroupMetadataValue,
     HeartbeatRequest,
     JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
-    LeaveGroupRequestMember,
+    LeaveGroupRequest,
     SyncGroupRequest,
-    SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
 
@@ -100,7 +98,7 @@ class World:
             generation_id=generation,
             member_id=member_id,
             assignments=[
-                SyncGroupRequestAssignment(member_id=member, assignment=share)
+                SyncGroupRequest.Assignment(member_id=member, assignment=share)
                 for member, share in (shares or {}).items()
             ],
             **changes,
@@ -120,7 +118,9 @@ class World:
         )
 
     def leave(self, *members: tuple[str, str | None]) -> list[int]:
-        leaving = [LeaveGroupRequestMember(member_id=m, group_instance_id=i) for m, i in members]
+        leaving = [
+            LeaveGroupRequest.MemberIdentity(member_id=m, group_instance_id=i) for m, i in members
+        ]
         return [r.error_code for r in self.protocol.leave(self.group, leaving)]
 
     def stable(self, count: int, **changes: Any) -> list[str]:
@@ -147,9 +147,9 @@ class World:
         return ids
 
 
-def protocols(*names: str, topics: tuple[str, ...] = ("t",)) -> list[JoinGroupRequestProtocol]:
+def protocols(*names: str, topics: tuple[str, ...] = ("t",)) -> list[JoinGroupRequest.Protocol]:
     metadata = ConsumerProtocolSubscription(version=3, topics=topics).encode()
-    return [JoinGroupRequestProtocol(name=name, metadata=metadata) for name in names]
+    return [JoinGroupRequest.Protocol(name=name, metadata=metadata) for name in names]
 
 
 def refused(call: Callable[..., object], *args: Any, **options: Any) -> ErrorCode:
@@ -600,7 +600,7 @@ def test_transactions_of_old_clients_commit_without_a_generation() -> None:
 
 def test_subscriptions_that_are_not_a_consumers_are_unknown() -> None:
     world = World()
-    odd = [JoinGroupRequestProtocol(name="range", metadata=b"\x00\x00\xff\xff\xff\x7f")]
+    odd = [JoinGroupRequest.Protocol(name="range", metadata=b"\x00\x00\xff\xff\xff\x7f")]
     world.stable(1, protocols=odd)
     assert world.group.subscriptions is None
     assert world.group.reads("t")

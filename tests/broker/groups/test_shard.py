@@ -13,7 +13,6 @@ from kafka_wire import (
     ErrorCode,
     GroupMetadataKey,
     GroupMetadataValue,
-    GroupMetadataValueMemberMetadata,
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     ListGroupsRequest,
@@ -91,7 +90,7 @@ def test_groups_of_all_versions(tmp_path: Path, version: int) -> None:
         protocol="range",
         leader="m",
         members=[
-            GroupMetadataValueMemberMetadata(
+            GroupMetadataValue.MemberMetadata(
                 member_id="m",
                 client_id="c",
                 client_host="/h",

@@ -19,17 +19,12 @@ from confluent_kafka.admin import (
 from kafka_wire import (
     AlterConfigOp,
     AlterConfigsRequest,
-    AlterConfigsRequestResource,
-    AlterConfigsRequestResourceConfig,
     ConfigResourceType,
     ConfigSource,
     ConfigType,
     DescribeConfigsRequest,
-    DescribeConfigsRequestResource,
     ErrorCode,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsRequestResource,
-    IncrementalAlterConfigsRequestResourceConfig,
     ListConfigResourcesRequest,
 )
 
@@ -60,7 +55,7 @@ def describe(
     """The one result of a request for one resource."""
     request = DescribeConfigsRequest(
         resources=[
-            DescribeConfigsRequestResource(
+            DescribeConfigsRequest.DescribeConfigsResource(
                 resource_type=kind, resource_name=name, configuration_keys=keys
             )
         ],
@@ -92,11 +87,11 @@ def incremental(
 ) -> tuple[int, str | None]:
     request = IncrementalAlterConfigsRequest(
         resources=[
-            IncrementalAlterConfigsRequestResource(
+            IncrementalAlterConfigsRequest.AlterConfigsResource(
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    IncrementalAlterConfigsRequestResourceConfig(
+                    IncrementalAlterConfigsRequest.AlterableConfig(
                         name=key, config_operation=operation, value=text
                     )
                     for key, operation, text in operations
@@ -120,11 +115,11 @@ def alter(
 ) -> tuple[int, str | None]:
     request = AlterConfigsRequest(
         resources=[
-            AlterConfigsRequestResource(
+            AlterConfigsRequest.AlterConfigsResource(
                 resource_type=kind,
                 resource_name=name,
                 configs=[
-                    AlterConfigsRequestResourceConfig(name=key, value=text)
+                    AlterConfigsRequest.AlterableConfig(name=key, value=text)
                     for key, text in configs.items()
                 ],
             )
@@ -370,7 +365,7 @@ def test_each_resource_is_answered_on_its_own(client: RawClient) -> None:
     create_topic(client, "a")
     request = DescribeConfigsRequest(
         resources=[
-            DescribeConfigsRequestResource(resource_type=kind, resource_name=name)
+            DescribeConfigsRequest.DescribeConfigsResource(resource_type=kind, resource_name=name)
             for kind, name in ((TOPIC, "missing"), (TOPIC, "a"), (BROKER, "9"), (BROKER, "1"))
         ]
     )
@@ -553,10 +548,10 @@ def test_key_or_resource_that_is_named_twice(client: RawClient) -> None:
     assert incremental(
         client, TOPIC, "a", ("retention.ms", SET, "1"), ("retention.ms", DELETE, None)
     ) == (ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    setting = IncrementalAlterConfigsRequestResourceConfig(name="segment.ms", value="5")
+    setting = IncrementalAlterConfigsRequest.AlterableConfig(name="segment.ms", value="5")
     request = IncrementalAlterConfigsRequest(
         resources=[
-            IncrementalAlterConfigsRequestResource(
+            IncrementalAlterConfigsRequest.AlterConfigsResource(
                 resource_type=TOPIC, resource_name=name, configs=[setting]
             )
             for name in ("a", "b", "a")

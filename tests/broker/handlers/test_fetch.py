@@ -10,17 +10,10 @@ from uuid import UUID
 import pytest
 from kafka_wire import (
     DeleteRecordsRequest,
-    DeleteRecordsRequestTopic,
-    DeleteRecordsRequestTopicPartition,
     DeleteTopicsRequest,
-    DeleteTopicsRequestTopic,
     ErrorCode,
     FetchRequest,
-    FetchRequestForgottenTopicsData,
-    FetchRequestTopicPartition,
     OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochRequestTopic,
-    OffsetForLeaderEpochRequestTopicPartition,
 )
 
 from krammar.broker import Broker
@@ -164,7 +157,10 @@ def test_a_waiting_fetch_learns_that_the_topic_is_gone(broker: Broker, client: R
     client.send(fetch_request([(topic_id, 0, 0)], max_wait_ms=60_000, min_bytes=1), 16)
     with RawClient(broker.port) as other:
         other.call(
-            DeleteTopicsRequest(topics=[DeleteTopicsRequestTopic(name="t")], timeout_ms=1000), 6
+            DeleteTopicsRequest(
+                topics=[DeleteTopicsRequest.DeleteTopicState(name="t")], timeout_ms=1000
+            ),
+            6,
         )
     assert client.receive().responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -212,7 +208,7 @@ def test_a_session_names_only_what_has_changed(client: RawClient) -> None:
     assert (response.session_id, told(response)) == (session, {("b", 0): len(data)})
     # The partition was not consumed, so it is returned again.
     assert told(go_on(3, [])) == {("b", 0): len(data)}
-    forgotten = [FetchRequestForgottenTopicsData(topic="b", partitions=[0])]
+    forgotten = [FetchRequest.ForgottenTopic(topic="b", partitions=[0])]
     assert told(go_on(4, [], forgotten_topics_data=forgotten)) == {}
     assert go_on(4, []).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert told(go_on(5, [("b", 0, 1)])) == {("b", 0): 0}
@@ -264,7 +260,7 @@ def test_leader_epochs(client: RawClient, epoch: int, code: ErrorCode) -> None:
     create_topic(client, "t")
     request = fetch_request([("t", 0, 0)])
     request.topics[0].partitions = [
-        FetchRequestTopicPartition(
+        FetchRequest.FetchPartition(
             partition=0, current_leader_epoch=epoch, fetch_offset=0, partition_max_bytes=1000
         )
     ]
@@ -280,10 +276,10 @@ def test_offset_for_leader_epoch(client: RawClient, version: int) -> None:
         request = OffsetForLeaderEpochRequest(
             replica_id=-1,
             topics=[
-                OffsetForLeaderEpochRequestTopic(
+                OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
                     topic=topic,
                     partitions=[
-                        OffsetForLeaderEpochRequestTopicPartition(
+                        OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
                             partition=0, current_leader_epoch=current, leader_epoch=epoch
                         )
                     ],
@@ -336,9 +332,11 @@ def test_list_offsets_behind_deleted_records(client: RawClient) -> None:
     response = client.call(
         DeleteRecordsRequest(
             topics=[
-                DeleteRecordsRequestTopic(
+                DeleteRecordsRequest.DeleteRecordsTopic(
                     name="t",
-                    partitions=[DeleteRecordsRequestTopicPartition(partition_index=0, offset=2)],
+                    partitions=[
+                        DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=2)
+                    ],
                 )
             ],
             timeout_ms=1000,
@@ -413,8 +411,8 @@ def test_records_go_from_a_topic_without_cleanup_policy(client: RawClient) -> No
     DeleteRecords only where compact stands alone."""
     create_topic(client, "t", cleanup_policy="")
     produce(client, "t", batch(b"a", b"b", b"c"))
-    where = DeleteRecordsRequestTopicPartition(partition_index=0, offset=2)
-    topics = [DeleteRecordsRequestTopic(name="t", partitions=[where])]
+    where = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=2)
+    topics = [DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[where])]
     response = client.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000), 2)
     [result] = response.topics[0].partitions
     assert (result.error_code, result.low_watermark) == (0, 2)

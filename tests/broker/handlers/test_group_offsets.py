@@ -11,7 +11,6 @@ from kafka_wire import (
     CoordinatorType,
     DeleteGroupsRequest,
     DeleteTopicsRequest,
-    DeleteTopicsRequestTopic,
     DescribeGroupsRequest,
     EndTxnRequest,
     ErrorCode,
@@ -23,13 +22,8 @@ from kafka_wire import (
     OffsetCommitKey,
     OffsetCommitValue,
     OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteRequestTopicPartition,
     OffsetFetchRequest,
-    OffsetFetchRequestTopic,
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitRequestTopicPartition,
 )
 
 from krammar.broker import Broker
@@ -94,7 +88,7 @@ def test_fetching_in_each_version(client: RawClient, version: int) -> None:
 def test_a_partition_that_is_named_twice(client: RawClient) -> None:
     create_topic(client, "t", 2)
     client.call(commit_request({0: 5}), 9)
-    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1, 0])]
+    topics = [OffsetFetchRequest.Topic(name="t", partition_indexes=[0, 1, 0])]
     response = client.call(OffsetFetchRequest(group_id=GROUP, topics=topics), 7)
     (topic,) = response.topics
     assert [partition.committed_offset for partition in topic.partitions] == [5, -1, 5]
@@ -174,11 +168,9 @@ def delete_request(*partitions: int, topic: str = "t", group: str = GROUP) -> Of
     return OffsetDeleteRequest(
         group_id=group,
         topics=[
-            OffsetDeleteRequestTopic(
+            OffsetDeleteRequest.Topic(
                 name=topic,
-                partitions=[
-                    OffsetDeleteRequestTopicPartition(partition_index=p) for p in partitions
-                ],
+                partitions=[OffsetDeleteRequest.Partition(partition_index=p) for p in partitions],
             )
         ],
     )
@@ -220,7 +212,10 @@ def test_a_deleted_topic_takes_its_offsets_along(client: RawClient) -> None:
     client.call(commit_request({0: 1}), 9)
     client.call(commit_request({0: 2}, "u"), 9)
     client.call(
-        DeleteTopicsRequest(topics=[DeleteTopicsRequestTopic(name="t")], timeout_ms=1000), 6
+        DeleteTopicsRequest(
+            topics=[DeleteTopicsRequest.DeleteTopicState(name="t")], timeout_ms=1000
+        ),
+        6,
     )
     create_topic(client, "t")
     assert fetch(client, 7, None) == {("u", 0): (2, "note", 0)}
@@ -403,10 +398,10 @@ class Transaction:
             group_id=GROUP,
             **self.who,
             topics=[
-                TxnOffsetCommitRequestTopic(
+                TxnOffsetCommitRequest.Topic(
                     **{"name" if isinstance(topic, str) else "topic_id": topic},
                     partitions=[
-                        TxnOffsetCommitRequestTopicPartition(
+                        TxnOffsetCommitRequest.Partition(
                             partition_index=0, committed_offset=offset, committed_metadata="txn"
                         )
                     ],

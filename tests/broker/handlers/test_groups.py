@@ -15,9 +15,8 @@ from kafka_wire import (
     ErrorCode,
     FindCoordinatorRequest,
     HeartbeatRequest,
-    JoinGroupRequestProtocol,
+    JoinGroupRequest,
     LeaveGroupRequest,
-    LeaveGroupRequestMember,
     ListGroupsRequest,
     SyncGroupRequest,
 )
@@ -155,7 +154,7 @@ def test_leaving_in_each_version(client: RawClient, version: int) -> None:
 @pytest.mark.parametrize("version", [2, 5])
 def test_leaving_a_group_that_is_not_there(client: RawClient, version: int) -> None:
     request = LeaveGroupRequest(
-        group_id="nothing", member_id="m", members=[LeaveGroupRequestMember(member_id="m")]
+        group_id="nothing", member_id="m", members=[LeaveGroupRequest.MemberIdentity(member_id="m")]
     )
     response = client.call(request, version)
     found = response if version < 3 else response.members[0]
@@ -262,8 +261,10 @@ def test_administrators_remove_static_members(client: RawClient) -> None:
     request = LeaveGroupRequest(
         group_id=GROUP,
         members=[
-            LeaveGroupRequestMember(member_id="", group_instance_id="one", reason="told to"),
-            LeaveGroupRequestMember(member_id="", group_instance_id="two"),
+            LeaveGroupRequest.MemberIdentity(
+                member_id="", group_instance_id="one", reason="told to"
+            ),
+            LeaveGroupRequest.MemberIdentity(member_id="", group_instance_id="two"),
         ],
     )
     response = client.call(request, 5)
@@ -350,7 +351,7 @@ LONG = "x" * 32768
         ({"group_instance_id": LONG}, ErrorCode.INVALID_REQUEST),
         ({"protocol_type": LONG}, ErrorCode.INVALID_REQUEST),
         (
-            {"protocols": [JoinGroupRequestProtocol(name="ö" * 16384, metadata=b"")]},
+            {"protocols": [JoinGroupRequest.Protocol(name="ö" * 16384, metadata=b"")]},
             ErrorCode.INVALID_REQUEST,
         ),
     ],
@@ -362,7 +363,7 @@ def test_names_that_cannot_be_written_down(
     fitting = join_request(
         group_id=LONG[1:],
         group_instance_id=LONG[1:],
-        protocols=[JoinGroupRequestProtocol(name=LONG[1:], metadata=b"")],
+        protocols=[JoinGroupRequest.Protocol(name=LONG[1:], metadata=b"")],
     )
     assert client.call(fitting, 9).error_code == ErrorCode.NONE
 

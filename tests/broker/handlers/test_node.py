@@ -7,20 +7,15 @@ from pathlib import Path
 import pytest
 from kafka_wire import (
     AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsRequestDir,
-    AlterReplicaLogDirsRequestDirTopic,
     ApiVersionsRequest,
     CreateDelegationTokenRequest,
     DescribeQuorumRequest,
-    DescribeQuorumRequestTopic,
-    DescribeQuorumRequestTopicPartition,
     ErrorCode,
     FeatureUpdateType,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
-    UpdateFeaturesRequestFeatureUpdate,
 )
 
 from krammar.broker import Broker
@@ -32,9 +27,9 @@ UP, DOWN, UNSAFE = 1, FeatureUpdateType.SAFE_DOWNGRADE, FeatureUpdateType.UNSAFE
 
 
 def move(client: RawClient, folder: str, topic: str, *partitions: int) -> list[int]:
-    topics = [AlterReplicaLogDirsRequestDirTopic(name=topic, partitions=partitions)]
+    topics = [AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=partitions)]
     request = AlterReplicaLogDirsRequest(
-        dirs=[AlterReplicaLogDirsRequestDir(path=folder, topics=topics)]
+        dirs=[AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=folder, topics=topics)]
     )
     [result] = client.call(request, 2).results
     assert result.topic_name == topic
@@ -56,9 +51,9 @@ def test_folders_of_partitions(tmp_path: Path) -> None:
 
 
 def quorum(client: RawClient, topic: str, version: int = 2) -> tuple[int, object]:
-    partition = DescribeQuorumRequestTopicPartition(partition_index=0)
+    partition = DescribeQuorumRequest.PartitionData(partition_index=0)
     request = DescribeQuorumRequest(
-        topics=[DescribeQuorumRequestTopic(topic_name=topic, partitions=[partition])]
+        topics=[DescribeQuorumRequest.TopicData(topic_name=topic, partitions=[partition])]
     )
     response = client.call(request, version)
     assert response.error_code == 0
@@ -83,7 +78,7 @@ def update(
 ) -> tuple[int, str | None]:
     request = UpdateFeaturesRequest(
         feature_updates=[
-            UpdateFeaturesRequestFeatureUpdate(
+            UpdateFeaturesRequest.FeatureUpdateKey(
                 feature=name, max_version_level=level, upgrade_type=kind
             )
             for name, level, kind in updates

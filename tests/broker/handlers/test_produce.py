@@ -14,8 +14,6 @@ from kafka_wire import (
     ConfigResourceType,
     ErrorCode,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsRequestResource,
-    IncrementalAlterConfigsRequestResourceConfig,
     InitProducerIdRequest,
 )
 
@@ -194,11 +192,11 @@ def test_levels_of_compression(
 def set_broker_configs(client: RawClient, configs: dict[str, str]) -> None:
     request = IncrementalAlterConfigsRequest(
         resources=[
-            IncrementalAlterConfigsRequestResource(
+            IncrementalAlterConfigsRequest.AlterConfigsResource(
                 resource_type=ConfigResourceType.BROKER,
                 resource_name="",
                 configs=[
-                    IncrementalAlterConfigsRequestResourceConfig(
+                    IncrementalAlterConfigsRequest.AlterableConfig(
                         name=name, config_operation=AlterConfigOp.SET, value=value
                     )
                     for name, value in configs.items()

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from kafka_wire import (
     AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsRequestDeletion,
     DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsRequestUser,
     ErrorCode,
 )
 
@@ -31,7 +29,9 @@ TWICE = "A user credential cannot be altered twice in the same request"
 
 def alter(client: RawClient, *changes: Any) -> dict[str, tuple[ErrorCode, str | None]]:
     deletions = [
-        each for each in changes if isinstance(each, AlterUserScramCredentialsRequestDeletion)
+        each
+        for each in changes
+        if isinstance(each, AlterUserScramCredentialsRequest.ScramCredentialDeletion)
     ]
     upsertions = [each for each in changes if each not in deletions]
     response = client.call(
@@ -49,7 +49,9 @@ def describe(
     client: RawClient, names: Sequence[str] | None
 ) -> dict[str, tuple[ErrorCode, list[tuple[int, int]]]]:
     asked = (
-        None if names is None else [DescribeUserScramCredentialsRequestUser(name=n) for n in names]
+        None
+        if names is None
+        else [DescribeUserScramCredentialsRequest.UserName(name=n) for n in names]
     )
     response = client.call(DescribeUserScramCredentialsRequest(users=asked))
     assert response.error_code == 0

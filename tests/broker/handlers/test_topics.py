@@ -16,29 +16,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kafka_wire import (
     ConfigSource,
     CreatePartitionsRequest,
-    CreatePartitionsRequestTopic,
-    CreatePartitionsRequestTopicAssignment,
     CreateTopicsRequest,
-    CreateTopicsRequestTopic,
-    CreateTopicsRequestTopicAssignment,
-    CreateTopicsRequestTopicConfig,
     DeleteRecordsRequest,
-    DeleteRecordsRequestTopic,
-    DeleteRecordsRequestTopicPartition,
     DeleteTopicsRequest,
-    DeleteTopicsRequestTopic,
     DescribeClusterRequest,
     DescribeLogDirsRequest,
-    DescribeLogDirsRequestTopic,
     DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsRequestCursor,
-    DescribeTopicPartitionsRequestTopic,
     ErrorCode,
     MetadataRequest,
-    MetadataRequestTopic,
     ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
 )
 
 from krammar.broker import Broker
@@ -59,13 +45,17 @@ def versions(request: type[Any], low: int = 0) -> range:
     return range(max(first, low), last + 1)
 
 
-def new(name: str, partitions: int = 1, factor: int = 1, **fields: Any) -> CreateTopicsRequestTopic:
-    return CreateTopicsRequestTopic(
+def new(
+    name: str, partitions: int = 1, factor: int = 1, **fields: Any
+) -> CreateTopicsRequest.CreatableTopic:
+    return CreateTopicsRequest.CreatableTopic(
         name=name, num_partitions=partitions, replication_factor=factor, **fields
     )
 
 
-def create(client: RawClient, *topics: CreateTopicsRequestTopic, **fields: Any) -> list[Any]:
+def create(
+    client: RawClient, *topics: CreateTopicsRequest.CreatableTopic, **fields: Any
+) -> list[Any]:
     version = fields.pop("version", None)
     request = CreateTopicsRequest(topics=topics, timeout_ms=1000, **fields)
     return list(client.call(request, version).topics)
@@ -79,8 +69,8 @@ def listed(client: RawClient) -> dict[str, int]:
 
 def append(client: RawClient, topic: str, count: int) -> None:
     records = encode_batch([Record(key=b"k", value=b"x") for _ in range(count)])
-    data = [ProduceRequestTopicDataPartitionData(index=0, records=records)]
-    topics = [ProduceRequestTopicData(name=topic, partition_data=data)]
+    data = [ProduceRequest.PartitionProduceData(index=0, records=records)]
+    topics = [ProduceRequest.TopicProduceData(name=topic, partition_data=data)]
     response = client.call(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics), 9)
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
@@ -130,7 +120,7 @@ def test_metadata_of_some_topics(client: RawClient, three: dict[str, UUID], vers
     names = ["nope", "one", "bad name", "__consumer_offsets", "one", ""]
     response = client.call(
         MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in names],
+            topics=[MetadataRequest.Topic(name=name) for name in names],
             allow_auto_topic_creation=False,
         ),
         version,
@@ -148,17 +138,17 @@ def test_metadata_of_some_topics(client: RawClient, three: dict[str, UUID], vers
 
 @pytest.mark.parametrize("version", versions(MetadataRequest, 10))
 def test_metadata_by_topic_id(client: RawClient, three: dict[str, UUID], version: int) -> None:
-    def ask(*topics: MetadataRequestTopic) -> Any:
+    def ask(*topics: MetadataRequest.Topic) -> Any:
         return client.call(MetadataRequest(topics=topics, allow_auto_topic_creation=False), version)
 
     def refused(topics: Any) -> bool:
         return all(topic.error_code == ErrorCode.INVALID_REQUEST for topic in topics)
 
     by_id = ask(
-        MetadataRequestTopic(name=None, topic_id=three["one"]),
-        MetadataRequestTopic(name=None, topic_id=UNKNOWN_ID),
+        MetadataRequest.Topic(name=None, topic_id=three["one"]),
+        MetadataRequest.Topic(name=None, topic_id=UNKNOWN_ID),
     )
-    neither = ask(MetadataRequestTopic(name=None), MetadataRequestTopic(name="one"))
+    neither = ask(MetadataRequest.Topic(name=None), MetadataRequest.Topic(name="one"))
     assert refused(neither.topics)
     assert len(neither.topics) == 2
     assert neither.brokers == []
@@ -171,7 +161,7 @@ def test_metadata_by_topic_id(client: RawClient, three: dict[str, UUID], version
     ]
     # One id, and names no longer count.
     mixed = ask(
-        MetadataRequestTopic(name="two"), MetadataRequestTopic(name="one", topic_id=three["two"])
+        MetadataRequest.Topic(name="two"), MetadataRequest.Topic(name="one", topic_id=three["two"])
     )
     assert [topic.topic_id for topic in mixed.topics] == [three["two"]]
     if version >= 13:
@@ -184,7 +174,7 @@ def test_metadata_tells_what_is_allowed_when_asked(
 ) -> None:
     response = client.call(
         MetadataRequest(
-            topics=[MetadataRequestTopic(name="one"), MetadataRequestTopic(name="nope")],
+            topics=[MetadataRequest.Topic(name="one"), MetadataRequest.Topic(name="nope")],
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=True,
             include_cluster_authorized_operations=version <= 10,
@@ -198,7 +188,7 @@ def test_metadata_tells_what_is_allowed_when_asked(
 
 @pytest.mark.parametrize("version", versions(MetadataRequest))
 def test_metadata_creates_topics(broker: Broker, client: RawClient, version: int) -> None:
-    topics = [MetadataRequestTopic(name="fresh"), MetadataRequestTopic(name="bad name")]
+    topics = [MetadataRequest.Topic(name="fresh"), MetadataRequest.Topic(name="bad name")]
     response = client.call(MetadataRequest(topics=topics), version)
     assert [(topic.error_code, len(topic.partitions)) for topic in response.topics] == [
         (ErrorCode.NONE, 1),
@@ -212,7 +202,7 @@ def test_automatic_creation_makes_internal_topics_as_their_coordinators_do(
     broker: Broker, client: RawClient
 ) -> None:
     names = ["__consumer_offsets", "__transaction_state", "a.b", "a_b"]
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name=name) for name in names])
     topics = client.call(request).topics
     assert [topic.is_internal for topic in topics] == [True, True, False, False]
     # The last collides with the third.
@@ -222,7 +212,7 @@ def test_automatic_creation_makes_internal_topics_as_their_coordinators_do(
 
 
 def test_automatic_creation_can_be_off_and_partitions_many() -> None:
-    request = MetadataRequest(topics=[MetadataRequestTopic(name="fresh")])
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name="fresh")])
     with (
         Broker.start(properties={"auto.create.topics.enable": "false"}) as broker,
         RawClient(broker.port) as client,
@@ -247,11 +237,11 @@ def describe(
 ) -> tuple[list[tuple[str, int, list[int]]], tuple[str, int] | None]:
     """(name, error, partitions) of each topic, and where the next page begins."""
     request = DescribeTopicPartitionsRequest(
-        topics=[DescribeTopicPartitionsRequestTopic(name=name) for name in names],
+        topics=[DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in names],
         response_partition_limit=limit,
     )
     if cursor is not None:
-        request.cursor = DescribeTopicPartitionsRequestCursor(
+        request.cursor = DescribeTopicPartitionsRequest.Cursor(
             topic_name=cursor[0], partition_index=cursor[1]
         )
     response = client.call(request)
@@ -266,7 +256,7 @@ def describe(
 def test_describe_topic_partitions_in_full(client: RawClient, three: dict[str, UUID]) -> None:
     request = DescribeTopicPartitionsRequest(
         topics=[
-            DescribeTopicPartitionsRequestTopic(name=name)
+            DescribeTopicPartitionsRequest.TopicRequest(name=name)
             for name in ("two", "nope", "one", "one", "__consumer_offsets")
         ]
     )
@@ -346,7 +336,7 @@ def test_describe_topic_partitions_from_a_cursor(
 
 @pytest.mark.parametrize("version", versions(CreateTopicsRequest))
 def test_create_topics(broker: Broker, client: RawClient, version: int) -> None:
-    config = CreateTopicsRequestTopicConfig(name="retention.ms", value="5")
+    config = CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="5")
     made, empty, again, dashed = create(
         client,
         new("made", 3, configs=[config]),
@@ -377,9 +367,11 @@ def test_create_topics(broker: Broker, client: RawClient, version: int) -> None:
     append(client, "made", 1)
 
 
-def assigned(*partitions: tuple[int, list[int]]) -> list[CreateTopicsRequestTopicAssignment]:
+def assigned(
+    *partitions: tuple[int, list[int]]
+) -> list[CreateTopicsRequest.CreatableReplicaAssignment]:
     return [
-        CreateTopicsRequestTopicAssignment(partition_index=index, broker_ids=brokers)
+        CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
         for index, brokers in partitions
     ]
 
@@ -416,13 +408,25 @@ def assigned(*partitions: tuple[int, list[int]]) -> list[CreateTopicsRequestTopi
             new("n", -1, -1, assignments=assigned((0, [1]), (0, [1]))),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ),
-        (new("n", configs=[CreateTopicsRequestTopicConfig(name="x", value="1")]), 40),
-        (new("n", configs=[CreateTopicsRequestTopicConfig(name="retention.ms", value="x")]), 40),
-        (new("n", configs=[CreateTopicsRequestTopicConfig(name="retention.ms", value=None)]), 40),
+        (new("n", configs=[CreateTopicsRequest.CreatableTopicConfig(name="x", value="1")]), 40),
+        (
+            new(
+                "n",
+                configs=[CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="x")],
+            ),
+            40,
+        ),
+        (
+            new(
+                "n",
+                configs=[CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value=None)],
+            ),
+            40,
+        ),
     ],
 )
 def test_create_topics_is_checked(
-    client: RawClient, three: dict[str, UUID], topic: CreateTopicsRequestTopic, error: int
+    client: RawClient, three: dict[str, UUID], topic: CreateTopicsRequest.CreatableTopic, error: int
 ) -> None:
     for validate_only in (True, False):
         before = listed(client)
@@ -453,14 +457,14 @@ def grow(
 ) -> list[tuple[str, int]]:
     request = CreatePartitionsRequest(
         topics=[
-            CreatePartitionsRequestTopic(
+            CreatePartitionsRequest.CreatePartitionsTopic(
                 name=name,
                 count=count,
                 assignments=(
                     None
                     if assignments is None
                     else [
-                        CreatePartitionsRequestTopicAssignment(broker_ids=ids)
+                        CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=ids)
                         for ids in assignments
                     ]
                 ),
@@ -529,7 +533,7 @@ def test_delete_topics(
     names = ["two", "nope", "one"]
     request = DeleteTopicsRequest(timeout_ms=1000)
     if version >= 6:
-        request.topics = [DeleteTopicsRequestTopic(name=name) for name in names]
+        request.topics = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
     else:
         request.topic_names = names
     results = client.call(request, version).responses
@@ -554,7 +558,9 @@ def test_delete_topics(
 
 def test_delete_topics_by_id(client: RawClient, three: dict[str, UUID]) -> None:
     def delete(*topics: tuple[str | None, UUID]) -> list[tuple[str | None, UUID, int]]:
-        wanted = [DeleteTopicsRequestTopic(name=name, topic_id=id_) for name, id_ in topics]
+        wanted = [
+            DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=id_) for name, id_ in topics
+        ]
         results = client.call(DeleteTopicsRequest(topics=wanted, timeout_ms=1000)).responses
         return [(result.name, result.topic_id, result.error_code) for result in results]
 
@@ -583,7 +589,7 @@ def test_deletion_can_be_off(version: int) -> None:
         create(client, new("kept"))
         request = DeleteTopicsRequest(timeout_ms=1000)
         if version >= 6:
-            request.topics = [DeleteTopicsRequestTopic(name="kept")]
+            request.topics = [DeleteTopicsRequest.DeleteTopicState(name="kept")]
         else:
             request.topic_names = ["kept"]
         [result] = client.call(request, version).responses
@@ -598,16 +604,18 @@ def test_deletion_can_be_off(version: int) -> None:
 
 @pytest.mark.parametrize("version", versions(DeleteRecordsRequest))
 def test_delete_records(broker: Broker, client: RawClient, version: int) -> None:
-    compact = CreateTopicsRequestTopicConfig(name="cleanup.policy", value="compact")
-    both = CreateTopicsRequestTopicConfig(name="cleanup.policy", value="compact,delete")
+    compact = CreateTopicsRequest.CreatableTopicConfig(name="cleanup.policy", value="compact")
+    both = CreateTopicsRequest.CreatableTopicConfig(name="cleanup.policy", value="compact,delete")
     create(client, new("t"), new("c", configs=[compact]), new("b", configs=[both]))
-    client.call(MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")]))
+    client.call(MetadataRequest(topics=[MetadataRequest.Topic(name="__consumer_offsets")]))
     for topic in ("t", "c", "b"):
         append(client, topic, 5)
 
     def delete(topic: str, offset: int, partition: int = 0) -> tuple[int, int]:
-        where = DeleteRecordsRequestTopicPartition(partition_index=partition, offset=offset)
-        topics = [DeleteRecordsRequestTopic(name=topic, partitions=[where])]
+        where = DeleteRecordsRequest.DeleteRecordsPartition(
+            partition_index=partition, offset=offset
+        )
+        topics = [DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[where])]
         response = client.call(DeleteRecordsRequest(topics=topics, timeout_ms=1000), version)
         [result] = response.topics[0].partitions
         assert (response.topics[0].name, result.partition_index) == (topic, partition)
@@ -679,8 +687,8 @@ def test_describe_log_dirs(
         assert 0 < everything.usable_bytes <= everything.total_bytes
     some = DescribeLogDirsRequest(
         topics=[
-            DescribeLogDirsRequestTopic(topic="two", partitions=[1, 7]),
-            DescribeLogDirsRequestTopic(topic="nope", partitions=[0]),
+            DescribeLogDirsRequest.DescribableLogDirTopic(topic="two", partitions=[1, 7]),
+            DescribeLogDirsRequest.DescribableLogDirTopic(topic="nope", partitions=[0]),
         ]
     )
     [result] = client.call(some, version).results
@@ -716,7 +724,9 @@ def test_topics_are_there_after_a_restart(tmp_path: Path) -> None:
     with Broker.start(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
         made = create(client, new("kept", 2), new("gone"))
         client.call(
-            DeleteTopicsRequest(topics=[DeleteTopicsRequestTopic(name="gone")], timeout_ms=1000)
+            DeleteTopicsRequest(
+                topics=[DeleteTopicsRequest.DeleteTopicState(name="gone")], timeout_ms=1000
+            )
         )
         grow(client, ("kept", 3, None))
         append(client, "kept", 2)

@@ -7,7 +7,6 @@ import sys
 import pytest
 from kafka_wire import (
     DescribeProducersRequest,
-    DescribeProducersRequestTopic,
     EndTxnRequest,
     ErrorCode,
     InitProducerIdRequest,
@@ -580,8 +579,8 @@ def test_describe_producers(client: RawClient) -> None:
 def test_describe_producers_of_what_is_not_there(client: RawClient) -> None:
     request = DescribeProducersRequest(
         topics=[
-            DescribeProducersRequestTopic(name="t", partition_indexes=[2, 9]),
-            DescribeProducersRequestTopic(name="nope", partition_indexes=[0]),
+            DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[2, 9]),
+            DescribeProducersRequest.TopicRequest(name="nope", partition_indexes=[0]),
         ]
     )
     known, unknown = client.call(request, 0).topics

@@ -14,26 +14,18 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 from kafka_wire import (
     AlterClientQuotasRequest,
-    AlterClientQuotasRequestEntry,
-    AlterClientQuotasRequestEntryEntity,
     ApiKey,
     ConsumerGroupDescribeRequest,
     CreateAclsRequest,
-    CreateAclsRequestCreation,
     DeleteAclsRequest,
-    DeleteAclsRequestFilter,
     DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
     ElectLeadersRequest,
-    ElectLeadersRequestTopicPartition,
     ErrorCode,
     FeatureLevelRecord,
     MetadataRequest,
     ShareGroupDescribeRequest,
     StreamsGroupDescribeRequest,
     WriteTxnMarkersRequest,
-    WriteTxnMarkersRequestMarker,
-    WriteTxnMarkersRequestMarkerTopic,
 )
 
 from krammar.broker import Broker
@@ -73,25 +65,34 @@ INTERNAL = {
 ENTRIES: dict[int, Any] = {
     ApiKey.WRITE_TXN_MARKERS: lambda: WriteTxnMarkersRequest(
         markers=[
-            WriteTxnMarkersRequestMarker(
-                topics=[WriteTxnMarkersRequestMarkerTopic(name="t", partition_indexes=[0, 7])]
+            WriteTxnMarkersRequest.WritableTxnMarker(
+                topics=[
+                    WriteTxnMarkersRequest.WritableTxnMarkerTopic(
+                        name="t", partition_indexes=[0, 7]
+                    )
+                ]
             )
         ]
     ),
     ApiKey.CREATE_ACLS: lambda: CreateAclsRequest(
-        creations=[CreateAclsRequestCreation(resource_type=2, operation=2, permission_type=2)] * 2
+        creations=[CreateAclsRequest.AclCreation(resource_type=2, operation=2, permission_type=2)]
+        * 2
     ),
     ApiKey.DELETE_ACLS: lambda: DeleteAclsRequest(
-        filters=[DeleteAclsRequestFilter(resource_type_filter=2, operation=2, permission_type=2)]
+        filters=[
+            DeleteAclsRequest.DeleteAclsFilter(
+                resource_type_filter=2, operation=2, permission_type=2
+            )
+        ]
         * 2
     ),
     ApiKey.ELECT_LEADERS: lambda: ElectLeadersRequest(
-        topic_partitions=[ElectLeadersRequestTopicPartition(topic="t", partitions=[0, 7])]
+        topic_partitions=[ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0, 7])]
     ),
     ApiKey.ALTER_CLIENT_QUOTAS: lambda: AlterClientQuotasRequest(
         entries=[
-            AlterClientQuotasRequestEntry(
-                entity=[AlterClientQuotasRequestEntryEntity(entity_type="user", entity_name=name)]
+            AlterClientQuotasRequest.EntryData(
+                entity=[AlterClientQuotasRequest.EntityData(entity_type="user", entity_name=name)]
             )
             for name in ("a", None)
         ]
@@ -99,7 +100,7 @@ ENTRIES: dict[int, Any] = {
     ApiKey.SHARE_GROUP_DESCRIBE: lambda: ShareGroupDescribeRequest(group_ids=["a", "b"]),
     ApiKey.STREAMS_GROUP_DESCRIBE: lambda: StreamsGroupDescribeRequest(group_ids=["a", "b"]),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda: DescribeShareGroupOffsetsRequest(
-        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=name) for name in ("a", "b")]
+        groups=[DescribeShareGroupOffsetsRequest.Group(group_id=name) for name in ("a", "b")]
     ),
 }
 
@@ -147,8 +148,12 @@ def test_the_response_says_that_an_api_is_not_served(client: RawClient, key: int
 def test_a_request_with_too_many_entries_ends_the_connection(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = WriteTxnMarkersRequestMarkerTopic(name="t", partition_indexes=[0] * MOST_ENTRIES)
-    request = WriteTxnMarkersRequest(markers=[WriteTxnMarkersRequestMarker(topics=[topic])])
+    topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic(
+        name="t", partition_indexes=[0] * MOST_ENTRIES
+    )
+    request = WriteTxnMarkersRequest(
+        markers=[WriteTxnMarkersRequest.WritableTxnMarker(topics=[topic])]
+    )
     with (
         caplog.at_level(logging.WARNING, "krammar.broker"),
         RawClient(broker.port) as client,

@@ -9,14 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from wafka_wire import (
-    ErrorCode,
-    ProduceRequest,
-    ProduceRequestTopicData,
-    ProduceRequestTopicDataPartitionData,
-    ProduceResponse,
-    ResponseHeader,
-)
+from wafka_wire import ErrorCode, ProduceRequest, ProduceResponse, ResponseHeader
 
 from krammar.broker import Broker
 from krammar.broker.config import BrokerConfig, ConfigError
@@ -79,8 +72,8 @@ def header(key: int, version: int, number: int) -> bytes:
 
 
 def request(topic: str, *records: str, partition: int = 0, acks: int = 1, **more: str) -> bytes:
-    data = ProduceRequestTopicDataPartitionData(index=partition, records=records)
-    topics = [ProduceRequestTopicData(name=topic, partition_data=[data])]
+    data = ProduceRequest.PartitionData(index=partition, records=records)
+    topics = [ProduceRequest.TopicData(name=topic, partition_data=[data])]
     message = ProduceRequest(acks=acks, topic_data=topics, **more)  # type: ignore[arg-type]
     return header(0, 3, 9) + message.encode(3)
 
@@ -235,10 +228,10 @@ def test_too_large(client: WafkaClient) -> None:
 
 
 def test_one_bad_partition_does_not_hold_up_others(broker: Broker) -> None:
-    good = ProduceRequestTopicDataPartitionData(index=0, records=["good"])
-    bad = ProduceRequestTopicDataPartitionData(index=5, records=["bad"])
+    good = ProduceRequest.PartitionData(index=0, records=["good"])
+    bad = ProduceRequest.PartitionData(index=5, records=["bad"])
     message = ProduceRequest(
-        acks=1, topic_data=[ProduceRequestTopicData(name="both", partition_data=[bad, good])]
+        acks=1, topic_data=[ProduceRequest.TopicData(name="both", partition_data=[bad, good])]
     )
     with Raw(broker) as raw:
         raw.send(header(0, 3, 1) + message.encode(3))

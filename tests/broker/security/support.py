@@ -7,8 +7,7 @@ import hashlib
 import hmac
 
 from kafka_wire import (
-    AlterUserScramCredentialsRequestDeletion,
-    AlterUserScramCredentialsRequestUpsertion,
+    AlterUserScramCredentialsRequest,
     ErrorCode,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
@@ -54,10 +53,10 @@ class ScramClient:
 
 def upsertion(
     name: str, password: str, mechanism: int = SHA_256, iterations: int = 4096
-) -> AlterUserScramCredentialsRequestUpsertion:
+) -> AlterUserScramCredentialsRequest.ScramCredentialUpsertion:
     kind = scram.BY_NUMBER.get(mechanism, BY_NAME["SCRAM-SHA-256"])
     salted = kind.salted_password(password, b"salt", max(iterations, 1))
-    return AlterUserScramCredentialsRequestUpsertion(
+    return AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
         name=name,
         mechanism=mechanism,
         iterations=iterations,
@@ -66,8 +65,10 @@ def upsertion(
     )
 
 
-def deletion(name: str, mechanism: int = SHA_256) -> AlterUserScramCredentialsRequestDeletion:
-    return AlterUserScramCredentialsRequestDeletion(name=name, mechanism=mechanism)
+def deletion(
+    name: str, mechanism: int = SHA_256
+) -> AlterUserScramCredentialsRequest.ScramCredentialDeletion:
+    return AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=name, mechanism=mechanism)
 
 
 def can_log_in(broker: Broker, mechanism: str, user: str, password: str) -> bool:

@@ -9,10 +9,7 @@ from uuid import UUID
 from kafka_wire import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
-    AddPartitionsToTxnRequestTopic,
-    AddPartitionsToTxnRequestTransaction,
     DescribeProducersRequest,
-    DescribeProducersRequestTopic,
     DescribeTransactionsRequest,
     EndTxnRequest,
     ErrorCode,
@@ -20,10 +17,7 @@ from kafka_wire import (
     InitProducerIdRequest,
     ListTransactionsRequest,
     OffsetFetchRequest,
-    OffsetFetchRequestTopic,
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitRequestTopicPartition,
 )
 
 from tests.broker.requests import NO_ID, batch, fetch, produce_request
@@ -99,7 +93,7 @@ class Producer:
         """AddPartitionsToTxn; the code of each partition."""
         producer, epoch = self._identity(epoch, producer_id)
         topics = [
-            AddPartitionsToTxnRequestTopic(
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
                 name=name, partitions=[index for topic, index in partitions if topic == name]
             )
             for name in dict.fromkeys(topic for topic, _ in partitions)
@@ -116,7 +110,7 @@ class Producer:
             )
             results = response.results_by_topic_v3_and_below
         else:
-            transaction = AddPartitionsToTxnRequestTransaction(
+            transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
                 transactional_id=self.name,
                 producer_id=producer,
                 producer_epoch=epoch,
@@ -194,13 +188,11 @@ class Producer:
             producer_id=producer,
             producer_epoch=epoch,
             topics=[
-                TxnOffsetCommitRequestTopic(
+                TxnOffsetCommitRequest.Topic(
                     name=topic,
                     topic_id=topic_id,
                     partitions=[
-                        TxnOffsetCommitRequestTopicPartition(
-                            partition_index=0, committed_offset=offset
-                        )
+                        TxnOffsetCommitRequest.Partition(partition_index=0, committed_offset=offset)
                     ],
                 )
             ],
@@ -261,7 +253,7 @@ def listed(client: RawClient, version: int = 2, **filters: Any) -> dict[str, str
 def producers(client: RawClient, topic: str, partition: int = 0) -> Any:
     """The result of DescribeProducers for a partition."""
     request = DescribeProducersRequest(
-        topics=[DescribeProducersRequestTopic(name=topic, partition_indexes=[partition])]
+        topics=[DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])]
     )
     return client.call(request, 0).topics[0].partitions[0]
 
@@ -269,7 +261,7 @@ def producers(client: RawClient, topic: str, partition: int = 0) -> Any:
 def committed_offset(client: RawClient, group: str, topic: str) -> int:
     """The committed offset of partition 0; -1 if there is none."""
     request = OffsetFetchRequest(
-        group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
+        group_id=group, topics=[OffsetFetchRequest.Topic(name=topic, partition_indexes=[0])]
     )
     partition = client.call(request, 7).topics[0].partitions[0]
     assert partition.error_code == 0

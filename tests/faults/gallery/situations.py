@@ -9,14 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from kafka_wire import (
-    CreateTopicsRequest,
-    CreateTopicsRequestTopic,
-    ErrorCode,
-    FetchRequest,
-    FetchRequestTopic,
-    FetchRequestTopicPartition,
-)
+from kafka_wire import CreateTopicsRequest, ErrorCode, FetchRequest
 
 from krammar.broker import Broker
 from krammar.faults import Rule
@@ -78,9 +71,9 @@ class World:
 
     def stored(self) -> list[bytes]:
         """The values in the log, aborted ones too."""
-        part = FetchRequestTopicPartition(partition=0, partition_max_bytes=1 << 20)
+        part = FetchRequest.FetchPartition(partition=0, partition_max_bytes=1 << 20)
         request = FetchRequest(
-            topics=[FetchRequestTopic(topic=TOPIC, partitions=[part])], max_bytes=1 << 20
+            topics=[FetchRequest.FetchTopic(topic=TOPIC, partitions=[part])], max_bytes=1 << 20
         )
         with RawClient(self._port, client_id="the test") as client:
             response = client.call(request, 11)
@@ -99,7 +92,9 @@ def world(client: Client, *values: bytes, secure: bool = False) -> Iterator[Worl
     with Broker.start(properties=_SECURE if secure else {}) as broker:
         port = broker.addresses["PLAINTEXT"][1]
         with RawClient(port, client_id="the test") as setup:
-            topic = CreateTopicsRequestTopic(name=TOPIC, num_partitions=1, replication_factor=1)
+            topic = CreateTopicsRequest.CreatableTopic(
+                name=TOPIC, num_partitions=1, replication_factor=1
+            )
             setup.call(CreateTopicsRequest(topics=[topic]), 5)
         if values:
             plain = f"127.0.0.1:{port}"
