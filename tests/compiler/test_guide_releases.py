@@ -46,7 +46,7 @@ def differences(made: Path) -> tuple[int, set[tuple[str, int]]]:
     compared = 0
     wrong = set()
     for name, struct in structs(made).items():
-        for version in range(struct.min_version, struct.max_version + 1):
+        for version in range(struct.min_version, (struct.max_version or 0) + 1):
             compared += 1
             if bytes_of(struct, version) != bytes_of(ours[name], version):
                 wrong.add((name, version))
