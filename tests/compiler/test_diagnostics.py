@@ -762,7 +762,7 @@ p/a.krm:2:13: error E106: unexpected "]": expected `=>`, `[` or a type
   |
 2 |   A: string[]
   |             ^
-  = hint: an array is written `[string]`"""),
+  = hint: write `A: [string]`"""),
     Case("E106", "a comment as in a shell", S + "  # A comment.\n  A: int8\n", """\
 p/a.krm:2:3: error E106: unexpected "#": expected a name or the end of the line
   |
