@@ -136,7 +136,7 @@ def test_types_limits_and_documentation(source: Path, tmp_path: Path) -> None:
     assert fields["health"]["maximum"] == 127
     assert fields["health"]["$comment"] == "0: OK, 1: DEGRADED"
     assert fields["next"]["anyOf"][1] == {"type": "null"}
-    point = schema["$defs"]["PingRequestPoint"]["properties"]
+    point = schema["$defs"]["PingRequest.Point"]["properties"]
     assert point["x"] == {"type": "number"}
     assert point["y"] == {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 

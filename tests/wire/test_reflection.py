@@ -36,7 +36,9 @@ def test_versions_nulls_tags_and_defaults() -> None:
     nullable = field(MetadataRequest, "topics")
     assert (nullable.versions[0], nullable.nullable_versions[0]) == (0, 1)
     state = field(FetchRequest, "replica_state")
-    assert state.default == FetchRequest.ReplicaState() and state.struct is FetchRequest.ReplicaState
+    assert (
+        state.default == FetchRequest.ReplicaState() and state.struct is FetchRequest.ReplicaState
+    )
 
 
 def test_types_and_enums() -> None:
