@@ -653,6 +653,8 @@ def _general_hint(line: str, rest: str) -> str:
             "separated by `, `; "
             "write comments on the lines above the field"
         )
+    if line.startswith(" ") and ":" in line and ": " not in line:
+        return "a field is written `Name: type`, with one space after the colon"
     if re.match(r" +[A-Za-z]\w* [^ /(]", line):
         return "a field is written `Name: type`, with a colon"
     if re.match(r" +-?\d+ \w", line):
