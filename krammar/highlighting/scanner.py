@@ -43,7 +43,7 @@ _TYPE = (
     r"(?:bool|u?int(?:8|16|32|64)|float64|uuid|varint|varlong|length-field-minus"
     r"|(?:nullable-|varint-)?(?:string|bytes)|nullable-(?:string|bytes)-v\d+\+|nullable(?:-v\d+\+)?)(?![\w-])"
 )
-_HEADER = re.compile(r"(?P<DEFINITION>[A-Za-z]\w*) (?P<OPERATOR>=>)")
+_HEADER = re.compile(r"(?P<DEFINITION>[A-Za-z]\w*(?:\.[A-Za-z]\w*)?) (?P<OPERATOR>=>)")
 _ENUM = re.compile(
     r"(?P<DEFINITION>[A-Za-z]\w*) (?P<TYPE>u?int\d+)(?: (?P<KEYWORD>camelcase))? (?P<PUNCTUATION>\()"
 )
@@ -55,16 +55,16 @@ _MEMBER = re.compile(
 _FIELD = re.compile(r"\s+(?P<FIELD>[A-Za-z]\w*)(?P<PUNCTUATION>:)?")
 _MODIFIERS = re.compile(
     r"(?P<KEYWORD>not top level|with version field|no encoding|key|max version|min version|flexible|admin"
-    r"|(?:group|txn|share) coordinator)\b"
+    r"|(?:group|txn|share) coordinator|frequent)\b"
     r"|(?P<VERSION>v\d+\+?)|(?P<NUMBER>-?\d+)|(?P<PUNCTUATION>,)|(?P<COMMENT>//.*)"
 )
 _REST = re.compile(
-    rf"(?P<OPERATOR>=>|//|-(?= ))|(?P<TYPE>{_TYPE})|(?P<ENUM>enum-\w+)|(?P<STRUCT>[A-Z]\w*)"
+    rf"(?P<OPERATOR>=>|//|-(?= ))|(?P<TYPE>{_TYPE})|(?P<ENUM>enum-\w+)|(?P<STRUCT>[A-Z]\w*(?:\.[A-Za-z]\w*)?)"
     r"|\((?P<DEFAULT>[^()]*)\)?|(?P<PUNCTUATION>[\[\],])|(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))\b|\w[\w+-]*"
 )
 _ANNOTATIONS = re.compile(
-    r"(?P<OPERATOR>//)|(?P<VERSION>v\d+(?:\+|-v\d+)?)|(?P<KEYWORD>tag|not flexible)\b|(?P<NUMBER>-?\d+)"
-    r"|(?P<PUNCTUATION>,)|\w+"
+    r"(?P<OPERATOR>//)|(?P<VERSION>v\d+(?:\+|-v\d+)?)|(?P<KEYWORD>tag|not flexible|ignorable|entity)\b"
+    r"|(?<=entity )(?P<REMARK>[A-Za-z]\w*)|(?P<NUMBER>-?\d+)|(?P<PUNCTUATION>,)|\w+"
 )
 _REMARKS = re.compile(r"(?P<OPERATOR>//)|(?P<REMARK>[a-z][a-z_]*)|(?P<PUNCTUATION>,)|\w+")
 _LINE = re.compile(r"[^\r\n]+")

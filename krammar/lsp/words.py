@@ -47,13 +47,26 @@ MODIFIERS = {
     "group coordinator": "The request is sent to the coordinator of a group.",
     "txn coordinator": "The request is sent to the coordinator of a transactional id.",
     "share coordinator": "The request is sent to the coordinator of a share group.",
+    "frequent": "The message gets a codec for each of its layouts: more code, and faster.",
 }
 ROUTINGS = ("admin", "group coordinator", "txn coordinator", "share coordinator")
 ANNOTATIONS = {
     "tag": "The number of a tagged field. Tags count from 0 without gaps.",
     "not flexible": "The field keeps its classic encoding in flexible versions.",
+    "ignorable": "Encoding a version without the field may drop its value. Without this word, a value other than "
+    "the default is an error.",
+    "entity": "What the value names: `topicName`, `groupId`, `transactionalId`, `brokerId`, `producerId` or a word of "
+    "the protocol's own.",
     "nullable": "The value can be null; `nullable-v9+` from version 9.",
     "retriable": "A client can retry after this error.",
     "camelcase": "The members are written in camel case.",
 }
-WORDS = {**TYPES, **OTHER_TYPES, **MILLIS, **MODIFIERS, **ANNOTATIONS}
+# Kafka's words for what a value names (`entityType` in its schemas).
+ENTITIES = {
+    "topicName": "The value is the name of a topic.",
+    "groupId": "The value is the id of a group.",
+    "transactionalId": "The value is a transactional id.",
+    "brokerId": "The value is the id of a broker.",
+    "producerId": "The value is the id of a producer.",
+}
+WORDS = {**TYPES, **OTHER_TYPES, **MILLIS, **MODIFIERS, **ANNOTATIONS, **ENTITIES}

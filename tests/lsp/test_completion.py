@@ -52,16 +52,45 @@ def test_names_of_fields() -> None:
 def test_versions_that_the_field_can_have() -> None:
     assert offered(typed("  New: int8 // ‸")) == [
         *("v4+", "v3+", "v2+", "v1+", "v0-v3", "v0-v2", "v0-v1", "v0-v0"),
-        *("tag 1", "not flexible"),
+        *("tag 1", "not flexible", "ignorable", "entity "),
     ]
     # Within a field of v2-v3.
     inner = offered(typed("    New: int8 // ‸", after="    Size: int32\n"))
-    assert inner == ["v3-v3", "v2-v3", "v2-v2", "tag 0", "not flexible"]
+    assert inner == [
+        *("v3-v3", "v2-v3", "v2-v2"),
+        *("tag 0", "not flexible", "ignorable", "entity "),
+    ]
 
 
 def test_what_follows_an_annotation() -> None:
-    assert offered(typed("  New: int8 // v3+, ‸")) == ["tag 1", "not flexible"]
+    assert offered(typed("  New: int8 // v3+, ‸")) == [
+        *("tag 1", "not flexible", "ignorable", "entity "),
+    ]
     assert "v4+" in offered(typed("  New: int8 // tag 1, ‸"))
+
+
+def test_entities() -> None:
+    found = offered(typed("  New: string // v3+, entity top‸"))
+    assert found == ["topicName", "groupId", "transactionalId", "brokerId", "producerId"]
+    assert "entity " not in offered(typed("  New: string // entity topicName, ‸"))
+    own = PING.replace("Text: nullable-string-v1+(null)", "Text: string // entity lightName")
+    assert "lightName" in offered(typed("  New: string // entity ‸", own, "  // Any text.\n"))
+
+
+def test_structs_of_a_message() -> None:
+    part = "\nPingRequest.Part => not top level, no encoding\n  A: int8\n"
+    assert "PingRequest.Part" in offered(typed("  New: ‸", PING + part))
+    assert "PingRequest.Part" in offered(typed("  New: [PingRequest.‸", PING + part))
+    assert "PingRequest.Part" not in offered(
+        typed("  New: ‸", PING + part, after="  ThrottleMillis\n")
+    )
+    assert offered(Sheet(ping=PING + "\nPingRequest.Part => ‸"))[0] == "not top level, no encoding"
+    assert offered(Sheet(ping=PING + "\nPingRequest.Part => not top level, no encoding, ‸")) == []
+
+
+def test_frequent_messages() -> None:
+    assert "frequent" in offered(Sheet(a="ARequest => key 0, max version 3, ‸\n"))
+    assert "frequent" not in offered(Sheet(a="ARequest => key 0, max version 3, frequent, ‸\n"))
 
 
 def test_versions_of_a_response_are_those_of_its_request() -> None:
