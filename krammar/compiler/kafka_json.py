@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from krammar.compiler import ir, layout
@@ -68,14 +68,14 @@ class _Exporter:
                 warning = f"the definition has no last version; the schema ends with version {high}"
         span = ir.VersionRange(struct.min_version, high)
         flexible = struct.flexible_from
-        commons = _Commons(struct)
+        commons = _Commons(struct, ir.VersionRange(flexible) if flexible is not None else None)
         schema: dict[str, Any] = {} if key is None else {"apiKey": key}
         schema |= {
             "type": kind,
             "name": struct.name,
             "validVersions": _range(span, None),
             "flexibleVersions": "none" if flexible is None else f"{flexible}+",
-            "fields": [_field(item, span, commons) for item in fields],
+            "fields": _fields(fields, span, commons),
         }
         shared = list(commons.schemas(span))
         return schema | ({"commonStructs": shared} if shared else {}), warning
@@ -98,10 +98,13 @@ class _Exporter:
 
 
 class _Commons:
-    """Names the structs of a message, and collects those that several fields can share."""
+    """Names the structs of a message, and collects those that several fields can share.
 
-    def __init__(self, struct: ir.Struct) -> None:
-        self._owner = struct.name
+    ``flexible`` are the flexible versions of the message, or None.
+    """
+
+    def __init__(self, struct: ir.Struct, flexible: ir.VersionRange | None) -> None:
+        self.flexible = flexible
         self._found: dict[str, ir.Struct] = {}
 
     def name(self, struct: ir.Struct) -> str:
@@ -113,13 +116,28 @@ class _Commons:
         done = 0
         while done < len(self._found):  # structs contain further ones
             name, struct = list(self._found.items())[done]
-            fields = [_field(item, span, self) for item in struct.fields]
+            fields = _fields(struct.fields, span, self)
             yield {"name": name, "versions": _range(span, span), "fields": fields}
             done += 1
 
 
-def _field(item: ir.Field, span: ir.VersionRange, commons: _Commons) -> dict[str, Any]:
-    versions = item.versions.intersect(span) or span
+def _fields(
+    items: Sequence[ir.Field], span: ir.VersionRange, commons: _Commons
+) -> list[dict[str, Any]]:
+    """The fields of a struct. In versions that are not flexible, tagged fields do not exist."""
+    found = []
+    for item in items:
+        versions = item.versions.intersect(span) or span
+        if item.tag is None:
+            found.append(_field(item, versions, span, commons))
+        elif commons.flexible is not None and (tagged := versions.intersect(commons.flexible)):
+            found.append(_field(item, tagged, span, commons))
+    return found
+
+
+def _field(
+    item: ir.Field, versions: ir.VersionRange, span: ir.VersionRange, commons: _Commons
+) -> dict[str, Any]:
     spelled, nullable, inner = _type(item, commons)
     result: dict[str, Any] = {
         "name": item.name,
@@ -130,6 +148,11 @@ def _field(item: ir.Field, span: ir.VersionRange, commons: _Commons) -> dict[str
         result["nullableVersions"] = _range(nullable.intersect(versions) or versions, span)
     if item.tag is not None:
         result |= {"tag": item.tag, "taggedVersions": _range(versions, span)}
+        # Kafka's generator accepts nothing else.
+        if not str(result["taggedVersions"]).endswith("+"):
+            raise _Unsupported(f"the tag of {item.name} ends with version {versions.max}")
+        if nullable is not None and nullable.intersect(versions) != versions:
+            raise _Unsupported(f"{item.name} has a tag and is nullable in some versions only")
     default = _default(item)
     if default is not None:
         result["default"] = default
@@ -142,7 +165,7 @@ def _field(item: ir.Field, span: ir.VersionRange, commons: _Commons) -> dict[str
     if item.doc:
         result["about"] = " ".join(item.doc.split())
     if inner is not None and inner.anonymous:
-        result["fields"] = [_field(each, span, commons) for each in inner.fields]
+        result["fields"] = _fields(inner.fields, span, commons)
     return result
 
 
