@@ -75,9 +75,14 @@ class _Exporter:
             "name": struct.name,
             "validVersions": _range(span, None),
             "flexibleVersions": "none" if flexible is None else f"{flexible}+",
-            "fields": _fields(fields, span, commons),
+            "fields": _fields(fields, struct, span, commons),
         }
         shared = list(commons.schemas(span))
+        if commons.reserved:
+            tags = ", ".join(map(str, sorted(commons.reserved)))
+            warning = "; ".join(
+                filter(None, [warning, f"the schema does not reserve tags: {tags}"])
+            )
         return schema | ({"commonStructs": shared} if shared else {}), warning
 
     def _kind(self, struct: ir.Struct) -> tuple[str, int | None]:
@@ -100,11 +105,12 @@ class _Exporter:
 class _Commons:
     """Names the structs of a message, and collects those that several fields can share.
 
-    ``flexible`` are the flexible versions of the message, or None.
+    ``flexible`` are the flexible versions of the message, or None. ``reserved`` are all reserved tags.
     """
 
     def __init__(self, struct: ir.Struct, flexible: ir.VersionRange | None) -> None:
         self.flexible = flexible
+        self.reserved: set[int] = set()
         self._found: dict[str, ir.Struct] = {}
 
     def name(self, struct: ir.Struct) -> str:
@@ -116,16 +122,23 @@ class _Commons:
         done = 0
         while done < len(self._found):  # structs contain further ones
             name, struct = list(self._found.items())[done]
-            fields = _fields(struct.fields, span, self)
+            fields = _fields(struct.fields, struct, span, self)
             yield {"name": name, "versions": _range(span, span), "fields": fields}
             done += 1
 
 
 def _fields(
-    items: Sequence[ir.Field], span: ir.VersionRange, commons: _Commons
+    items: Sequence[ir.Field], struct: ir.Struct, span: ir.VersionRange, commons: _Commons
 ) -> list[dict[str, Any]]:
-    """The fields of a struct. In versions that are not flexible, tagged fields do not exist."""
+    """Those fields of a struct that are ``items``. In versions that are not flexible, tagged fields do not exist."""
     found = []
+    commons.reserved |= {each.tag for each in struct.reserved_tags}
+    tags = {item.tag for item in items if item.tag is not None}
+    for each in struct.reserved_tags:
+        if any(tag > each.tag for tag in tags):
+            raise _Unsupported(
+                f"tag {each.tag} of {struct.name} is reserved, and schemas have no gaps"
+            )
     for item in items:
         versions = item.versions.intersect(span) or span
         if item.tag is None:
@@ -165,7 +178,7 @@ def _field(
     if item.doc:
         result["about"] = " ".join(item.doc.split())
     if inner is not None and inner.anonymous:
-        result["fields"] = _fields(inner.fields, span, commons)
+        result["fields"] = _fields(inner.fields, inner, span, commons)
     return result
 
 

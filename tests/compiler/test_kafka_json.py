@@ -208,12 +208,22 @@ def test_versions_of_tagged_fields(tmp_path: Path) -> None:
     [
         ("A: int8 // v0-v1, tag 0", "the tag of A ends with version 1"),
         ("A: nullable-string-v1+ // tag 0", "A has a tag and is nullable in some versions only"),
+        ("A: int8 // tag 1\n  reserved tag 0", "tag 0 of S is reserved, and schemas have no gaps"),
     ],
 )
 def test_tagged_fields_that_kafka_does_not_have(tmp_path: Path, field: str, reason: str) -> None:
     text = f"S => not top level, max version 2, flexible v0+\n  {field}\n"
 
     assert exported(text, tmp_path) == ({}, [f"S: skipped, because {reason}"])
+
+
+def test_reserved_tags_are_not_in_schemas(tmp_path: Path) -> None:
+    text = (
+        "S => not top level, max version 0, flexible v0+\n  A: int8 // tag 0\n  reserved tag 1, 2\n"
+    )
+    files, warnings = exported(text, tmp_path)
+
+    assert (list(files), warnings) == (["S.json"], ["S: the schema does not reserve tags: 1, 2"])
 
 
 def test_a_struct_without_a_last_version(tmp_path: Path) -> None:
