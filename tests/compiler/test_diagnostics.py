@@ -343,6 +343,18 @@ p/a.krm:1:17: error E210: the package kafka_wire has no definition "ErrorCod"
 1 | use kafka_wire: ErrorCod
   |                 ^^^^^^^^
   = hint: did you mean "ErrorCode"?"""),
+    Case("E212", "a struct of a message in another one", S + "  A: int8\n\nT => not top level\n  B: S.Row\n\nS.Row => not top level, no encoding\n  C: int8\n", """\
+p/a.krm:5:6: error E212: "S.Row" belongs to S, so T cannot contain it
+  |
+5 |   B: S.Row
+  |      ^^^^^
+  = hint: define a struct without a message in its name: `Row => not top level, no encoding`"""),
+    Case("E212", "a struct of no message", "S.Row => not top level, no encoding\n  C: int8\n", """\
+p/a.krm:1:1: error E212: this file does not define "S", to which "Row" would belong
+  |
+1 | S.Row => not top level, no encoding
+  | ^^^^^
+  = hint: define both in one file"""),
     Case("E211", "packages that use each other", {
         "a.krm": "use two: Two\n",
         "../two/b.krm": "use p: One\n\nTwo => not top level\n  A: One\n",
@@ -605,6 +617,12 @@ p/a.krm:2:28: error E404: "A" cannot have an entity, because it is bool
   |                            ^^^^^^^^^
   = hint: only strings, integers and arrays of them name something"""),
     # structure
+    Case("E404", "an entity of a bool", S + "  A: bool // entity topicName\n", """\
+p/a.krm:2:21: error E404: "A" cannot have an entity, because it is bool
+  |
+2 |   A: bool // entity topicName
+  |                     ^^^^^^^^^
+  = hint: only strings, integers and arrays of them name something"""),
     Case("E501", "a version field that is not first", "S => not top level, with version field\n  A: int8\n  Version: int16\n", """\
 p/a.krm:2:3: error E501: the first field is not "Version"
   |
