@@ -1,4 +1,4 @@
-"""What `krammar diff` says of about a hundred changes, and the bytes that show whether it is right."""
+"""What `krammar diff` reports for about a hundred changes, and the bytes that show whether it is right."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from click.testing import CliRunner
 from krammar.cli import main
 from krammar.wire.errors import EncodeError, WireError
 from tests.compiler.conftest import write_files
-from tests.compiler.evolution import CHANGES, Change
+from tests.compiler.evolution import CHANGES, NO_SCHEMA, Change
 from tests.compiler.evolution_bytes import BYTES, NEW, OLD
 
+DOCS = Path(__file__).parents[2] / "docs"
 BY_NAME = {change.name: change for change in CHANGES}
 
 # Values of all fields. Most do not fit the fields that several changes call A and B.
@@ -91,6 +92,23 @@ def test_diff(change: Change, tmp_path: Path) -> None:
 def test_each_difference_has_its_bytes() -> None:
     assert len(BY_NAME) == len(CHANGES)
     assert {change.name for change in CHANGES if change.differs} == BYTES.keys()
+
+
+def test_the_pages_have_the_numbers() -> None:
+    differ = [change for change in CHANGES if change.differs]
+    accepted = sum(change.breaks_peers for change in differ)
+    judged = sum(change.kafka != NO_SCHEMA for change in CHANGES)
+    ci, testing = (" ".join((DOCS / name).read_text().split()) for name in ("ci.md", "testing.md"))
+
+    assert f"for {len(CHANGES)} changes" in ci
+    assert (
+        f"Of {judged} that Kafka's schemas can express, the two agree on {judged - len(differ)}"
+        in ci
+    )
+    assert f"refuses {len(differ) - accepted} of the others" in ci
+    assert f"accepts {accepted} that" in ci
+    assert f"about {len(CHANGES)} changes" in testing
+    assert f"The two differ on {len(differ)}." in testing
 
 
 @pytest.mark.parametrize("name", BYTES)
