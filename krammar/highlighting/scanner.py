@@ -23,7 +23,7 @@ class Kind(Enum):
     STRUCT = auto()
     ENUM = auto()
     KEYWORD = auto()
-    # A word after a member of an enum.
+    # A word after a member of an enum, or after `entity`.
     REMARK = auto()
     NUMBER = auto()
     VERSION = auto()
@@ -52,10 +52,12 @@ _USED = re.compile(r"(?P<STRUCT>[A-Za-z]\w*)|(?P<PUNCTUATION>,)")
 _MEMBER = re.compile(
     r"\s+(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))(?P<PUNCTUATION>:) ?(?P<MEMBER>[A-Za-z]\w*)?"
 )
+_RESERVED = re.compile(r"\s+(?P<KEYWORD>reserved tag)(?= |$)")
+_TAGS = re.compile(r"(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))\b|(?P<PUNCTUATION>,)")
 _FIELD = re.compile(r"\s+(?P<FIELD>[A-Za-z]\w*)(?P<PUNCTUATION>:)?")
 _MODIFIERS = re.compile(
-    r"(?P<KEYWORD>not top level|with version field|no encoding|key|max version|min version|flexible|admin"
-    r"|(?:group|txn|share) coordinator|frequent)\b"
+    r"(?P<KEYWORD>not top level|with version field|no encoding|key|max version|min version|flexible|frequent|admin"
+    r"|(?:group|txn|share) coordinator)\b"
     r"|(?P<VERSION>v\d+\+?)|(?P<NUMBER>-?\d+)|(?P<PUNCTUATION>,)|(?P<COMMENT>//.*)"
 )
 _REST = re.compile(
@@ -64,7 +66,7 @@ _REST = re.compile(
 )
 _ANNOTATIONS = re.compile(
     r"(?P<OPERATOR>//)|(?P<VERSION>v\d+(?:\+|-v\d+)?)|(?P<KEYWORD>tag|not flexible|ignorable|entity)\b"
-    r"|(?<=entity )(?P<REMARK>[A-Za-z]\w*)|(?P<NUMBER>-?\d+)|(?P<PUNCTUATION>,)|\w+"
+    r"|(?P<NUMBER>-?\d+)|(?P<PUNCTUATION>,)|(?<=entity )(?P<REMARK>[A-Za-z]\w*)|\w+"
 )
 _REMARKS = re.compile(r"(?P<OPERATOR>//)|(?P<REMARK>[a-z][a-z_]*)|(?P<PUNCTUATION>,)|\w+")
 _LINE = re.compile(r"[^\r\n]+")
@@ -100,6 +102,11 @@ def _line(row: str, base: int) -> Iterator[Token]:
     if match is not None:
         yield from _groups(match, base)
         yield from _words(_REMARKS, row, match.end(), len(row), base)
+        return
+    match = _RESERVED.match(row)
+    if match is not None:
+        yield from _groups(match, base)
+        yield from _words(_TAGS, row, match.end(), len(row), base)
         return
     match = _FIELD.match(row)
     start = 0

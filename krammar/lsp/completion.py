@@ -93,8 +93,14 @@ def _items(analysis: Analysis, file: File, index: int, prefix: str) -> Iterator[
         yield from _member(rows, head, index, prefix)
         return
     place = _Place(rows, head, index)
-    if match := re.match(r"\s+(\w*)$", prefix):
-        yield from _names(analysis, place, match[1])
+    if match := re.match(r"\s+(reserved tag (?:[^,]*, )*)(\d*)$", prefix):
+        yield _Item(str(place.free_tag()), _Kind.Value, len(match[2]), "the next tag")
+    elif match := re.match(r"\s+(\w*|reserved \w*)$", prefix):
+        if " " not in match[1]:
+            yield from _names(analysis, place, match[1])
+        if place.flexible_from is not None:
+            tag = f"reserved tag {place.free_tag()}"
+            yield _Item(tag, _Kind.Keyword, len(match[1]), doc=ANNOTATIONS["reserved tag"])
     elif match := re.search(r" // (.*)$", prefix):
         yield from _annotations(analysis, place, match[1])
     elif match := re.match(r"\s+\w+(?:: (.*?))?\(([^()]*)$", prefix):
@@ -265,6 +271,16 @@ class _Place:
                     found.append(row.strip())
         return found
 
+    def free_tag(self) -> int:
+        """The lowest tag that the other lines neither use nor reserve."""
+        tags = {
+            int(number)
+            for row in self.siblings()
+            for listed in re.findall(r"\btag (\d{1,5}(?:, \d{1,5})*)", row)
+            for number in listed.split(", ")
+        }
+        return next(each for each in range(len(tags) + 1) if each not in tags)
+
     def integers_before(self) -> list[str]:
         """The names of the integer fields before the line, the nearest first."""
         found = []
@@ -394,11 +410,7 @@ def _annotations(analysis: Analysis, place: _Place, written: str) -> Iterator[_I
         yield from _versions(place, typed)
     flexible = place.flexible_from is not None
     if flexible and not any(each.startswith("tag ") for each in before):
-        tags = [
-            int(each) for row in place.siblings() for each in re.findall(r"\btag (\d{1,5})", row)
-        ]
-        number = next(each for each in range(len(tags) + 1) if each not in tags)
-        yield _Item(f"tag {number}", _Kind.Property, len(typed), doc=ANNOTATIONS["tag"])
+        yield _Item(f"tag {place.free_tag()}", _Kind.Property, len(typed), doc=ANNOTATIONS["tag"])
     if flexible and "not flexible" not in before:
         yield _Item("not flexible", _Kind.Property, len(typed), doc=ANNOTATIONS["not flexible"])
     if "ignorable" not in before:

@@ -68,8 +68,8 @@ def test_the_grammar_knows_the_words_of_the_language() -> None:
     assert all(re.fullmatch(modifier, word) for word in MODIFIERS)
     entity, annotation = (each["match"] for each in repository["annotations"]["patterns"][1:3])
     assert all(re.fullmatch(entity, f"entity {word}") for word in ENTITIES)
-    # The others belong to types and to members of enums.
-    words = ANNOTATIONS.keys() - {"nullable", "retriable", "camelcase"}
+    # The others belong to types, to lines of their own, and to members of enums.
+    words = ANNOTATIONS.keys() - {"nullable", "reserved tag", "retriable", "camelcase"}
     assert all(re.fullmatch(annotation, word) for word in words)
 
 

@@ -194,9 +194,7 @@ async def test_requests_with_invalid_parameters_are_answered(
 
 
 async def test_a_request_with_an_invalid_id_is_answered(client: LanguageClient) -> None:
-    with pytest.raises(
-        JsonRpcInvalidRequest, match="^invalid request: its id must be a number or a string$"
-    ):
+    with pytest.raises(JsonRpcInvalidRequest, match="its id must be a number or a string"):
         await answer(client, {"id": [1], "method": "textDocument/hover", "params": None}, None)
 
 
