@@ -48,7 +48,8 @@ def differences(made: Path) -> tuple[int, set[tuple[str, int]]]:
     for name, struct in structs(made).items():
         for version in range(struct.min_version, (struct.max_version or 0) + 1):
             compared += 1
-            if bytes_of(struct, version) != bytes_of(ours[name], version):
+            known = ours.get(name)
+            if known is None or bytes_of(struct, version) != bytes_of(known, version):
                 wrong.add((name, version))
     return compared, wrong
 
