@@ -448,7 +448,8 @@ def _struct_doc(item: StructItem) -> str:
         facts.append(f"v{table.min_version}{last}")
         if struct.flexible_from is not None:
             facts.append(f"flexible v{struct.flexible_from}+")
-        lines = [f"{lines[0]} ({', '.join(facts)})"]
+        if facts != ["v0+"]:
+            lines = [f"{lines[0]} ({', '.join(facts)})"]
     for name, (counted, plus) in item.lengths.items():
         size = f"len({counted}) + {plus}" if plus else f"len({counted})"
         lines += [
