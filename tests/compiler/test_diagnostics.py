@@ -146,13 +146,19 @@ p/a.krm:2:16: error E106: unexpected "Colour": expected a number
   |
 2 |   reserved tag Colour
   |                ^^^^^^
-  = hint: tags of removed fields are written `reserved tag 3` or `reserved tag 3, 5`"""),
+  = hint: tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"""),
+    Case("E106", "a reserved tag behind a field", F + "  A: int8 // reserved tag 0\n", """\
+p/a.krm:2:14: error E106: unexpected "reserved": expected `entity`, `ignorable`, `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
+  |
+2 |   A: int8 // reserved tag 0
+  |              ^^^^^^^^
+  = hint: tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"""),
     Case("E106", "reserved tags, not tag", F + "  reserved tags 1\n", """\
 p/a.krm:2:11: error E106: unexpected " tags 1": expected ` // ` and an annotation, `: ` and a type, a default in parentheses or the end of the line
   |
 2 |   reserved tags 1
   |           ^^^^^^^
-  = hint: tags of removed fields are written `reserved tag 3` or `reserved tag 3, 5`"""),
+  = hint: tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"""),
     Case("E106", "a default that is not closed", S + "  A: int8(3\n", """\
 p/a.krm:2:10: error E106: unexpected "(3": expected ` // ` and an annotation, `=>`, `[`, a default in parentheses or the end of the line
   |
