@@ -477,7 +477,7 @@ ReportRequest => key 0, max version 2, flexible v2+
   Inner: Self
   Far: varlong
   Near: varint
-  Spot: nullable=>(null) // tag 0
+  Spot: nullable=>(null) // tag 0, ignorable
     Y: int8
 
 ReportResponse =>
