@@ -12,8 +12,8 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from krammar.broker.errors import BrokerError
-from krammar.broker.log.files import write_atomically
 from krammar.logfiles.uuids import format_uuid, parse_uuid
+from krammar.util.durable import write_atomically
 from krammar.util.properties import PropertiesError, decode, parse_properties
 
 NAME = "meta.properties"
@@ -78,7 +78,7 @@ def write_meta_properties(
     )
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
+        write_atomically(path, text.encode(), durable=False)
     except OSError as error:
         raise BrokerError(f"{path}: cannot be written: {error.strerror}") from None
 

@@ -27,10 +27,11 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import BrokerError
-from krammar.broker.log.files import StorageError, sync
+from krammar.broker.log.files import StorageError
 from krammar.broker.metadata_records import encode_frame
 from krammar.logfiles.metadata_frame import decode_frame
 from krammar.logfiles.names import LOG, METADATA_SNAPSHOT, segment_bases, stem
+from krammar.util.durable import sync
 from krammar.wire.batches import (
     ControlRecord,
     ControlRecordType,

@@ -14,7 +14,6 @@ from kafka_wire import ErrorCode, ProducerSnapshot
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
-from krammar.broker.log.files import sync, sync_all, write_atomically
 from krammar.broker.log.loading import Loaded
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.reading import LogReader
@@ -23,6 +22,7 @@ from krammar.broker.log.validation import check, read_batch, too_large
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import PARTITION_METADATA, SNAPSHOT, SWAP, snapshot_offsets, stem
+from krammar.util.durable import sync, sync_all, write_atomically
 from krammar.wire.batches import (
     BatchHeader,
     Compression,
@@ -333,7 +333,7 @@ class PartitionLog(LogReader):
         """Write the producers' state to a snapshot file, if it does not exist. Raises OSError."""
         path = self._snapshot_path(self.end_offset)
         if not path.exists():
-            write_atomically(path, self.producer_states.snapshot())
+            write_atomically(path, self.producer_states.snapshot(), durable=False)
             self._drop_snapshots()
 
     def _drop_snapshots(self) -> None:

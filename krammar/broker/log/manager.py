@@ -19,8 +19,6 @@ from krammar.broker.log.files import (
     StorageError,
     lock,
     remove,
-    sync_all,
-    write_atomically,
     write_checkpoint,
 )
 from krammar.broker.log.log import PartitionLog
@@ -39,6 +37,7 @@ from krammar.logfiles.names import (
     parse_partition,
 )
 from krammar.logfiles.uuids import format_uuid
+from krammar.util.durable import sync_all, write_atomically
 from krammar.wire.errors import WireError
 from krammar.wire.primitives import NULL_UUID
 
@@ -251,7 +250,7 @@ class LogManager:
         text = f"version: 0\ntopic_id: {format_uuid(topic_id)}\n"
         # With `interval`, the file is flushed together with the log.
         sync = self.environment.fsync == "always"
-        write_atomically(path / PARTITION_METADATA, text.encode(), sync=sync)
+        write_atomically(path / PARTITION_METADATA, text.encode(), durable=sync)
 
     def delete(self, topic: str, partition: int) -> None:
         """Delete a partition: rename its folder now, and remove it after a delay."""
@@ -441,7 +440,9 @@ class LogManager:
         with self.environment.warning("checkpoints could not be written"):
             self._checkpoint()
             for folder in self.folders if clean else ():
-                write_atomically(folder.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+                write_atomically(
+                    folder.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}', durable=False
+                )
         for folder in self.folders:
             folder.unlock()
         self._logs.clear()
