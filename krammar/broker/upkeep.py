@@ -30,7 +30,7 @@ class Upkeep:
         config = self._config
         self._timers.call_later(config.log_retention_check_interval_ms / 1000, self._maintain)
         self._timers.call_later(config.log_cleaner_backoff_ms / 1000, self._compact)
-        if config.fsync == "interval":
+        if config.fsync != "off":
             self._timers.call_later(config.fsync_interval_ms / 1000, self._flush)
         self._logs.environment.removal_planned = self._plan_removal
         self._logs.remove_leftovers()

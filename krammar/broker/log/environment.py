@@ -22,7 +22,8 @@ def system_ms() -> int:
 class Environment:
     """Settings, callbacks and pending removals.
 
-    ``fsync``             ``always`` (before an append returns), ``interval`` (at flushes), or ``never``
+    ``fsync``             when records are forced to the disk: ``always`` (before an append returns), ``interval`` (at
+                          flushes), ``never`` (as Kafka by default: complete segments only), or ``off`` (nothing is)
     ``later``             a heap of paths to remove and their times, in milliseconds since 1970
     ``removal_planned``   called when a path is added to ``later``
     ``delete_delay_ms``   how long the folders of deleted partitions stay on the disk
@@ -42,6 +43,11 @@ class Environment:
     flushed: Callable[[float], object] = lambda seconds: None
     delete_delay_ms: int = 60_000
     later: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def durable(self) -> bool:
+        """Whether replaced files, new names and complete segments are forced to the disk."""
+        return self.fsync != "off"
 
     @contextmanager
     def warning(
