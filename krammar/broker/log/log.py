@@ -534,6 +534,8 @@ class PartitionLog(LogReader):
         self.active.interval = config.index_interval_bytes
         most = {"always": 1, "off": INT64_MAX}
         self._most_unforced = most.get(self.environment.fsync, config.flush_messages)
+        if config.flush_ms < INT64_MAX:
+            self.environment.flush_planned()
 
     def release(self) -> None:
         """Release files and indexes of all segments but the active one; they are read again on demand."""
