@@ -154,6 +154,7 @@ class PartitionLog(LogReader):
         Raises:
             ApiError: the batch is refused, or cannot be written; the log is unchanged.
         """
+        self.check_online()  # before duplicates are acknowledged again
         environment = self.environment
         header, body = read_batch(batch, self.config)
         states = self.producer_states
@@ -575,6 +576,8 @@ class PartitionLog(LogReader):
         Returns:
             The files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
         """
+        if complete:
+            self.flushed_ms = self.environment.now_ms()
         target = self.flush_target(complete=complete)
         if self.offline or (
             self.recovery_point >= target
@@ -607,7 +610,6 @@ class PartitionLog(LogReader):
         self.recovery_point = max(self.recovery_point, end_offset)
         self._forced_to = max(self._forced_to, self.recovery_point)
         self._renames_flushed = self._renames_flushing
-        self.flushed_ms = self.environment.now_ms()
 
     def close(self) -> None:
         """Close the log, so that it can be opened without verification. Raises OSError.
