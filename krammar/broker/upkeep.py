@@ -91,8 +91,8 @@ class Upkeep:
     def _flush(self) -> None:
         self._flush_timer = None
         try:
-            self._logs.flush_in_background()
-            self._flush_error = ""
+            if self._logs.flush_in_background():
+                self._flush_error = ""
         except Exception as error:
             if str(error) != self._flush_error:
                 self._flush_error = str(error)

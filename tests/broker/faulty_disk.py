@@ -76,7 +76,9 @@ class Disk:
                 self.calls.append((name, path))
                 if self._rule is not None and self._rule[0](name, path):
                     self.failed.append((name, path))
-                    raise OSError(self._rule[1], os.strerror(self._rule[1]))
+                    error = self._rule[1]
+                    named_by = () if isinstance(arguments[0], int) else (os.fspath(arguments[0]),)
+                    raise OSError(error, os.strerror(error), *named_by)
             return real(*arguments, **named)
 
         return call

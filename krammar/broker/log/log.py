@@ -117,6 +117,7 @@ class PartitionLog(LogReader):
         self._forced_to = self.recovery_point
         # How often files were created or renamed: in all, at the last flush, and when the current one began.
         self._renames, self._renames_flushed, self._renames_flushing = 1, 0, 0
+        self._refused = False  # whether the last write has failed
         self._positions = {}
         self.update_config(config)
 
@@ -273,14 +274,11 @@ class PartitionLog(LogReader):
                 offset, header.batch_length, leader_epoch, header.magic, header.crc
             )
             segment.append(start, memoryview(body))
-        except OSError as error:
-            if not can_continue(error):
-                self.take_offline(error)
-            raise self._failure(str(error)) from None
-        except DamageError as error:
-            raise self._failure(str(error)) from None
+        except (OSError, DamageError) as error:
+            raise self._cannot_write(error) from None
         if offset + header.last_offset_delta + 1 - self._forced_to >= self._most_unforced:
             self._force(segment, size, offset + header.last_offset_delta + 1)
+        self._refused = False
         segment.note(header)
         if leader_epoch > self._epochs.latest:
             self._epochs.begin(leader_epoch, offset)
@@ -320,6 +318,17 @@ class PartitionLog(LogReader):
         """Return what to force to the disk after files were created: a new log is lost with its folder's name."""
         path = os.fspath(self.path)
         return [os.path.join(path, PARTITION_METADATA), path, os.path.dirname(path)]
+
+    def _cannot_write(self, error: OSError | DamageError) -> ApiError:
+        """Report a failed write that has changed nothing. Returns the error for the client."""
+        if isinstance(error, OSError) and not can_continue(error):
+            self.take_offline(error)
+        elif not self._refused:
+            self._refused = True  # one line is enough until a write succeeds
+            self.environment.error(
+                f"{self.path}: records are refused until they can be written: {error}"
+            )
+        return self._failure(str(error))
 
     def take_offline(self, error: OSError) -> None:
         """Refuse all requests until the next start, which verifies the log.
@@ -381,12 +390,8 @@ class PartitionLog(LogReader):
             self._renames += 1
             self.segments.append(new)
             old.finish_time_index()
-        except OSError as error:
-            if not can_continue(error):
-                self.take_offline(error)
-            raise self._failure(str(error)) from None
-        except DamageError as error:
-            raise self._failure(str(error)) from None
+        except (OSError, DamageError) as error:
+            raise self._cannot_write(error) from None
         name = self.path.name
         with self.environment.warning(f"{name}: indexes cannot be written, and remain in memory"):
             old.write_indexes()
@@ -449,6 +454,7 @@ class PartitionLog(LogReader):
             except OSError as error:
                 # After a crash, the records would be there again.
                 self.log_start_offset = previous
+                self.environment.warn(f"{self.path}: records are not deleted: {error}")
                 raise self._failure(f"the new start offset cannot be stored: {error}") from None
             self._begin_at(before)
             self.notify()
@@ -535,8 +541,6 @@ class PartitionLog(LogReader):
         self.active.interval = config.index_interval_bytes
         most = {"always": 1, "off": INT64_MAX}
         self._most_unforced = most.get(self.environment.fsync, config.flush_messages)
-        if config.flush_ms < INT64_MAX:
-            self.environment.flush_planned()
 
     def release(self) -> None:
         """Release files and indexes of all segments but the active one; they are read again on demand."""

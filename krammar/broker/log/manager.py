@@ -23,7 +23,7 @@ from krammar.broker.log.files import (
     write_checkpoint,
 )
 from krammar.broker.log.log import PartitionLog
-from krammar.broker.log.log_config import LogConfig
+from krammar.broker.log.log_config import INT64_MAX, LogConfig
 from krammar.logfiles.checkpoints import read_offsets, read_topic_id
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import (
@@ -277,6 +277,8 @@ class LogManager:
         except OSError as error:
             raise StorageError(f"{error.filename or path}: {error.strerror or error}") from None
         self._logs[key] = log
+        if config.flush_ms < INT64_MAX:
+            self.environment.flush_planned()
         return log
 
     def _check_topic_id(self, folder: LogFolder, key: tuple[str, int], topic_id: UUID) -> UUID:
@@ -352,6 +354,8 @@ class LogManager:
         for log in self:
             if log.topic == topic:
                 log.update_config(config)
+        if config.flush_ms < INT64_MAX:
+            self.environment.flush_planned()
 
     def maintain(self, now_ms: int | None = None) -> None:
         """Apply retention to all logs, and remove expired producers."""
@@ -411,7 +415,9 @@ class LogManager:
             key = log.topic, log.partition
             if folder.partitions.get(key) == log.path:
                 folder.offsets[CLEANER_OFFSETS][key] = log.cleaned_to
-                with self.environment.warning(f"{folder.path / CLEANER_OFFSETS}"):
+                with self.environment.warning(
+                    f"{folder.path / CLEANER_OFFSETS}: cannot be written"
+                ):
                     folder.write(CLEANER_OFFSETS)
 
     def flush(self) -> None:
@@ -422,19 +428,21 @@ class LogManager:
         self._finish_flush()
         self._checkpoint()
 
-    def flush_in_background(self) -> None:
+    def flush_in_background(self) -> bool:
         """Flush without waiting for the disk: a later call finishes the flush.
 
-        Raises OSError if the previous flush failed.
+        Returns whether the previous flush has finished. Raises OSError if it failed.
         """
-        if self._flushing is not None:
-            if self._flushing.is_alive():
-                return
+        finished = self._flushing is not None and not self._flushing.is_alive()
+        if finished:
             self._finish_flush()
+        elif self._flushing is not None:
+            return False
         flushing = _Flushing(self, self.folders, self.environment.now_ms())
         if flushing.has_work:
             self._flushing = flushing
             flushing.start()
+        return finished
 
     def _finish_flush(self) -> None:
         flushing, self._flushing = self._flushing, None
