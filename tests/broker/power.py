@@ -1,14 +1,16 @@
 """What a power cut leaves of a folder: the calls of this process on it, and the states that a disk can be in.
 
-Two models, with the last one in two forms:
+Two models, the last one in three forms:
 
 ``strict``    only what was forced to the disk: contents of files, and the names in folders
 ``zeroed``    all names, as ext4 orders them, but contents only as they were forced; the rest is zeros
 ``short``     the same, but files end where their forced content ends
+``torn``      the same, but with the complete sectors of what was written last
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +20,8 @@ import pytest
 
 from tests.broker.faulty_disk import Disk
 
-MODELS = ("strict", "zeroed", "short")
+MODELS = ("strict", "zeroed", "short", "torn")
+SECTOR = 512
 # The files of a state by their paths; None for folders.
 State = dict[str, bytes | None]
 
@@ -31,6 +34,8 @@ class Power(Disk):
         self._contents: dict[int, bytes] = {}  # as forced, by inode
         self._names: dict[int, dict[str, int | None]] = {}  # as forced, by the folder's inode
         self._folders: set[int] = {os.stat(root).st_ino}
+        self._real_open = os.open
+        self._open: list[int] = []  # so that no inode is used again
         self.before: Callable[[], None] = lambda: None
         super().__init__(root, monkeypatch)
 
@@ -45,12 +50,21 @@ class Power(Disk):
                 found[os.path.relpath(os.path.join(folder, name), self.root)] = None
             for name in files:
                 path = os.path.join(folder, name)
-                stat = os.stat(path)
-                content = self._contents.get(stat.st_ino, b"")[: stat.st_size]
-                if model == "zeroed":
-                    content = content.ljust(stat.st_size, b"\0")
-                found[os.path.relpath(path, self.root)] = content
+                with contextlib.suppress(FileNotFoundError):  # a thread removes deleted files
+                    found[os.path.relpath(path, self.root)] = self._unordered(path, model)
         return found
+
+    def _unordered(self, path: str, model: str) -> bytes:
+        stat = os.stat(path)
+        content = self._contents.get(stat.st_ino, b"")[: stat.st_size]
+        if model == "torn":
+            whole = stat.st_size - stat.st_size % SECTOR
+            content += Path(path).read_bytes()[len(content) : whole]
+        return content if model == "short" else content.ljust(stat.st_size, b"\0")
+
+    def close(self) -> None:
+        for fd in self._open:
+            os.close(fd)
 
     def _forced(self, inode: int, path: str, found: State) -> None:
         for name, child in self._names.get(inode, {}).items():
@@ -74,12 +88,9 @@ class Power(Disk):
             new = name == "open" and not os.path.exists(absolute)
             result = failing(*arguments, **named)
             if new or name == "mkdir":
-                inode = os.stat(absolute).st_ino  # perhaps that of a deleted file
-                self._contents.pop(inode, None)
-                self._names.pop(inode, None)
-                self._folders.discard(inode)
+                self._open.append(self._real_open(absolute, os.O_RDONLY))
                 if name == "mkdir":
-                    self._folders.add(inode)
+                    self._folders.add(os.stat(absolute).st_ino)
             elif name in ("fsync", "fdatasync"):
                 self._force(arguments[0])
             return result

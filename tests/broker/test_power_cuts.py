@@ -8,6 +8,7 @@ import shutil
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
@@ -36,6 +37,7 @@ class Cuts:
         self._flushed = self._model()
         self._known: set[bytes] = set()
         self._calls = 0
+        self._lock = Lock()
 
     def _model(self) -> Job:
         model = copy.copy(self._job)
@@ -55,6 +57,10 @@ class Cuts:
             values["t"] = {at: each for at, each in values["t"].items() if at < log.recovery_point}
 
     def take(self) -> None:
+        with self._lock:  # threads flush and remove files
+            self._take()
+
+    def _take(self) -> None:
         self._calls += 1
         promised = self._model()
         if self._fsync != "always":
@@ -85,6 +91,7 @@ def cuts(folder: Path, fsync: str, monkeypatch: pytest.MonkeyPatch) -> list[Cut]
             job.work()
             power.before = lambda: None
             assert job.errors == []
+        power.close()
     return found.found
 
 
@@ -112,6 +119,7 @@ def run(tmp_path: Path, fsync: str, monkeypatch: pytest.MonkeyPatch, most: int) 
             problems.append(
                 f"{each.model}, call {each.call}: {type(error).__name__}: {error} {where}"
             )
+    print(f"{fsync}: {len(found)} states, {len(found[::step])} started")
     assert not problems, f"{len(problems)} of {len(found[::step])}:\n" + "\n".join(problems)
 
 
