@@ -561,12 +561,17 @@ class PartitionLog(LogReader):
             self.environment.flushed(seconds)
             self.finish_flush(end_offset)
 
-    def is_flush_due(self, now_ms: int) -> bool:
-        """Return whether everything must be forced to the disk, by ``krammar.fsync`` or ``flush.ms``."""
-        return (
-            self.environment.fsync not in ("never", "off")
-            or now_ms - self.flushed_ms >= self.config.flush_ms
-        )
+    def is_flush_due(self, now_ms: int, *, interval: bool = True) -> bool:
+        """Return whether everything must be forced to the disk.
+
+        Args:
+            now_ms: milliseconds since 1970, for ``flush.ms``
+            interval: whether the interval of ``krammar.fsync`` is over
+        """
+        if interval and self.environment.fsync in ("always", "interval"):
+            return True
+        # The clock may have been set back.
+        return not 0 <= now_ms - self.flushed_ms < self.config.flush_ms
 
     def flush_target(self, *, complete: bool = True) -> int:
         """Return the end of what a flush forces to the disk: all batches, or those in complete segments."""

@@ -157,7 +157,12 @@ class _Flushing(Thread):
     """Forces files to the disk in a thread. The thread that joins it calls ``finish``."""
 
     def __init__(
-        self, logs: Iterable[PartitionLog], folders: Sequence[LogFolder], now_ms: int
+        self,
+        logs: Iterable[PartitionLog],
+        folders: Sequence[LogFolder],
+        now_ms: int,
+        *,
+        interval: bool = True,
     ) -> None:
         super().__init__(name="krammar-flush", daemon=True)
         self._folders = folders
@@ -165,7 +170,7 @@ class _Flushing(Thread):
         self._results: list[float | OSError] = []  # of each log: the seconds, or the error
         self._error: OSError | None = None
         for log in logs:
-            complete = log.is_flush_due(now_ms)
+            complete = log.is_flush_due(now_ms, interval=interval)
             try:
                 paths = log.begin_flush(complete=complete)
             except OSError as error:
@@ -428,8 +433,11 @@ class LogManager:
         self._finish_flush()
         self._checkpoint()
 
-    def flush_in_background(self) -> bool:
+    def flush_in_background(self, *, interval: bool = True) -> bool:
         """Flush without waiting for the disk: a later call finishes the flush.
+
+        ``interval`` is whether the interval of ``krammar.fsync`` is over; without it, ``flush.ms`` and complete segments
+        count.
 
         Returns whether the previous flush has finished. Raises OSError if it failed.
         """
@@ -438,7 +446,8 @@ class LogManager:
             self._finish_flush()
         elif self._flushing is not None:
             return False
-        flushing = _Flushing(self, self.folders, self.environment.now_ms())
+        now_ms = self.environment.now_ms()
+        flushing = _Flushing(self, self.folders, now_ms, interval=interval)
         if flushing.has_work:
             self._flushing = flushing
             flushing.start()
