@@ -27,21 +27,16 @@ _BUILTIN_TYPES = frozenset({"bool", "bytes", "float", "int", "list", "str"})
 class StructItem:
     """A generated class: its struct, its base class, and facts for the template.
 
-    ``inner`` are the classes inside it.
+    ``inner`` are the classes inside it. ``function`` is the part of function names that identifies the struct.
     """
 
     struct: ir.Struct
     base: str
-    kinds: dict[str, str]
     table: layout.LayoutTable | None = None
     request: ir.Request | None = None
     throttle_from: int | None = None
     inner: tuple[StructItem, ...] = ()
-
-    @property
-    def function(self) -> str:
-        """The part of function names that identifies this struct."""
-        return names.snake_case(self.struct.name)
+    function: str = ""
 
     @property
     def lengths(self) -> dict[str, tuple[str, int]]:
@@ -59,7 +54,8 @@ class StructItem:
         if self.request is not None:
             found.append(f"api_key={self.request.key}")
             if self.request.struct is self.struct:
-                found.append(f"routing={_quoted(self.request.routing)}")
+                if self.request.routing:
+                    found.append(f"routing={_quoted(self.request.routing)}")
             elif self.throttle_from is not None:
                 found.append(f"throttle_from={self.throttle_from}")
         if self.table is not None:
@@ -70,6 +66,12 @@ class StructItem:
                 found.append("_open_ended=True")
             if self.struct.version_field:
                 found.append(f"_version_field={_quoted(self.struct.version_field)}")
+        if self.lengths:
+            pairs = (
+                f"{_quoted(name)}: ({_quoted(counted)}, {plus})"
+                for name, (counted, plus) in self.lengths.items()
+            )
+            found.append(f"_lengths={{{', '.join(pairs)}}}")
         return found
 
     @property
@@ -105,11 +107,22 @@ class Context:
     modules: dict[str, str]
     aliases: dict[str, str]
     tag_names: dict[tuple[str, str], str] = field(default_factory=dict)
+    used: Counter[str] = field(default_factory=Counter)
 
     def home(self, struct: ir.Struct) -> str | None:
         """Return the module of ``struct``, or None for the module that is being rendered."""
         module = self.modules[struct.name]
         return None if module == self.module else module
+
+    def begin(self) -> str:
+        """Begin a function, in which no variables are used yet. Returns nothing to render."""
+        self.used.clear()
+        return ""
+
+    def fresh(self, stem: str) -> str:
+        """Return a variable that the function does not use yet, because type checkers want one type for each."""
+        self.used[stem] += 1
+        return f"{stem}{self.used[stem] - 1}"
 
     def tags_name(self, of: layout.StructLayout, verb: str) -> str:
         """Return the name of the function that reads or writes the tagged fields of a layout."""
@@ -130,10 +143,17 @@ def shared_context(source: Source) -> dict[str, Any]:
         "protocol": protocol,
         "title": source.title,
         "modules": dict(sorted(modules.items())),
-        "names": sorted(name for inside in modules.values() for name in inside),
+        "names": sorted((name for inside in modules.values() for name in inside), key=_as_isort),
         "requests": [_request_context(request, protocol) for request in protocol.requests],
         "where": source.modules,
     }
+
+
+def _as_isort(name: str) -> list[Any]:
+    """A key that sorts ``__all__`` as isort: constants first, and numbers in names by their values."""
+    parts = re.split(r"(\d+)", name)
+    constant = len(name) > 1 and name.isupper()
+    return [not constant, *(int(part) if part.isdigit() else part for part in parts)]
 
 
 def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, Any]:
@@ -150,10 +170,22 @@ def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, An
         "response": request.response.name if request.response is not None else None,
         "min_version": request.struct.min_version,
         "max_version": request.struct.max_version,
-        "headers": layout.header_versions(request, *tops),
+        "own_headers": _own_headers(request, *tops),
         "flexible_from": request.struct.flexible_from,
         "routing": request.routing,
     }
+
+
+def _own_headers(request: ir.Request, *tops: int) -> list[Any]:
+    """The header versions of a request and its response; empty if flexible versions alone decide (KIP-482)."""
+    found = layout.header_versions(request, *tops)
+    low, flexible = request.struct.min_version, request.struct.flexible_from
+    usual: list[Any] = [((low, 1),), ((low, 0),)]
+    if flexible is not None:
+        start = max(low, flexible)
+        usual = [((low, 1), (start, 2)), ((low, 0), (start, 1))]
+    pairs = [found.request, found.response]
+    return [] if pairs == usual else pairs
 
 
 def module_context(source: Source, file: ir.DefinitionFile) -> dict[str, Any]:
@@ -213,46 +245,30 @@ def _items(file: ir.DefinitionFile, requests: dict[str, ir.Request]) -> Iterator
         for struct in ir.walk(named):
             if struct.owner != struct.name:
                 inner.setdefault(struct.owner, []).append(_item(struct, requests))
-    for named in file.structs:
-        if named.owner == named.name:
-            yield replace(_item(named, requests), inner=tuple(inner.get(named.name, ())))
+    tops = [struct for struct in file.structs if struct.owner == struct.name]
+    # `request` instead of `heartbeat_request`, in the module `heartbeat`.
+    long = {struct.name: names.snake_case(struct.name) for struct in tops}
+    short = {name: stem.removeprefix(f"{file.module}_") for name, stem in long.items()}
+    stems = short if len(set(short.values())) == len(short) else long
+    for struct in tops:
+        classes = tuple(inner.get(struct.name, ()))
+        yield replace(_item(struct, requests), inner=classes, function=stems[struct.name])
 
 
 def _item(struct: ir.Struct, by_struct: dict[str, ir.Request]) -> StructItem:
-    kinds = {}
     throttle = None
     for item in struct.fields:
-        kind = _kind(item.type)
-        if kind:
-            kinds[item.python_name] = kind
         if item.throttle_from is not None:
             throttle = item.throttle_from
     if not struct.encoding:
-        return StructItem(struct, "Struct", kinds)
+        return StructItem(struct, "Struct")
     table = layout.layout_table(struct)
     request = by_struct.get(struct.name)
     if request is None:
         base = "VersionedCodec" if struct.version_field else "Codec"
-        return StructItem(struct, base, kinds, table)
+        return StructItem(struct, base, table)
     base = "Request" if request.struct is struct else "Response"
-    return StructItem(struct, base, kinds, table, request, throttle)
-
-
-def _kind(type_: ir.Type) -> str:
-    """The kind of values of this type in ``Struct._kinds`` of the runtime; empty for plain JSON values."""
-    while isinstance(type_, ir.Array):
-        type_ = type_.element
-    match type_:
-        case ir.Primitive(name="uuid"):
-            return ":uuid"
-        case ir.Text(kind="bytes") | ir.LengthFieldMinus():
-            return ":bytes"
-        case ir.StructType(struct):
-            return struct.name
-        case ir.EnumType(enum):
-            return enum.name
-        case _:
-            return ""
+    return StructItem(struct, base, table, request, throttle)
 
 
 def _mentioned_structs(item: StructItem) -> Iterator[ir.Struct]:
@@ -442,22 +458,24 @@ def _quoted(value: object) -> str:
 def _versions(versions: Sequence[int]) -> str:
     """A literal of versions: a range if there are no gaps."""
     first, last = versions[0], versions[-1]
-    return f"range({first}, {last + 1})" if last - first + 1 == len(versions) else str(versions)
+    if last - first + 1 != len(versions):
+        return str(versions)
+    return f"range({first}, {last + 1})" if first else f"range({last + 1})"
 
 
 def _struct_doc(item: StructItem) -> str:
-    """The docstring of a class: its documentation, versions and fields."""
+    """The docstring of a class: its documentation, and its api key and versions in parentheses."""
     struct = item.struct
     lines = [struct.doc or f"{struct.name}."]
     table = item.table
     if table is not None:
-        last = "and above" if table.open_ended else f"to {table.max_version}"
-        facts = f"Versions {table.min_version} {last}"
+        facts = [] if item.request is None else [f"api key {item.request.key}"]
+        last = "+" if table.open_ended else f"-v{table.max_version}"
+        facts.append(f"v{table.min_version}{last}")
         if struct.flexible_from is not None:
-            facts += f", flexible from {struct.flexible_from}"
-        if item.request is not None:
-            facts = f"Api key {item.request.key}. {facts}"
-        lines += ["", facts + "."]
+            facts.append(f"flexible v{struct.flexible_from}+")
+        if facts != ["v0+"]:
+            lines = [f"{lines[0]} ({', '.join(facts)})"]
     for name, (counted, plus) in item.lengths.items():
         size = f"len({counted}) + {plus}" if plus else f"len({counted})"
         lines += [
