@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,6 +14,11 @@ from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.logfiles.names import LOCK
+from krammar.util.durable import write_atomically, write_fully
+
+_FULL = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
 
 
 class StorageError(BrokerError, ApiError):
@@ -29,16 +34,9 @@ class StorageError(BrokerError, ApiError):
         return self.message or ""
 
 
-def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Replace a file atomically: readers, even after a crash, see the old or the new content. Raises OSError."""
-    temporary = f"{path}.tmp"
-    try:
-        write_from(temporary, 0, data, sync=sync)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+def can_continue(error: OSError) -> bool:
+    """Return whether a failed write has harmed nothing, so that it can be repeated: the disk or a limit is full."""
+    return error.errno in _FULL
 
 
 def write_from(path: Path | str, position: int, data: bytes, *, sync: bool = False) -> None:
@@ -51,15 +49,6 @@ def write_from(path: Path | str, position: int, data: bytes, *, sync: bool = Fal
             os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def write_fully(fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
-    """Write all of ``data`` at ``position``, in as many calls as necessary. Raises OSError."""
-    view = memoryview(data)
-    while view:
-        n = os.pwrite(fd, view, position)
-        view = view[n:]
-        position += n
 
 
 def write_joined(fd: int, start: bytes, rest: memoryview, position: int) -> None:
@@ -86,10 +75,10 @@ def lock(path: Path) -> int:
     return fd
 
 
-def write_checkpoint(path: Path, rows: Sequence[Sequence[object]], *, sync: bool = False) -> None:
+def write_checkpoint(path: Path, rows: Sequence[Sequence[object]], *, durable: bool) -> None:
     """Write a checkpoint file in Kafka's format. Raises OSError."""
     lines = ["0", str(len(rows)), *(" ".join(map(str, row)) for row in rows), ""]
-    write_atomically(path, "\n".join(lines).encode(), sync=sync)
+    write_atomically(path, "\n".join(lines).encode(), durable=durable)
 
 
 def remove(paths: Iterable[str]) -> None:
@@ -100,24 +89,3 @@ def remove(paths: Iterable[str]) -> None:
         else:
             with contextlib.suppress(OSError):
                 os.unlink(path)
-
-
-def sync_all(paths: Iterable[str]) -> float:
-    """Force files and folders to the disk. Returns the seconds that it took. Raises OSError.
-
-    Files that do not exist are ignored: they are optional, or were deleted in the meantime.
-    """
-    begin = time.perf_counter()
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            sync(path)
-    return time.perf_counter() - begin
-
-
-def sync(path: Path | str) -> None:
-    """Force a file's content, or the names in a folder, to the disk. Raises OSError."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

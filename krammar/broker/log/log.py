@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +13,20 @@ from kafka_wire import ErrorCode, ProducerSnapshot
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
-from krammar.broker.log.files import sync, sync_all, write_atomically
+from krammar.broker.log.flushing import FlushedLog
 from krammar.broker.log.loading import Loaded
-from krammar.broker.log.log_config import LogConfig
-from krammar.broker.log.reading import LogReader
-from krammar.broker.log.segment import Segment, segment_of
+from krammar.broker.log.log_config import INT64_MAX, LogConfig
+from krammar.broker.log.segment import Segment
 from krammar.broker.log.validation import check, read_batch, too_large
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
-from krammar.logfiles.names import PARTITION_METADATA, SNAPSHOT, SWAP, snapshot_offsets, stem
+from krammar.logfiles.names import (
+    SNAPSHOT,
+    SWAP,
+    snapshot_offsets,
+    stem,
+)
+from krammar.util.durable import sync_all, write_atomically
 from krammar.wire.batches import (
     BatchHeader,
     Compression,
@@ -51,14 +55,12 @@ class Appended:
     duplicate: bool = False
 
 
-class PartitionLog(LogReader):
+class PartitionLog(FlushedLog):
     """The batches of a partition, in a folder in Kafka's format.
 
     ``end_offset``        the next offset; with a single node also the high watermark
     ``log_start_offset``  the first offset that can be read
     ``size``              the size of all segments in bytes
-    ``watchers``          called when an offset changes, and when the log is closed or deleted
-    ``recovery_point``    batches before this offset are on the disk, or assumed to be
     ``cleaned_to``        the offset from which compaction continues
     """
 
@@ -83,9 +85,10 @@ class PartitionLog(LogReader):
         self.topic_id = topic_id
         self.config = config
         self.environment = environment
-        self.watchers: set[Callable[[], None]] = set()
+        self.watchers = set()
         self.deleted = False
         self.closed = False
+        self.offline = ""
         loaded = Loaded(
             path,
             config.index_interval_bytes,
@@ -101,9 +104,9 @@ class PartitionLog(LogReader):
         self.producer_states = loaded.producers
         self._epochs = loaded.epochs
         self.cleaned_to = cleaned_to
-        self._sync_always = self.environment.fsync == "always"
-        self._new_files = True  # whether there are new files since the last flush of the folder
+        self._begin_unflushed()
         self._positions = {}
+        self.update_config(config)
 
     @property
     def last_stable_offset(self) -> int:
@@ -114,12 +117,6 @@ class PartitionLog(LogReader):
     def producers(self) -> list[ProducerSnapshot.ProducerEntry]:
         """Return the known producers, for DescribeProducers."""
         return self.producer_states.entries()
-
-    def notify(self) -> None:
-        """Call all watchers."""
-        if self.watchers:
-            for watcher in tuple(self.watchers):
-                watcher()
 
     # Appending.
 
@@ -139,6 +136,8 @@ class PartitionLog(LogReader):
         Raises:
             ApiError: the batch is refused, or cannot be written; the log is unchanged.
         """
+        if self.offline:  # before duplicates are acknowledged again
+            self.check_online()
         environment = self.environment
         header, body = read_batch(batch, self.config)
         states = self.producer_states
@@ -241,7 +240,7 @@ class PartitionLog(LogReader):
     def _write(self, body: bytes, header: BatchHeader, leader_epoch: int) -> Segment:
         """Append a batch, and set offsets and position in ``header``. Raises ApiError."""
         if self.closed:
-            raise self._failure("the log is closed")
+            raise self._failure(self.offline or "the log is closed")
         size = BODY_AT + len(body)
         offset = self.end_offset
         header.base_offset = offset
@@ -257,17 +256,11 @@ class PartitionLog(LogReader):
                 offset, header.batch_length, leader_epoch, header.magic, header.crc
             )
             segment.append(start, memoryview(body))
-            if self._sync_always:
-                begin = time.perf_counter()
-                try:
-                    segment.sync()
-                except OSError:
-                    segment.size -= size
-                    segment.cut_back()
-                    raise
-                self.environment.flushed(time.perf_counter() - begin)
         except (OSError, DamageError) as error:
-            raise self._failure(str(error)) from None
+            raise self._cannot_write(error) from None
+        if offset + header.last_offset_delta + 1 - self._forced_to >= self._most_unforced:
+            self._force(segment, size, offset + header.last_offset_delta + 1)
+        self._refused = False
         segment.note(header)
         if leader_epoch > self._epochs.latest:
             self._epochs.begin(leader_epoch, offset)
@@ -316,13 +309,11 @@ class PartitionLog(LogReader):
                 os.fspath(self.path), self.end_offset, self.config.index_interval_bytes
             )
             new.created_ms = self.environment.now_ms()
-            self._new_files = True
-            if self._sync_always:
-                sync(self.path)
+            self._renames += 1
             self.segments.append(new)
             old.finish_time_index()
         except (OSError, DamageError) as error:
-            raise self._failure(str(error)) from None
+            raise self._cannot_write(error) from None
         name = self.path.name
         with self.environment.warning(f"{name}: indexes cannot be written, and remain in memory"):
             old.write_indexes()
@@ -333,7 +324,8 @@ class PartitionLog(LogReader):
         """Write the producers' state to a snapshot file, if it does not exist. Raises OSError."""
         path = self._snapshot_path(self.end_offset)
         if not path.exists():
-            write_atomically(path, self.producer_states.snapshot())
+            # Without force: a snapshot has a checksum, and the log replaces it.
+            write_atomically(path, self.producer_states.snapshot(), durable=False)
             self._drop_snapshots()
 
     def _drop_snapshots(self) -> None:
@@ -375,9 +367,18 @@ class PartitionLog(LogReader):
             before = self.end_offset
         if not 0 <= before <= self.end_offset:
             raise self._out_of_range(before)
+        if self.closed:
+            raise self._failure(self.offline or "the log is closed")
         if before > self.log_start_offset:
+            previous, self.log_start_offset = self.log_start_offset, before
+            try:
+                self.environment.log_start_moved()
+            except OSError as error:
+                # After a crash, the records would be there again.
+                self.log_start_offset = previous
+                self.environment.warn(f"{self.path}: records are not deleted: {error}")
+                raise self._failure(f"the new start offset cannot be stored: {error}") from None
             self._begin_at(before)
-            self.environment.log_start_moved()
             self.notify()
         return self.log_start_offset
 
@@ -410,23 +411,33 @@ class PartitionLog(LogReader):
         if count:
             self._delete_segments(count)
 
-    def replace_segments(self, old: list[Segment], new: Segment) -> None:
-        """Replace consecutive segments by a complete one, whose files are ``.cleaned``.
+    def prepare_replacement(self, new: Segment) -> None:
+        """Force a complete new segment, whose files are ``.cleaned``, to the disk. Raises OSError."""
+        if self.environment.durable:
+            sync_all([*new.files, self.path])
 
-        A crash at any point leaves either the old segments or the new one. Raises OSError.
+    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+        """Replace consecutive segments by a prepared one.
+
+        A crash at any point, and also a power cut, leaves either the old segments or the new one. Raises OSError; the
+        partition is offline then.
         """
-        new.rename(SWAP)
-        if self.environment.fsync != "never":
-            sync(self.path)
         first = self.segments.index(old[0])
-        paths = [path for segment in old for path in segment.mark_deleted()]
-        new.rename("")
+        try:
+            new.rename(SWAP)
+            self._sync_folder()
+            paths = [path for segment in old for path in segment.mark_deleted()]
+            new.rename("")
+            # Before the next replacement, or a power cut could leave this one with files of the next one.
+            self._sync_folder()
+        except OSError as error:
+            self.take_offline(error)
+            raise
         new.close()
         new.created_ms = old[0].created_ms
         self.segments[first : first + len(old)] = [new]
         self._positions.clear()
         self.size += new.size - sum(segment.size for segment in old)
-        self._new_files = True
         self.environment.remove_later(paths, self.config.file_delete_delay_ms)
         self._drop_snapshots()
 
@@ -450,51 +461,22 @@ class PartitionLog(LogReader):
         """Apply new settings."""
         self.config = config
         self.active.interval = config.index_interval_bytes
+        most = {"always": 1, "off": INT64_MAX}
+        self._most_unforced = most.get(self.environment.fsync, config.flush_messages)
 
     def release(self) -> None:
         """Release files and indexes of all segments but the active one; they are read again on demand."""
         for segment in self.segments[:-1]:
             segment.release()
 
-    def flush(self) -> None:
-        """Force everything to the disk. Raises OSError."""
-        end_offset = self.end_offset
-        paths = self.begin_flush()
-        if paths is not None:
-            self.environment.flushed(sync_all(paths))
-            self.finish_flush(end_offset)
-
-    def begin_flush(self) -> list[str] | None:
-        """Write indexes and epochs to their files. Raises OSError.
-
-        Returns the files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
-        """
-        if self.recovery_point >= self.end_offset and not self._epochs.changed:
-            return None
-        paths = []
-        for segment in self.segments[segment_of(self.segments, self.recovery_point) :]:
-            segment.write_indexes()
-            # The indexes of the active segment are rebuilt after a power cut.
-            if segment is self.active:
-                paths.append(segment.path)
-            else:
-                paths += segment.files
-        self._epochs.write()
-        if self._new_files:
-            self._new_files = False
-            paths.append(os.fspath(self.path / PARTITION_METADATA))
-            paths.append(os.fspath(self.path))
-        return [] if self.environment.fsync == "never" else paths
-
-    def finish_flush(self, end_offset: int) -> None:
-        """Advance the recovery point: all batches before ``end_offset`` are on the disk."""
-        if self.environment.fsync == "never":
-            # After a crash, the active segment is verified from its beginning.
-            end_offset = min(end_offset, self.active.base_offset)
-        self.recovery_point = max(self.recovery_point, end_offset)
-
     def close(self) -> None:
-        """Close the log, so that it can be opened without verification. Raises OSError."""
+        """Close the log, so that it can be opened without verification. Raises OSError.
+
+        A log that is offline stays as it is.
+        """
+        if self.offline:
+            for segment in self.segments:
+                segment.close()
         if self.closed:
             return
         self.closed = True

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence, Set
+from collections.abc import Generator, Iterator, Sequence, Set
 from pathlib import Path
-from threading import Thread
-from uuid import UUID, uuid4
+from uuid import UUID
 from weakref import WeakSet
 
 from krammar.broker.errors import ApiError
@@ -17,15 +15,13 @@ from krammar.broker.log.compaction import Compaction
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import (
     StorageError,
-    lock,
     remove,
-    sync_all,
-    write_atomically,
-    write_checkpoint,
 )
+from krammar.broker.log.flushing import Flushing
+from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log import PartitionLog
-from krammar.broker.log.log_config import LogConfig
-from krammar.logfiles.checkpoints import read_offsets, read_topic_id
+from krammar.broker.log.log_config import INT64_MAX, LogConfig
+from krammar.logfiles.checkpoints import read_topic_id
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import (
     CLEAN_SHUTDOWN,
@@ -36,124 +32,13 @@ from krammar.logfiles.names import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
     STRAY_SUFFIX,
-    parse_partition,
 )
 from krammar.logfiles.uuids import format_uuid
+from krammar.util.durable import write_atomically
 from krammar.wire.errors import WireError
 from krammar.wire.primitives import NULL_UUID
 
 _OTHERS = {("__cluster_metadata", 0)}  # not opened here; others that were not opened are unverified
-_MARKED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
-
-
-class LogFolder:
-    """One of ``log.dirs``, with its lock and its checkpoint files.
-
-    ``clean``       whether the last broker was shut down cleanly
-    ``offsets``     the content of the checkpoint files, by their names
-    ``partitions``  the folders of partitions
-    ``leftovers``   the folders of deleted partitions
-    """
-
-    def __init__(self, path: Path, environment: Environment) -> None:
-        self.path = path
-        self._environment = environment
-        self.leftovers: list[str] = []
-        self._written: dict[str, dict[tuple[str, int], int]] = {}
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            self._lock = lock(path)
-        except BlockingIOError:
-            raise StorageError(f"log folder {path} is in use by another broker") from None
-        except OSError as error:
-            raise StorageError(f"log folder {path}: {error.strerror}") from None
-        try:
-            self.clean = (path / CLEAN_SHUTDOWN).exists()
-            (path / CLEAN_SHUTDOWN).unlink(missing_ok=True)
-            self.offsets = {
-                name: self._read(name) for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS)
-            }
-            self.partitions = self._find_partitions()
-        except OSError as error:
-            self.unlock()
-            raise StorageError(
-                f"log folder {path}: {error.filename or ''}: {error.strerror}"
-            ) from None
-
-    def _read(self, name: str) -> dict[tuple[str, int], int]:
-        try:
-            return read_offsets(self.path / name)
-        except DamageError as error:
-            self._environment.warn(f"{self.path / name}: {error}; the file is ignored")
-            return {}
-
-    def _find_partitions(self) -> dict[tuple[str, int], Path]:
-        """Return the folders of partitions. Folders of deleted partitions become ``leftovers``."""
-        found = {}
-        with os.scandir(self.path) as entries:
-            folders = [entry.name for entry in entries if entry.is_dir()]
-        for name in folders:
-            if name.endswith(DELETE_SUFFIX) and _MARKED.fullmatch(name):
-                self.leftovers.append(os.fspath(self.path / name))
-            elif _MARKED.fullmatch(name):
-                self._environment.warn(f"{self.path / name}: the folder is ignored")
-            elif key := parse_partition(name):
-                found[key] = self.path / name
-        return found
-
-    def write(self, name: str, *, sync: bool = False) -> None:
-        """Write a checkpoint file if its content has changed. Raises OSError."""
-        offsets = self.offsets[name]
-        if self._written.get(name) != offsets:
-            rows = [(*key, offset) for key, offset in sorted(offsets.items())]
-            write_checkpoint(self.path / name, rows, sync=sync)
-            self._written[name] = dict(offsets)
-
-    def rename(self, key: tuple[str, int], suffix: str) -> Path:
-        """Append a unique id and a suffix to the name of a partition's folder. Raises OSError."""
-        path = self.partitions[key]
-        # A file name has at most 255 bytes.
-        ending = f".{uuid4().hex}{suffix}"
-        path = path.rename(path.with_name(path.name[: 255 - len(ending)] + ending))
-        self.forget(key)
-        return path
-
-    def forget(self, key: tuple[str, int]) -> None:
-        """Remove a partition from ``partitions`` and ``offsets``."""
-        self.partitions.pop(key, None)
-        for offsets in self.offsets.values():
-            offsets.pop(key, None)
-
-    def unlock(self) -> None:
-        """Release the lock, so that another broker can use the folder."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-
-class _Flushing(Thread):
-    """Forces files to the disk in a thread. The thread that joins it updates the logs."""
-
-    def __init__(self, logs: Iterable[PartitionLog]) -> None:
-        super().__init__(name="krammar-flush", daemon=True)
-        self.logs: list[tuple[PartitionLog, int, list[str]]] = []
-        self.seconds: list[float] = []  # of the logs that were flushed
-        self.error: OSError | None = None
-        for log in logs:
-            try:
-                paths = log.begin_flush()
-            except OSError as error:
-                self.error = error
-                continue
-            if paths is not None:
-                self.logs.append((log, log.end_offset, paths))
-
-    def run(self) -> None:
-        try:
-            for _, _, paths in self.logs:
-                self.seconds.append(sync_all(paths))
-        except OSError as error:
-            self.error = error
 
 
 class LogManager:
@@ -166,7 +51,7 @@ class LogManager:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self.folders: list[LogFolder] = []
         self._closed = False
-        self._flushing: _Flushing | None = None
+        self._flushing: Flushing | None = None
         # The current round of compaction, and its remaining steps.
         self._round: Compaction | None = None
         self._steps: Iterator[None] = iter(())
@@ -203,7 +88,9 @@ class LogManager:
             known = key in folder.partitions
             if not known:
                 folder.forget(key)
-                folder.write(LOG_STARTS, sync=self.environment.fsync != "never")
+                # Of a deleted log with this name. After a power cut, they would delete records of the new one.
+                for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS):
+                    folder.write(name)
                 path.mkdir(exist_ok=True)
                 self._write_topic_id(path, topic_id)
                 folder.partitions[key] = path
@@ -222,6 +109,8 @@ class LogManager:
         except OSError as error:
             raise StorageError(f"{error.filename or path}: {error.strerror or error}") from None
         self._logs[key] = log
+        if config.flush_ms < INT64_MAX:
+            self.environment.flush_planned()
         return log
 
     def _check_topic_id(self, folder: LogFolder, key: tuple[str, int], topic_id: UUID) -> UUID:
@@ -249,9 +138,8 @@ class LogManager:
 
     def _write_topic_id(self, path: Path, topic_id: UUID) -> None:
         text = f"version: 0\ntopic_id: {format_uuid(topic_id)}\n"
-        # With `interval`, the file is flushed together with the log.
-        sync = self.environment.fsync == "always"
-        write_atomically(path / PARTITION_METADATA, text.encode(), sync=sync)
+        # The file is forced to the disk with the first batches of the log.
+        write_atomically(path / PARTITION_METADATA, text.encode(), durable=False)
 
     def delete(self, topic: str, partition: int) -> None:
         """Delete a partition: rename its folder now, and remove it after a delay."""
@@ -298,11 +186,15 @@ class LogManager:
         for log in self:
             if log.topic == topic:
                 log.update_config(config)
+        if config.flush_ms < INT64_MAX:
+            self.environment.flush_planned()
 
     def maintain(self, now_ms: int | None = None) -> None:
         """Apply retention to all logs, and remove expired producers."""
         now = self.environment.now_ms() if now_ms is None else now_ms
         for log in self:
+            if log.closed:
+                continue
             text = f"{log.path.name}: retention failed"
             with self.environment.warning(text, (ApiError, OSError)):
                 log.apply_retention(now)
@@ -355,29 +247,38 @@ class LogManager:
             key = log.topic, log.partition
             if folder.partitions.get(key) == log.path:
                 folder.offsets[CLEANER_OFFSETS][key] = log.cleaned_to
-                with self.environment.warning(f"{folder.path / CLEANER_OFFSETS}"):
+                with self.environment.warning(
+                    f"{folder.path / CLEANER_OFFSETS}: cannot be written"
+                ):
                     folder.write(CLEANER_OFFSETS)
 
     def flush(self) -> None:
-        """Force all logs to the disk, then write the recovery points. Raises OSError."""
+        """Force what is due to the disk, then write the recovery points. Raises OSError."""
         self._finish_flush()
-        self._flushing = _Flushing(self)
+        self._flushing = Flushing(self, self.folders, self.environment.now_ms())
         self._flushing.run()
         self._finish_flush()
+        self._checkpoint()
 
-    def flush_in_background(self) -> None:
+    def flush_in_background(self, *, interval: bool = True) -> bool:
         """Flush without waiting for the disk: a later call finishes the flush.
 
-        Raises OSError if the previous flush failed.
+        ``interval`` is whether the interval of ``krammar.fsync`` is over; without it, ``flush.ms`` and complete segments
+        count.
+
+        Returns whether the previous flush has finished. Raises OSError if it failed.
         """
-        if self._flushing is not None:
-            if self._flushing.is_alive():
-                return
+        finished = self._flushing is not None and not self._flushing.is_alive()
+        if finished:
             self._finish_flush()
-        flushing = _Flushing(self)
-        if flushing.logs:
+        elif self._flushing is not None:
+            return False
+        now_ms = self.environment.now_ms()
+        flushing = Flushing(self, self.folders, now_ms, interval=interval)
+        if flushing.has_work:
             self._flushing = flushing
             flushing.start()
+        return finished
 
     def _finish_flush(self) -> None:
         flushing, self._flushing = self._flushing, None
@@ -385,40 +286,38 @@ class LogManager:
             return
         if flushing.is_alive():
             flushing.join()
-        for seconds, (log, end_offset, paths) in zip(flushing.seconds, flushing.logs, strict=False):
-            log.finish_flush(end_offset)
-            if paths:
-                self.environment.flushed(seconds)
-        self._checkpoint()
-        if flushing.error is not None:
-            raise flushing.error
+        error = flushing.finish(self.environment.flushed)
+        self._note_offsets()
+        if error is not None:
+            raise error
 
     def _checkpoint_starts(self) -> None:
-        with self.environment.warning(f"{LOG_STARTS} could not be written"):
-            for folder in self.folders:
-                self._write_starts(folder)
+        for folder in self.folders:
+            self._note_starts(folder)
+            folder.write(LOG_STARTS)
 
     def _logs_in(self, folder: LogFolder) -> list[tuple[tuple[str, int], PartitionLog]]:
         return [(key, self._logs[key]) for key in folder.partitions if key in self._logs]
 
-    def _write_starts(self, folder: LogFolder) -> None:
+    def _note_starts(self, folder: LogFolder) -> None:
         starts = folder.offsets[LOG_STARTS]
         for key, log in self._logs_in(folder):
             if log.log_start_offset > log.segments[0].base_offset:
                 starts[key] = log.log_start_offset
             else:
                 starts.pop(key, None)
-        folder.write(LOG_STARTS, sync=self.environment.fsync != "never")
 
-    def _checkpoint(self) -> None:
-        sync = self.environment.fsync != "never"
+    def _note_offsets(self) -> None:
         for folder in self.folders:
             logs = self._logs_in(folder)
             folder.offsets[RECOVERY_POINTS].update((key, log.recovery_point) for key, log in logs)
-            folder.write(RECOVERY_POINTS, sync=sync)
-            self._write_starts(folder)
+            self._note_starts(folder)
             folder.offsets[HIGH_WATERMARKS] = {key: log.end_offset for key, log in logs}
-            folder.write(HIGH_WATERMARKS)
+
+    def _checkpoint(self) -> None:
+        self._note_offsets()
+        for folder in self.folders:
+            folder.write_all()
 
     def close(self) -> None:
         """Close all logs, so that they can be opened without verification. Never raises."""
@@ -428,7 +327,8 @@ class LogManager:
         if isinstance(self._steps, Generator):
             self._steps.close()
         self._round = None
-        clean = all(f.clean or f.partitions.keys() - self._logs <= _OTHERS for f in self.folders)
+        clean = not any(log.offline for log in self)
+        clean &= all(f.clean or f.partitions.keys() - self._logs <= _OTHERS for f in self.folders)
         with self.environment.warning("cannot force the logs to the disk"):
             self._finish_flush()
         for log in self:
@@ -441,7 +341,11 @@ class LogManager:
         with self.environment.warning("checkpoints could not be written"):
             self._checkpoint()
             for folder in self.folders if clean else ():
-                write_atomically(folder.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}')
+                write_atomically(
+                    folder.path / CLEAN_SHUTDOWN,
+                    b'{"version":0,"brokerEpoch":-1}',
+                    durable=self.environment.durable,
+                )
         for folder in self.folders:
             folder.unlock()
         self._logs.clear()

@@ -8,13 +8,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from krammar.broker.log.files import remove, write_from, write_fully, write_joined
+from krammar.broker.log.files import remove, write_from, write_joined
 from krammar.broker.log.index import OffsetIndex, TimeIndex, TransactionIndex
 from krammar.broker.log.validation import one_batch
 from krammar.logfiles import segment
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import DELETED, INDEX, LOG, SEGMENT_FILES, TIME_INDEX, TRANSACTION_INDEX
+from krammar.util.durable import write_fully
 from krammar.wire.batches import BatchHeader, RecordBatch
 
 # The size of a single write. For larger ones the kernel uses larger pages, which it must find first: in a
@@ -209,6 +210,15 @@ class Segment(segment.Segment):
         os.ftruncate(self.fd, size)
         self.size = size
         self.first_timestamp = None
+
+    def write_again(self, position: int) -> None:
+        """Write the bytes from ``position`` on again, unchanged. Raises OSError."""
+        while position < self.size:
+            piece = self.read(position, min(_PIECE, self.size - position))
+            if not piece:
+                return
+            write_fully(self.fd, piece, position)
+            position += len(piece)
 
     def write_indexes(self, *, sync: bool = False) -> None:
         """Write the index files, where necessary. Raises OSError."""

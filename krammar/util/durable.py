@@ -1,0 +1,145 @@
+"""Writes, renames and new folders that survive a power cut: the one place for them.
+
+After a power cut, a file system may lose everything that was not forced to the disk. The content of a file and its
+name are separate: ``fsync`` of a file stores its content, and ``fsync`` of the folder stores that the file was created,
+renamed or deleted (fsync(2); Kafka's ``Utils.atomicMoveWithFallback`` and ``Utils.flushDir`` do the same).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+StrPath = Path | str
+
+# Some network file systems cannot force a folder to the disk.
+_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP)
+
+
+def sync(path: StrPath) -> None:
+    """Force a file's content, or the names in a folder, to the disk. Raises OSError."""
+    if os.name == "nt" and os.path.isdir(path):
+        return  # Windows opens no folders, and stores names by itself
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED or not os.path.isdir(path):
+            raise _named(error, path) from None
+    finally:
+        os.close(fd)
+
+
+def sync_all(paths: Iterable[StrPath]) -> float:
+    """Force files and folders to the disk. Returns the seconds that it took. Raises OSError.
+
+    Files that do not exist are ignored: they are optional, or were deleted in the meantime.
+    """
+    begin = time.perf_counter()
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            sync(path)
+    return time.perf_counter() - begin
+
+
+def write_fully(fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+    """Write all of ``data`` at ``position``, in as many calls as necessary. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        n = os.pwrite(fd, view, position)
+        view = view[n:]
+        position += n
+
+
+def write_atomically(
+    path: StrPath, data: bytes, *, durable: bool = True, mode: int = 0o644
+) -> None:
+    """Replace a file atomically: readers, even after a crash, see the old or the new content.
+
+    Args:
+        durable: whether the new content is on the disk when the function returns; otherwise a power cut may restore
+            the old file, or leave an empty one
+        mode: the permissions of a new file
+
+    Raises:
+        OSError: the old file is unchanged, unless only the folder could not be forced to the disk.
+    """
+    path = os.fspath(path)
+    temporary = f"{path}.tmp"
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        try:
+            write_fully(fd, data, 0)
+            if durable:
+                os.fsync(fd)
+        except OSError as error:
+            raise _named(error, temporary) from None
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if durable:
+        sync(_folder_of(path))
+
+
+def rename(source: StrPath, target: StrPath, *, durable: bool = True) -> None:
+    """Rename a file or a folder within or between folders, and replace a file ``target``. Raises OSError.
+
+    Args:
+        durable: whether the new name is on the disk when the function returns
+    """
+    os.replace(source, target)
+    if durable:
+        folders = {_folder_of(target): None, _folder_of(source): None}
+        sync_all(folders)
+
+
+def unlink(path: StrPath, *, durable: bool = True) -> None:
+    """Delete a file that can be missing. Raises OSError.
+
+    Args:
+        durable: whether the file stays deleted after a power cut
+    """
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        return
+    if durable:
+        sync(_folder_of(path))
+
+
+def make_folders(path: StrPath, *, durable: bool = True) -> None:
+    """Create a folder and its missing parents. Raises OSError.
+
+    Args:
+        durable: whether the names of the new folders are on the disk when the function returns
+    """
+    missing = []
+    current = os.path.abspath(path)
+    while not os.path.isdir(current):
+        missing.append(current)
+        parent = os.path.dirname(current)
+        if parent == current:
+            break
+        current = parent
+    if missing:
+        os.makedirs(path, exist_ok=True)
+    if durable:
+        for each in reversed(missing):
+            sync(os.path.dirname(each))
+
+
+def _folder_of(path: StrPath) -> str:
+    return os.path.dirname(os.path.abspath(path))
+
+
+def _named(error: OSError, path: StrPath) -> OSError:
+    """Return an error of a file descriptor with the file's name."""
+    return OSError(error.errno, error.strerror, os.fspath(path))
