@@ -21,10 +21,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 from zlib import crc32
 
@@ -42,8 +42,7 @@ NO_BOOT = UUID(int=0)
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """The end of a journal; offsets are in bytes. ``definitions/journal_wire`` describes the fields."""
 
     end: int = 0
@@ -151,7 +150,7 @@ def _parse_slot(data: bytes) -> Head | None:
     )
     if wire.version == 0:
         # Nothing is known of the bytes, so all of them count as stored, as they did for who wrote this head.
-        return replace(head, visible=head.end, synced=head.end, limit=head.end)
+        return head._replace(visible=head.end, synced=head.end, limit=head.end)
     return head
 
 

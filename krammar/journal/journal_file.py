@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
@@ -68,8 +68,10 @@ class JournalFile:
         # Whether this object has written without fsync, and since when bytes of it are not on the disk; 0 if none are.
         self._has_written = False
         self._since = 0.0
+        # The newest head, the number of its slot, and the bytes of both slots.
         self._head = Head()
         self._slot = 0
+        self._slots = b""
 
     def append(self, data: bytes) -> int:
         """Append bytes; return the offset of the first one.
@@ -87,13 +89,13 @@ class JournalFile:
             head = self._head
             begin, end = head.end, head.end + len(data)
             if not self._settings.fsync and end > head.limit:
-                self._put_durably(replace(head, limit=end + UNSYNCED_BYTES))
+                self._put_durably(head._replace(limit=end + UNSYNCED_BYTES))
             write_fully(self._fragment, data, begin - self._fragment_begin)
             if self._settings.fsync:
                 self._publish(end)
             else:
                 head = self._head
-                self._put(replace(head, end=end, visible=end, sum=crc32(data, head.sum)))
+                self._put(head._replace(end=end, visible=end, sum=crc32(data, head.sum)))
                 self._has_written = True
                 self._sync_from_time_to_time()
             return begin
@@ -104,13 +106,13 @@ class JournalFile:
         """Force the new bytes, and then the new end, to the disk, and only then show them to readers."""
         self._sync_fragment()
         head = self._head
-        stored = replace(head, end=end, synced=end, sum=0, limit=max(end, head.limit))
+        stored = head._replace(end=end, synced=end, sum=0, limit=max(end, head.limit))
         try:
             self._put(stored)
             # If this fails, the head may be on the disk or not. Thus no other bytes may be written where it says that
             # bytes are stored: it remains, and the next append comes after these bytes.
             os.fsync(self._head_file)
-            self._put(replace(stored, visible=end))
+            self._put(stored._replace(visible=end))
         except OSError as error:
             raise AppendError(
                 f"{self._journal}: it is unknown whether the append survives a power cut, and whether readers see "
@@ -143,7 +145,10 @@ class JournalFile:
                 f"{self._journal}: the journal was deleted and created again, and nothing was appended; repeat the "
                 "append, or the whole transaction, to write to the new journal"
             )
-        self._head, self._slot = parse_head(self._folder, os.pread(self._head_file, 2 * SLOT, 0))
+        slots = os.pread(self._head_file, 2 * SLOT, 0)
+        if slots != self._slots:  # another process has written, or the file was just opened
+            self._head, self._slot = parse_head(self._folder, slots)
+            self._slots = slots
 
     def _forget(self) -> None:
         self.close()
@@ -155,8 +160,11 @@ class JournalFile:
 
     def _put(self, head: Head) -> None:
         """Write a head to the slot with the older one."""
-        head = replace(head, number=self._head.number + 1, boot=current_boot())
-        write_fully(self._head_file, head.encode(), SLOT * (1 - self._slot))
+        head = head._replace(number=self._head.number + 1, boot=current_boot())
+        data = head.encode()
+        at = SLOT * (1 - self._slot)
+        write_fully(self._head_file, data, at)
+        self._slots = self._slots[:at] + data + self._slots[at + len(data) :]
         self._head = head
         self._slot = 1 - self._slot
 
@@ -169,6 +177,7 @@ class JournalFile:
         except OSError:
             with suppress(OSError):
                 write_fully(self._head_file, before.encode(), SLOT * self._slot)
+            self._slots = b""  # read them again
             raise
 
     # The disk.
@@ -187,7 +196,7 @@ class JournalFile:
         except OSError:
             head = self._head
             if head.synced < head.end:
-                head = replace(head, number=head.number + 1, boot=NO_BOOT)
+                head = head._replace(number=head.number + 1, boot=NO_BOOT)
                 with suppress(OSError):
                     write_fully(self._head_file, head.encode(), SLOT * (1 - self._slot))
             raise
@@ -200,7 +209,7 @@ class JournalFile:
             return
         try:
             self._sync_fragment()
-            self._put(replace(head, synced=head.end, sum=0))
+            self._put(head._replace(synced=head.end, sum=0))
             self._since = 0.0
         except OSError as error:
             # The appends are in the journal. The next one forces them to the disk again, or fails.
@@ -223,7 +232,7 @@ class JournalFile:
                 self._sync_fragment()
                 # No restart of the machine can now make offsets doubtful, so nothing needs to be skipped.
                 head = self._head
-                self._put_durably(replace(head, synced=head.end, sum=0, limit=head.end))
+                self._put_durably(head._replace(synced=head.end, sum=0, limit=head.end))
         finally:
             self._unlock()
 
@@ -234,7 +243,7 @@ class JournalFile:
         """
         head = self._head
         if head.is_stored:
-            self._head = replace(head, visible=head.end)
+            self._head = head._replace(visible=head.end)
             return
         end = intact_end(self._folder, head)
         self._open_fragment(head.fragment, 0)
@@ -264,8 +273,8 @@ class JournalFile:
             )
         if end < head.end or restarted:
             end = head.limit
-            head = replace(head, fragment=end, limit=end)
-        self._put_durably(replace(head, end=end, visible=end, synced=end, sum=0))
+            head = head._replace(fragment=end, limit=end)
+        self._put_durably(head._replace(end=end, visible=end, synced=end, sum=0))
 
     def _write_again(self, begin: int, end: int) -> None:
         """Write bytes of the fragment again, so that the next fsync forces them to the disk."""
@@ -282,11 +291,13 @@ class JournalFile:
         """Open the last fragment and cut it at the journal's end; return whether it has room."""
         head = self._head
         begin = head.fragment
-        if self._fragment_begin == begin and not os.fstat(self._fragment).st_nlink:
-            self._close_fragment()  # somebody has deleted it
-        if self._fragment_begin != begin:
+        found = os.fstat(self._fragment) if self._fragment_begin == begin else None
+        if (
+            found is None or not found.st_nlink
+        ):  # another fragment is open, or somebody has deleted this one
             self._open_fragment(begin, os.O_CREAT if head.end == begin else 0)
-        size = os.fstat(self._fragment).st_size if self._fragment >= 0 else 0
+            found = os.fstat(self._fragment) if self._fragment >= 0 else None
+        size = 0 if found is None else found.st_size
         written = head.end - begin
         if size > written:  # the writer of an append was killed
             os.ftruncate(self._fragment, written)
@@ -308,7 +319,7 @@ class JournalFile:
             head = self._head
         # Write the head first. If the writer were killed in between, a fragment that the head does not contain would
         # remain, and readers would end the fragment before it there.
-        head = replace(head, fragment=head.end, visible=head.end, synced=head.end, sum=0)
+        head = head._replace(fragment=head.end, visible=head.end, synced=head.end, sum=0)
         self._put(head)
         self._open_fragment(head.end, os.O_CREAT | os.O_TRUNC)
 
