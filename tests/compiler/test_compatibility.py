@@ -135,7 +135,7 @@ def test_changes_that_break_peers(
         (("  1: DEGRADED\n", ""), "B201", "Health.DEGRADED (1) is missing"),
         (("1: DEGRADED", "1: WORSE"), "B202", "Health.DEGRADED (1) is renamed to WORSE"),
         (("Serial: string", "Number: string"), "B202", "ReportRequest.Serial: serial is renamed to number"),
-        (("Readings: [=>]", "Readings: [=>]Value"), "B202", "ReportRequest.Readings[]: the class ReportRequestReading is renamed to ReportRequestValue"),
+        (("Readings: [=>]", "Readings: [=>]Value"), "B202", "ReportRequest.Readings[]: the class ReportRequest.Reading is renamed to ReportRequest.Value"),
         (("Accepted: int32", "Accepted: int32(-1)"), "B203", "the default of ReportResponse.Accepted is -1, it was 0"),
     ],
 )  # fmt: skip

@@ -112,31 +112,31 @@ p/a.krm:2:5: warning W901: trailing spaces
 2 |   A:\x20
   |     ^"""),
     Case("E106", "an unknown modifier", "S => not top-level\n  A: int8\n", """\
-p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
+p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
   |
 1 | S => not top-level
   |      ^^^
   = hint: did you mean "not top level"?"""),
     Case("E106", "a response with a modifier", "ARequest => key 0, max version 0\n\nAResponse => from ARequest\n  A: int8\n", """\
-p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
+p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
   |
 3 | AResponse => from ARequest
   |              ^^^^
   = hint: a response has no modifiers and directly follows its request"""),
     Case("E106", "prose behind a type", S + "  A: int8 // the first\n", """\
-p/a.krm:2:14: error E106: unexpected "the": expected `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
+p/a.krm:2:14: error E106: unexpected "the": expected `entity`, `ignorable`, `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
   |
 2 |   A: int8 // the first
   |              ^^^
-  = hint: annotations are `v3+`, `v3-v5`, `tag 0`, `v8+, tag 0` and `not flexible`; write comments on the lines above the field"""),
+  = hint: annotations are `v3+`, `v3-v5`, `tag 0`, `not flexible`, `ignorable` and `entity topicName`, separated by `, `; write comments on the lines above the field"""),
     Case("E106", "no space before an annotation", S + "  A: int8// v1+\n", """\
 p/a.krm:2:10: error E106: unexpected "//": expected ` // ` and an annotation, `=>`, `[`, a default in parentheses or the end of the line
   |
 2 |   A: int8// v1+
   |          ^^
-  = hint: annotations are `v3+`, `v3-v5`, `tag 0`, `v8+, tag 0` and `not flexible`; write comments on the lines above the field"""),
+  = hint: annotations are `v3+`, `v3-v5`, `tag 0`, `not flexible`, `ignorable` and `entity topicName`, separated by `, `; write comments on the lines above the field"""),
     Case("E106", "a version without a plus", S + "  A: int8 // v3\n", """\
-p/a.krm:2:14: error E106: unexpected "v3": expected `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
+p/a.krm:2:14: error E106: unexpected "v3": expected `entity`, `ignorable`, `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
   |
 2 |   A: int8 // v3
   |              ^^
@@ -284,17 +284,17 @@ p/a.krm:2:6: error E204: unknown enum "Color"
   |      ^^^^^^^^^^
   = hint: did you mean "Colour"?"""),
     Case("E205", "anonymous structs with one name", S + "  Topics: [=>]\n    A: int8\n  Topic: =>\n    A: int8\n", """\
-p/a.krm:4:3: error E205: this struct and the one at a.krm:2 would both be the class "STopic"
+p/a.krm:4:3: error E205: this struct and the one at a.krm:2 would both be the class "S.Topic"
   |
 4 |   Topic: =>
   |   ^^^^^
-  = hint: choose another class name for one of them with a hint: `[=>]Hint`"""),
-    Case("E205", "an anonymous struct with a definition's name", S + "  Topics: [=>]\n    A: int8\n\nSTopic => not top level\n  A: int8\n", """\
-p/a.krm:2:3: error E205: this struct and the one at a.krm:5 would both be the class "STopic"
+  = hint: choose another class name for one of them with a hint: `=>Hint` or `[=>]Hint`"""),
+    Case("E205", "an anonymous struct with a definition's name", S + "  Topics: [=>]\n    A: int8\n\nS.Topic => not top level, no encoding\n  A: int8\n", """\
+p/a.krm:2:3: error E205: this struct and the one at a.krm:5 would both be the class "S.Topic"
   |
 2 |   Topics: [=>]
   |   ^^^^^^
-  = hint: choose another class name for one of them with a hint: `[=>]Hint`"""),
+  = hint: choose another class name for one of them with a hint: `=>Hint` or `[=>]Hint`"""),
     Case("E206", "a definition called ApiKey", "ARequest => key 0, max version 0\n\nApiKey => not top level\n  A: int8\n", """\
 p/a.krm:3:1: error E206: the generated package already has an enum "ApiKey" with the keys of requests
   |
@@ -331,6 +331,18 @@ p/a.krm:1:17: error E210: the package kafka_wire has no definition "ErrorCod"
 1 | use kafka_wire: ErrorCod
   |                 ^^^^^^^^
   = hint: did you mean "ErrorCode"?"""),
+    Case("E212", "a struct of a message in another one", S + "  A: int8\n\nT => not top level\n  B: S.Row\n\nS.Row => not top level, no encoding\n  C: int8\n", """\
+p/a.krm:5:6: error E212: "S.Row" belongs to S, so T cannot contain it
+  |
+5 |   B: S.Row
+  |      ^^^^^
+  = hint: define a struct without a message in its name: `Row => not top level, no encoding`"""),
+    Case("E212", "a struct of no message", "S.Row => not top level, no encoding\n  C: int8\n", """\
+p/a.krm:1:1: error E212: this file does not define "S", to which "Row" would belong
+  |
+1 | S.Row => not top level, no encoding
+  | ^^^^^
+  = hint: define both in one file"""),
     Case("E211", "packages that use each other", {
         "a.krm": "use two: Two\n",
         "../two/b.krm": "use p: One\n\nTwo => not top level\n  A: One\n",
@@ -490,12 +502,12 @@ p/a.krm:2:12: error E402: the default "1" does not fit an array
   |            ^^^
   = hint: an array can only have the default `()`, or `(null)` if it is nullable"""),
     Case("E402", "a default of a struct", S + "  A: =>(1)\n    B: int8\n", """\
-p/a.krm:2:8: error E402: the default "1" does not fit the struct SA
+p/a.krm:2:8: error E402: the default "1" does not fit the struct S.A
   |
 2 |   A: =>(1)
   |        ^^^"""),
     Case("E402", "a default of a nullable struct", S + "  A: nullable=>(1)\n    B: int8\n", """\
-p/a.krm:2:16: error E402: the default "1" does not fit the struct SA
+p/a.krm:2:16: error E402: the default "1" does not fit the struct S.A
   |
 2 |   A: nullable=>(1)
   |                ^^^
@@ -533,6 +545,12 @@ p/a.krm:1:3: error E403: "init8" cannot be the type of an enum
   |   ^^^^^
   = hint: did you mean "int8"?"""),
     # structure
+    Case("E404", "an entity of a bool", S + "  A: bool // entity topicName\n", """\
+p/a.krm:2:21: error E404: "A" cannot have an entity, because it is bool
+  |
+2 |   A: bool // entity topicName
+  |                     ^^^^^^^^^
+  = hint: only strings, integers and arrays of them name something"""),
     Case("E501", "a version field that is not first", "S => not top level, with version field\n  A: int8\n  Version: int16\n", """\
 p/a.krm:2:3: error E501: the first field is not "Version"
   |

@@ -94,7 +94,7 @@ def test_a_pair(tmp_path: Path) -> None:
             {"name": "Old", "type": "string", "versions": "1+", "flexibleVersions": "none"},
             {
                 "name": "Notes",
-                "type": "[]PingNote",
+                "type": "[]Note",
                 "versions": "2+",
                 "fields": [{"name": "Author", "type": "Person", "versions": "1+"}],
             },
@@ -108,7 +108,7 @@ def test_a_pair(tmp_path: Path) -> None:
             },
             {
                 "name": "Maybe",
-                "type": "PingMaybe",
+                "type": "Maybe",
                 "versions": "1+",
                 "nullableVersions": "1+",
                 "fields": [

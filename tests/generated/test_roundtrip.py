@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from krammar.wire.errors import DecodeError, UnsupportedVersionError
+from krammar.wire.errors import DecodeError, EncodeError, UnsupportedVersionError
 from krammar.wire.layout import Array, Layout, Nested, Scalar
 from tests.generated.catalogue import Message, messages
 from tests.generated.parameters import every_codec, every_message
@@ -144,7 +144,7 @@ def test_copies(message: Message) -> None:
 
 @every_message
 def test_fields_of_other_versions(message: Message) -> None:
-    """What a version does not have is not written, whatever it is, and has its default when read."""
+    """What a version does not have is refused or, if it is ignorable, not written. It has its default when read."""
     fresh = message.cls()
     for version in message.versions:
         layout = message.layout(version)
@@ -152,9 +152,17 @@ def test_fields_of_other_versions(message: Message) -> None:
         value = build(message, layout, samples(message, version, seed=5)[-1])
         data = message.encode(value, version)
         absent = [name for name in message.cls._fields if name not in present]
+        ignorable = {item.name for item in layout.absent if item.ignorable}
         for name in absent:
+            default = getattr(value, name)
             setattr(value, name, "no value of any field")
-        assert message.encode(value, version) == data
+            if name in ignorable:
+                assert message.encode(value, version) == data
+            else:
+                with pytest.raises(EncodeError, match=f"version {version} has no such field") as caught:
+                    message.encode(value, version)
+                assert caught.value.path == name
+                setattr(value, name, default)
         again = message.decode(data, version)
         for name in absent:
             assert same(getattr(again, name), getattr(fresh, name))
