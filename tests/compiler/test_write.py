@@ -106,6 +106,7 @@ def test_a_disk_that_fails_changes_no_file(
         if result.exit_code == 0:
             break
         failed += 1
+        assert result.exit_code == 2
         assert f"{os.strerror(number)}: '{out}" in result.output
         if tree(out) != before:
             assert CACHE_FOLDER in result.output
