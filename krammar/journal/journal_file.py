@@ -209,7 +209,7 @@ class JournalFile:
             return
         try:
             self._sync_fragment()
-            self._put(head._replace(synced=head.end, sum=0))
+            self._put_durably(head._replace(synced=head.end, sum=0))
             self._since = 0.0
         except OSError as error:
             # The appends are in the journal. The next one forces them to the disk again, or fails.
@@ -317,10 +317,9 @@ class JournalFile:
         if self._fragment >= 0 and head.synced < head.end:
             self._sync_fragment()
             head = self._head
-        # Write the head first. If the writer were killed in between, a fragment that the head does not contain would
-        # remain, and readers would end the fragment before it there.
+        # Store the head first. If only the fragment remained after a crash, readers would end the fragment before it there.
         head = head._replace(fragment=head.end, visible=head.end, synced=head.end, sum=0)
-        self._put(head)
+        self._put_durably(head)
         self._open_fragment(head.end, os.O_CREAT | os.O_TRUNC)
 
     def _open_fragment(self, begin: int, flags: int) -> None:
