@@ -67,8 +67,7 @@ class FieldInfo:
         return _docs(self.owner.__module__).get(self.owner.__qualname__, {}).get(self.name, "")
 
 
-@cache
-def fields(cls: type[Struct]) -> tuple[FieldInfo, ...]:
+def fields(cls: type[Any]) -> tuple[FieldInfo, ...]:
     """Return the fields of a generated class, in the order of the definition.
 
     ``fields(MetadataResponse)`` describes the message, ``fields(MetadataResponse.Topic)`` a struct inside it.
@@ -76,6 +75,12 @@ def fields(cls: type[Struct]) -> tuple[FieldInfo, ...]:
     Raises:
         TypeError: the class is not generated.
     """
+    key: Any = cls  # mypy takes instances, which have no hash, for their class
+    return _fields(key)
+
+
+@cache
+def _fields(cls: Any) -> tuple[FieldInfo, ...]:
     table = _table(cls)
     message: Any = named(cls, cls.__qualname__.split(".")[0])
     last = _ENDLESS
@@ -262,7 +267,9 @@ def _docs(module: str) -> dict[str, dict[str, str]]:
     def visit(body: list[ast.stmt], name: str) -> None:
         docs = found.setdefault(name, {})
         for statement, after in pairwise(body):
-            if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
+            if not (
+                isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+            ):
                 continue
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 text = inspect.cleandoc(str(after.value.value))

@@ -719,6 +719,6 @@ def test_enum_values_without_a_name_survive(package: Any) -> None:
 
 def test_repr_names_enum_members(package: Any) -> None:
     assert repr(coded(package)) == (
-        "Coded(a=-1 (NONE), b=16 (BLUE), c=-2147483648 (LEAST), d=9223372036854775807 (MOST), "
-        "e=65535 (LAST), f=4294967295 (ALL), g=[16 (BLUE), 99])"
+        "Coded(a=Small.NONE, b=Colour.BLUE, c=Wide.LEAST, d=Huge.MOST, "
+        "e=Port.LAST, f=Mask.ALL, g=[Colour.BLUE, 99])"
     )
