@@ -137,7 +137,7 @@ class Broker:
                     "group.initial.rebalance.delay.ms": "0",
                     "offsets.topic.num.partitions": "1",
                     "transaction.state.log.num.partitions": "1",
-                    **({"krammar.fsync": "never"} if temporary else {}),
+                    **({"krammar.fsync": "off"} if temporary else {}),
                     **(properties or {}),
                 }
             )

@@ -115,10 +115,10 @@ class ClusterMetadata(Image):
         self._snapshot_bytes = SNAPSHOT_BYTES
         # Frozen copies write through it.
         self._original = self
-        folder, fsync = config.metadata_log_dir, config.fsync != "never"
+        folder, fsync = config.metadata_log_dir, config.fsync != "off"
         self.log = log = MetadataLog(folder / FOLDER, self.node_id, fsync, now_ms, warn)
         self.cluster_id, ids = identify(
-            [*config.log_dirs, folder], self.node_id, config.cluster_id, warn
+            [*config.log_dirs, folder], self.node_id, config.cluster_id, warn, durable=fsync
         )
         self.directory_ids = [ids[directory] for directory in config.log_dirs]
         for record in log.read():

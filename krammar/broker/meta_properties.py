@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from krammar.broker.errors import BrokerError
 from krammar.logfiles.uuids import format_uuid, parse_uuid
-from krammar.util.durable import write_atomically
+from krammar.util.durable import make_folders, write_atomically
 from krammar.util.properties import PropertiesError, decode, parse_properties
 
 NAME = "meta.properties"
@@ -40,7 +40,16 @@ def read_meta_properties(directory: Path) -> MetaProperties:
     """Read a directory's file, which can be missing. Raises BrokerError."""
     path = directory / NAME
     try:
-        lines = parse_properties(decode(path.read_bytes()))
+        data = path.read_bytes()
+        # A power cut can leave such a file on some file systems. Without its content, the broker would start as
+        # another cluster, whose clients refuse it.
+        if not data.strip() or b"\0" in data:
+            raise BrokerError(
+                f"{path}: the file {'has zero bytes' if data.strip() else 'is empty'}, as a power cut can leave it,"
+                " so the id of the cluster is unknown; restore the file from a copy, or remove it and"
+                " start with --cluster-id ID (krammar.cluster.id) once"
+            )
+        lines = parse_properties(decode(data))
     except FileNotFoundError:
         return MetaProperties()
     except OSError as error:
@@ -68,23 +77,35 @@ def read_meta_properties(directory: Path) -> MetaProperties:
 
 
 def write_meta_properties(
-    directory: Path, cluster_id: str, node_id: int, directory_id: UUID
+    directory: Path, cluster_id: str, node_id: int, directory_id: UUID, *, durable: bool = True
 ) -> None:
-    """Write the file atomically, at version 1. Raises BrokerError."""
+    """Write the file atomically, at version 1.
+
+    Args:
+        durable: force the file and the names of new folders to the disk
+
+    Raises:
+        BrokerError: the file cannot be written.
+    """
     path = directory / NAME
     text = (
         f"#\nversion=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
         f"directory.id={format_uuid(directory_id)}\n"
     )
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode(), durable=False)
+        make_folders(directory, durable=durable)
+        write_atomically(path, text.encode(), durable=durable)
     except OSError as error:
         raise BrokerError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def identify(
-    directories: Iterable[Path], node_id: int, wanted: str | None, warn: Callable[[str], None]
+    directories: Iterable[Path],
+    node_id: int,
+    wanted: str | None,
+    warn: Callable[[str], None],
+    *,
+    durable: bool = True,
 ) -> tuple[str, dict[Path, UUID]]:
     """Read the file of each directory, or create it for the cluster ``wanted``.
 
@@ -122,5 +143,5 @@ def identify(
             warn(f"{directory} was written by node {writer}; this broker is node {node_id}")
         directory_id = directory_ids[directory] = known.directory_id or random_uuid()
         if known != MetaProperties(cluster_id, writer, directory_id):
-            write_meta_properties(directory, cluster_id, writer, directory_id)
+            write_meta_properties(directory, cluster_id, writer, directory_id, durable=durable)
     return cluster_id, directory_ids

@@ -31,7 +31,7 @@ from krammar.broker.log.files import StorageError
 from krammar.broker.metadata_records import encode_frame
 from krammar.logfiles.metadata_frame import decode_frame
 from krammar.logfiles.names import LOG, METADATA_SNAPSHOT, segment_bases, stem
-from krammar.util.durable import sync
+from krammar.util.durable import make_folders, rename, sync, write_atomically, write_fully
 from krammar.wire.batches import (
     ControlRecord,
     ControlRecordType,
@@ -63,7 +63,7 @@ class MetadataLog:
 
     ``directory``    the folder; created with the first record
     ``node_id``      the node that leads the log's next epoch
-    ``fsync``        whether appends are forced to the disk
+    ``fsync``        whether appends, snapshots and their names are forced to the disk
     ``now_ms``       returns the time in milliseconds since 1970
     ``warn``         receives a line of text about each repaired problem
     ``flushed``      called after each flush to the disk, with its seconds
@@ -96,6 +96,8 @@ class MetadataLog:
     _segment: Path | None = None
     _segment_size: int = 0
     _fd: int = -1
+    _torn: bool = False  # whether a failed write could not be undone
+    _doubtful: bool = False  # whether an fsync of the segment has failed
 
     # Reading.
 
@@ -244,6 +246,7 @@ class MetadataLog:
     ) -> None:
         data = encode(records, base_offset=self.end_offset, partition_leader_epoch=epoch)
         try:
+            self._mend()
             if self._fd < 0:
                 self._open_segment()
             written = os.write(self._fd, data)
@@ -251,13 +254,16 @@ class MetadataLog:
                 raise OSError(f"{written} of {len(data)} bytes were written")
             if self.fsync:
                 begin = time.perf_counter()
+                self._doubtful = True
                 os.fsync(self._fd)
+                self._doubtful = False
                 self.flushed(time.perf_counter() - begin)
         except OSError as error:
             if self._fd >= 0:
                 self._cut_back()
             text = (
-                f"{self.directory}: the metadata log cannot be written: {error.strerror or error}"
+                f"{self.directory}: the metadata log cannot be written: {error.strerror or error}; nothing"
+                " has changed. Repeat the request when the disk can be written again"
             )
             self.warn(text)
             raise StorageError(text) from None
@@ -270,12 +276,37 @@ class MetadataLog:
     def _cut_back(self) -> None:
         try:
             os.ftruncate(self._fd, self._segment_size)
+            self._torn = False
         except OSError as error:
-            self.warn(f"{self._segment}: cannot be truncated: {error.strerror}")
+            self._torn = True
+            self.warn(f"{self._segment}: cannot be truncated: {error.strerror}; it will be retried")
+
+    def _mend(self) -> None:
+        """Undo a failed write completely before the next one. Raises OSError.
+
+        After a failed fsync, the kernel may have dropped what it did not store, and the next fsync would succeed. So a
+        copy of the segment replaces it.
+        """
+        if self._torn:
+            os.ftruncate(self._fd, self._segment_size)
+            self._torn = False
+        if self._doubtful and self._segment is not None:
+            content = self._segment.read_bytes()[: self._segment_size]
+            try:
+                whole = sum(each.size_in_bytes for each in read_batches(content)) == len(content)
+            except DecodeError:
+                whole = False
+            if not whole or len(content) != self._segment_size:
+                raise OSError(
+                    f"{self._segment} is damaged after a failed fsync; restart the broker, which verifies it"
+                )
+            write_atomically(self._segment, content, mode=_OWNER_ONLY)
+            self.close()
+            self._doubtful = False
 
     def _open_segment(self) -> None:
         if self._segment is None:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            make_folders(self.directory, durable=self.fsync)
             self._segment = self.directory / f"{self.end_offset:020}.log"
             self._segment_size = 0
             # Kafka's tools require these files; Kafka rebuilds them from the log.
@@ -295,19 +326,27 @@ class MetadataLog:
         """
         path = self.directory / _snapshot_name(self.end_offset, self.epoch)
         draft = path.with_suffix(_UNFINISHED)
-        with os.fdopen(
-            os.open(draft, os.O_WRONLY | os.O_TRUNC | os.O_CREAT, _OWNER_ONLY), "wb"
-        ) as file:
-            for batch in self._snapshot_of(records, level):
-                file.write(batch)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-        sync(self.directory)
+        try:
+            fd = os.open(draft, os.O_WRONLY | os.O_TRUNC | os.O_CREAT, _OWNER_ONLY)
+            try:
+                end = 0
+                for batch in self._snapshot_of(records, level):
+                    write_fully(fd, batch, end)
+                    end += len(batch)
+                if self.fsync:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            rename(draft, path, durable=self.fsync)
+        except OSError:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
         old = _segments(self.directory)
         self.close()
         self._segment = None
         self.size = self.records = 0
+        self._torn = self._doubtful = False
         for _, segment in old:
             for suffix in (".index", ".timeindex", ".log"):
                 segment.with_suffix(suffix).unlink(missing_ok=True)

@@ -98,6 +98,10 @@ class Metrics:
             "kafka_log_log_logendoffset": self._of_logs(lambda log: log.end_offset),
             "kafka_log_log_numlogsegments": self._of_logs(lambda log: len(log.segments)),
             "kafka_server_replicamanager_partitioncount": lambda: len(self._logs),
+            "kafka_server_replicamanager_offlinereplicacount": lambda: len(self._offline()),
+            "kafka_log_logmanager_offlinelogdirectorycount": lambda: len(
+                {log.path.parent for log in self._offline()}
+            ),
             "kafka_controller_kafkacontroller_globaltopiccount": lambda: len(self._cluster.topics),
             "kafka_consumergroup_members": lambda: {
                 (group.group_id,): len(group.members) for _, group in self._all_groups()
@@ -134,6 +138,9 @@ class Metrics:
             for values in [each for each in series if each[0] not in self._cluster.topics]:
                 del series[values]
         return self._registry.text()
+
+    def _offline(self) -> list[PartitionLog]:
+        return [log for log in self._logs if log.offline]
 
     def _of_logs(self, read: Callable[[PartitionLog], float]) -> Read:
         return lambda: {(log.topic, str(log.partition)): read(log) for log in self._logs}

@@ -75,6 +75,7 @@ class Topics:
         try:
             yield from self._opening_logs(topic, range(partitions))
         except (ApiError, BrokerError, OSError) as error:
+            log.error("topic %s is not created: %s", name, error)
             self.delete(topic)
             raise ApiError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the logs of {name} cannot be created: {error}"

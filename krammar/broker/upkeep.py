@@ -8,10 +8,12 @@ from krammar.broker.config import BrokerConfig
 from krammar.broker.log.files import remove
 from krammar.broker.log.log_config import INT64_MAX
 from krammar.broker.log.manager import LogManager
-from krammar.broker.timers import Timers
+from krammar.broker.timers import Timer, Timers
 
 log = logging.getLogger("krammar.broker")
 
+# Flushes begin at most this often, whatever flush.ms demands.
+_SHORTEST_FLUSH_PAUSE_MS = 10
 # Compaction runs for this long, then pauses for the same time, so that the broker serves requests.
 _COMPACTION_SLICE_MS = 20
 
@@ -24,14 +26,18 @@ class Upkeep:
         self._timers = timers
         self._logs = logs
         self._removal_ms = INT64_MAX  # the time of the next removal
+        self._flush_timer: Timer | None = None
+        self._flush_ms = INT64_MAX  # the time of the next flush
+        self._flush_error = ""  # the last one that was logged
 
     def start(self) -> None:
         """Start all timers, and schedule the removal of folders that were deleted earlier."""
         config = self._config
         self._timers.call_later(config.log_retention_check_interval_ms / 1000, self._maintain)
         self._timers.call_later(config.log_cleaner_backoff_ms / 1000, self._compact)
-        if config.fsync == "interval":
-            self._timers.call_later(config.fsync_interval_ms / 1000, self._flush)
+        if config.fsync != "off":
+            self._plan_flush()
+            self._logs.environment.flush_planned = self._plan_flush
         self._logs.environment.removal_planned = self._plan_removal
         self._logs.remove_leftovers()
         self._plan_removal()
@@ -70,9 +76,25 @@ class Upkeep:
         pause = _COMPACTION_SLICE_MS if more else self._config.log_cleaner_backoff_ms
         self._timers.call_later(pause / 1000, self._compact)
 
+    def _plan_flush(self) -> None:
+        """Schedule the next flush, or make it earlier: by the interval, or the smallest ``flush.ms`` of all logs."""
+        shortest = min((log.config.flush_ms for log in self._logs), default=INT64_MAX)
+        pause_ms = max(min(self._config.fsync_interval_ms, shortest), _SHORTEST_FLUSH_PAUSE_MS)
+        due_ms = self._timers.now_ms() + pause_ms
+        if self._flush_timer is not None:
+            if due_ms >= self._flush_ms:
+                return
+            self._flush_timer.cancel()
+        self._flush_ms = due_ms
+        self._flush_timer = self._timers.call_later(pause_ms / 1000, self._flush)
+
     def _flush(self) -> None:
+        self._flush_timer = None
         try:
-            self._logs.flush_in_background()
+            if self._logs.flush_in_background():
+                self._flush_error = ""
         except Exception as error:
-            log.error("cannot force the logs to the disk: %s", error)
-        self._timers.call_later(self._config.fsync_interval_ms / 1000, self._flush)
+            if str(error) != self._flush_error:
+                self._flush_error = str(error)
+                log.error("cannot force the logs to the disk: %s; it will be retried", error)
+        self._plan_flush()

@@ -78,9 +78,9 @@ MOST_NODES = 100
 )
 @click.option(
     "--fsync",
-    type=click.Choice(["always", "interval", "never"]),
-    help="When to flush data to the disk: before each acknowledgement, at intervals, or when the "
-    "operating system decides. A crash of the broker loses no acknowledged data in any case.  "
+    type=click.Choice(["always", "interval", "never", "off"]),
+    help="When to flush data to the disk: before each acknowledgement, at intervals, as Kafka does by "
+    "default, or not at all (for tests). A crash of the broker loses no acknowledged data in any case.  "
     "[default: interval]",
 )
 @click.option(

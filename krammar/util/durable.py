@@ -129,7 +129,8 @@ def make_folders(path: StrPath, *, durable: bool = True) -> None:
         if parent == current:
             break
         current = parent
-    os.makedirs(path, exist_ok=True)
+    if missing:
+        os.makedirs(path, exist_ok=True)
     if durable:
         for each in reversed(missing):
             sync(os.path.dirname(each))

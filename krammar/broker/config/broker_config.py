@@ -240,6 +240,12 @@ class BrokerConfig(Settings):
         folders = values["log.dirs"] or values["log.dir"]
         self.log_dirs = [Path(folder) for folder in folders]
         self.metadata_log_dir = Path(values["metadata.log.dir"] or folders[0])
+        if self.fsync == "off":
+            for name in ("log.flush.interval.messages", "log.flush.interval.ms"):
+                if name in self.static:
+                    self.warnings.append(
+                        f"{name}: has no effect, because krammar.fsync=off forces nothing to the disk"
+                    )
         self.listeners: list[Listener] = read_listeners(values, self.static, self.warnings)
 
     def _read_node(self, values: Mapping[str, Any]) -> None:

@@ -79,7 +79,7 @@ class FetchHandlers:
                 return
             size = 0
             for log, offset in waiting:
-                if log.deleted or offset < log.log_start_offset:
+                if log.deleted or log.offline or offset < log.log_start_offset:
                     break
                 end = log.last_stable_offset if committed else log.end_offset
                 if offset < end:

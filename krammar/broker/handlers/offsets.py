@@ -47,6 +47,7 @@ def partition_of(
     log = logs.get(topic, index)
     if log is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    log.check_online()
     return log
 
 

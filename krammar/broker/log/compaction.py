@@ -187,8 +187,13 @@ class Compaction:
                     yield from self._rewrite(group, transactions, legacy_horizon)
             log.cleaned_to = cleaned_to
         finally:
-            if self._cleaned is not None:
-                self._cleaned.remove()
+            self._discard()
+
+    def _discard(self) -> None:
+        """Remove an unfinished segment."""
+        if self._cleaned is not None:
+            self._cleaned.remove()
+            self._cleaned = None
 
     def _transactions(self, begin: int, end: int) -> _Transactions:
         entries = self.log.aborted_entries(begin, end)
@@ -267,14 +272,15 @@ class Compaction:
                 if entry.last_offset >= self.end:
                     new.transactions.entries.append(entry)
         if log.closed or any(segment not in log.segments for segment in group):
-            return  # the segments were deleted in the meantime
+            # The segments were deleted in the meantime. If the new one stayed, the next start would discard every
+            # replacement that a crash interrupts, and with it the only copy of its records.
+            self._discard()
+            return
         modified = os.stat(group[-1].path)
         new.finish_time_index()
-        sync = log.environment.fsync != "never"
-        if sync:
-            new.sync()
-        new.write_indexes(sync=sync)
+        new.write_indexes()
         os.utime(new.path, ns=(modified.st_atime_ns, modified.st_mtime_ns))
+        log.prepare_replacement(new)
         self._cleaned = None
         log.replace_segments(group, new)
 

@@ -22,9 +22,11 @@ def system_ms() -> int:
 class Environment:
     """Settings, callbacks and pending removals.
 
-    ``fsync``             ``always`` (before an append returns), ``interval`` (at flushes), or ``never``
+    ``fsync``             when records are forced to the disk: ``always`` (before an append returns), ``interval`` (at
+                          flushes), ``never`` (as Kafka by default: complete segments only), or ``off`` (nothing is)
     ``later``             a heap of paths to remove and their times, in milliseconds since 1970
     ``removal_planned``   called when a path is added to ``later``
+    ``flush_planned``     called when a log gets a ``flush.ms``
     ``delete_delay_ms``   how long the folders of deleted partitions stay on the disk
     ``log_start_moved``   called when records were deleted on request, which must survive a crash
     ``flushed``           called after each flush of a log to the disk, with its seconds
@@ -39,9 +41,15 @@ class Environment:
     max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED
     log_start_moved: Callable[[], None] = lambda: None
     removal_planned: Callable[[], None] = lambda: None
+    flush_planned: Callable[[], None] = lambda: None
     flushed: Callable[[float], object] = lambda seconds: None
     delete_delay_ms: int = 60_000
     later: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def durable(self) -> bool:
+        """Whether replaced files, new names and complete segments are forced to the disk."""
+        return self.fsync != "off"
 
     @contextmanager
     def warning(

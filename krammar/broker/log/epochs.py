@@ -34,7 +34,8 @@ class LeaderEpochs:
     def write(self) -> None:
         """Write the file if the epochs have changed. Raises OSError."""
         if self.changed:
-            write_checkpoint(self._folder / LEADER_EPOCHS, self._entries)
+            # Without force: a flush does that, and the log replaces a file that a power cut has emptied.
+            write_checkpoint(self._folder / LEADER_EPOCHS, self._entries, durable=False)
             self.changed = False
 
     def begin(self, epoch: int, offset: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -14,6 +15,10 @@ from kafka_wire import ErrorCode
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.logfiles.names import LOCK
 from krammar.util.durable import write_atomically, write_fully
+
+_FULL = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
 
 
 class StorageError(BrokerError, ApiError):
@@ -27,6 +32,11 @@ class StorageError(BrokerError, ApiError):
 
     def __str__(self) -> str:
         return self.message or ""
+
+
+def can_continue(error: OSError) -> bool:
+    """Return whether a failed write has harmed nothing, so that it can be repeated: the disk or a limit is full."""
+    return error.errno in _FULL
 
 
 def write_from(path: Path | str, position: int, data: bytes, *, sync: bool = False) -> None:
@@ -65,10 +75,10 @@ def lock(path: Path) -> int:
     return fd
 
 
-def write_checkpoint(path: Path, rows: Sequence[Sequence[object]], *, sync: bool = False) -> None:
+def write_checkpoint(path: Path, rows: Sequence[Sequence[object]], *, durable: bool) -> None:
     """Write a checkpoint file in Kafka's format. Raises OSError."""
     lines = ["0", str(len(rows)), *(" ".join(map(str, row)) for row in rows), ""]
-    write_atomically(path, "\n".join(lines).encode(), durable=sync)
+    write_atomically(path, "\n".join(lines).encode(), durable=durable)
 
 
 def remove(paths: Iterable[str]) -> None:

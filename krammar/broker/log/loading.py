@@ -29,6 +29,7 @@ from krammar.logfiles.names import (
     snapshot_offsets,
     stem,
 )
+from krammar.util.durable import sync
 from krammar.wire.batches import BatchHeader
 from krammar.wire.errors import WireError
 
@@ -108,19 +109,23 @@ class Loaded:
     def _tidy(self, names: list[str]) -> set[str]:
         """Remove leftovers, and finish a replacement of segments by compaction. Returns the names of all files.
 
-        New segments are ``.cleaned`` while they are written. When they are complete, all become ``.swap``, and then
-        the old segments are removed. So ``.swap`` files next to ``.cleaned`` files are incomplete.
+        A new segment's files are ``.cleaned`` while they are written. When they are complete, all become ``.swap``, and
+        then the old segments are removed. So ``.swap`` files are incomplete if files of the same segment are still
+        ``.cleaned``; those of an earlier one too, because Kafka replaces one segment by several, the last one first.
         """
         deleted = [name for name in names if name.endswith((DELETED, ".tmp"))]
         leftovers = [name for name in names if name.endswith(CLEANED)]
-        swaps = [name for name in names if name.endswith(SWAP)]
-        if leftovers:
-            leftovers += swaps
-            swaps = []
+        incomplete = min((name[:20] for name in leftovers), default="~")
+        swaps: list[str] = []
+        for name in names:
+            if name.endswith(SWAP):
+                (leftovers if name[:20] >= incomplete else swaps).append(name)
         remove(os.fspath(self._folder / name) for name in deleted + leftovers)
         if not leftovers and not swaps:
             return set(names).difference(deleted)
         self._finish_swap(sorted(swaps))
+        if self._environment.durable:
+            sync(self._folder)
         self._warn(
             f"an interrupted compaction: {len(leftovers)} incomplete files removed, {len(swaps)}"
             " complete files put in place"
@@ -180,11 +185,23 @@ class Loaded:
                 segment.truncate(damage.position)
                 for other in following:
                     other.remove()
+                self._force_again(segment, position)
                 break
+            if verify_from is not None:
+                self._force_again(segment, position)
             if number < len(segments) - 1:
                 segment.finish_time_index()
                 segment.write_indexes()
         return max(next_offset, segments[-1].base_offset)
+
+    def _force_again(self, segment: Segment, position: int) -> None:
+        """Write the verified bytes from ``position`` on again, so that the next flush stores them.
+
+        After a failed fsync, the kernel shows bytes in its cache that it may never have written to the disk.
+        """
+        if self._environment.durable:
+            with self._environment.warning(f"{segment.path}: cannot be written again"):
+                segment.write_again(position)
 
     def _add_indexes(self) -> None:
         """Create the missing index files."""

@@ -14,14 +14,22 @@ from kafka_wire import ErrorCode, ProducerSnapshot
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
+from krammar.broker.log.files import can_continue
 from krammar.broker.log.loading import Loaded
-from krammar.broker.log.log_config import LogConfig
+from krammar.broker.log.log_config import INT64_MAX, LogConfig
 from krammar.broker.log.reading import LogReader
 from krammar.broker.log.segment import Segment, segment_of
 from krammar.broker.log.validation import check, read_batch, too_large
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
-from krammar.logfiles.names import PARTITION_METADATA, SNAPSHOT, SWAP, snapshot_offsets, stem
+from krammar.logfiles.names import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    SWAP,
+    snapshot_offsets,
+    stem,
+)
 from krammar.util.durable import sync, sync_all, write_atomically
 from krammar.wire.batches import (
     BatchHeader,
@@ -58,7 +66,9 @@ class PartitionLog(LogReader):
     ``log_start_offset``  the first offset that can be read
     ``size``              the size of all segments in bytes
     ``watchers``          called when an offset changes, and when the log is closed or deleted
-    ``recovery_point``    batches before this offset are on the disk, or assumed to be
+    ``recovery_point``    complete files up to this offset are on the disk, or assumed to be
+    ``offline``           why all requests are refused until the next start; empty while the log is online
+    ``flushed_ms``        the time of the last flush, in milliseconds since 1970
     ``cleaned_to``        the offset from which compaction continues
     """
 
@@ -86,6 +96,7 @@ class PartitionLog(LogReader):
         self.watchers: set[Callable[[], None]] = set()
         self.deleted = False
         self.closed = False
+        self.offline = ""
         loaded = Loaded(
             path,
             config.index_interval_bytes,
@@ -101,9 +112,14 @@ class PartitionLog(LogReader):
         self.producer_states = loaded.producers
         self._epochs = loaded.epochs
         self.cleaned_to = cleaned_to
-        self._sync_always = self.environment.fsync == "always"
-        self._new_files = True  # whether there are new files since the last flush of the folder
+        self.flushed_ms = environment.now_ms()
+        # Batches before this offset are on the disk. The indexes may not be, unlike before the recovery point.
+        self._forced_to = self.recovery_point
+        # How often files were created or renamed: in all, at the last flush, and when the current one began.
+        self._renames, self._renames_flushed, self._renames_flushing = 1, 0, 0
+        self._refused = False  # whether the last write has failed
         self._positions = {}
+        self.update_config(config)
 
     @property
     def last_stable_offset(self) -> int:
@@ -139,6 +155,7 @@ class PartitionLog(LogReader):
         Raises:
             ApiError: the batch is refused, or cannot be written; the log is unchanged.
         """
+        self.check_online()  # before duplicates are acknowledged again
         environment = self.environment
         header, body = read_batch(batch, self.config)
         states = self.producer_states
@@ -241,7 +258,7 @@ class PartitionLog(LogReader):
     def _write(self, body: bytes, header: BatchHeader, leader_epoch: int) -> Segment:
         """Append a batch, and set offsets and position in ``header``. Raises ApiError."""
         if self.closed:
-            raise self._failure("the log is closed")
+            raise self._failure(self.offline or "the log is closed")
         size = BODY_AT + len(body)
         offset = self.end_offset
         header.base_offset = offset
@@ -257,23 +274,77 @@ class PartitionLog(LogReader):
                 offset, header.batch_length, leader_epoch, header.magic, header.crc
             )
             segment.append(start, memoryview(body))
-            if self._sync_always:
-                begin = time.perf_counter()
-                try:
-                    segment.sync()
-                except OSError:
-                    segment.size -= size
-                    segment.cut_back()
-                    raise
-                self.environment.flushed(time.perf_counter() - begin)
         except (OSError, DamageError) as error:
-            raise self._failure(str(error)) from None
+            raise self._cannot_write(error) from None
+        if offset + header.last_offset_delta + 1 - self._forced_to >= self._most_unforced:
+            self._force(segment, size, offset + header.last_offset_delta + 1)
+        self._refused = False
         segment.note(header)
         if leader_epoch > self._epochs.latest:
             self._epochs.begin(leader_epoch, offset)
         self.size += size
         self.end_offset = offset + header.last_offset_delta + 1
         return segment
+
+    # Forcing batches to the disk.
+
+    def _force(self, segment: Segment, size: int, end_offset: int) -> None:
+        """Force all batches to the disk, the last one of ``size`` bytes included. Raises ApiError."""
+        begin = time.perf_counter()
+        first = segment_of(self.segments, self._forced_to)
+        try:
+            for other in self.segments[first:-1]:
+                sync(other.path)
+            segment.sync()
+            renames = self._renames
+            if renames != self._renames_flushed:
+                sync_all(self._new_names())
+                self._renames_flushed = renames
+        except OSError as error:
+            segment.size -= size
+            segment.cut_back()
+            self.take_offline(error)
+            raise self._failure(self.offline) from None
+        self._forced_to = end_offset
+        self.flushed_ms = self.environment.now_ms()
+        self.environment.flushed(time.perf_counter() - begin)
+
+    def _sync_folder(self) -> None:
+        self._renames += 1
+        if self.environment.durable:
+            sync(self.path)
+
+    def _new_names(self) -> list[str]:
+        """Return what to force to the disk after files were created: a new log is lost with its folder's name."""
+        path = os.fspath(self.path)
+        return [os.path.join(path, PARTITION_METADATA), path, os.path.dirname(path)]
+
+    def _cannot_write(self, error: OSError | DamageError) -> ApiError:
+        """Report a failed write that has changed nothing. Returns the error for the client."""
+        if isinstance(error, OSError) and not can_continue(error):
+            self.take_offline(error)
+        elif not self._refused:
+            self._refused = True  # one line is enough until a write succeeds
+            self.environment.error(
+                f"{self.path}: records are refused until they can be written: {error}"
+            )
+        return self._failure(str(error))
+
+    def take_offline(self, error: OSError) -> None:
+        """Refuse all requests until the next start, which verifies the log.
+
+        After a failed fsync, the kernel may have dropped the data, and the next fsync would succeed without it. Kafka
+        takes the whole log directory offline; other partitions are not affected here.
+        """
+        if self.closed:
+            return
+        self.offline = str(error)
+        self.closed = True
+        self.environment.error(
+            f"{self.path}: the disk failed: {error}. The partition is offline, and other partitions continue."
+            " Check the disk, then restart the broker: it verifies the log and serves what is intact"
+        )
+        self.notify()
 
     # Rolling.
 
@@ -316,13 +387,11 @@ class PartitionLog(LogReader):
                 os.fspath(self.path), self.end_offset, self.config.index_interval_bytes
             )
             new.created_ms = self.environment.now_ms()
-            self._new_files = True
-            if self._sync_always:
-                sync(self.path)
+            self._renames += 1
             self.segments.append(new)
             old.finish_time_index()
         except (OSError, DamageError) as error:
-            raise self._failure(str(error)) from None
+            raise self._cannot_write(error) from None
         name = self.path.name
         with self.environment.warning(f"{name}: indexes cannot be written, and remain in memory"):
             old.write_indexes()
@@ -333,6 +402,7 @@ class PartitionLog(LogReader):
         """Write the producers' state to a snapshot file, if it does not exist. Raises OSError."""
         path = self._snapshot_path(self.end_offset)
         if not path.exists():
+            # Without force: a snapshot has a checksum, and the log replaces it.
             write_atomically(path, self.producer_states.snapshot(), durable=False)
             self._drop_snapshots()
 
@@ -375,9 +445,18 @@ class PartitionLog(LogReader):
             before = self.end_offset
         if not 0 <= before <= self.end_offset:
             raise self._out_of_range(before)
+        if self.closed:
+            raise self._failure(self.offline or "the log is closed")
         if before > self.log_start_offset:
+            previous, self.log_start_offset = self.log_start_offset, before
+            try:
+                self.environment.log_start_moved()
+            except OSError as error:
+                # After a crash, the records would be there again.
+                self.log_start_offset = previous
+                self.environment.warn(f"{self.path}: records are not deleted: {error}")
+                raise self._failure(f"the new start offset cannot be stored: {error}") from None
             self._begin_at(before)
-            self.environment.log_start_moved()
             self.notify()
         return self.log_start_offset
 
@@ -410,23 +489,33 @@ class PartitionLog(LogReader):
         if count:
             self._delete_segments(count)
 
-    def replace_segments(self, old: list[Segment], new: Segment) -> None:
-        """Replace consecutive segments by a complete one, whose files are ``.cleaned``.
+    def prepare_replacement(self, new: Segment) -> None:
+        """Force a complete new segment, whose files are ``.cleaned``, to the disk. Raises OSError."""
+        if self.environment.durable:
+            sync_all([*new.files, self.path])
 
-        A crash at any point leaves either the old segments or the new one. Raises OSError.
+    def replace_segments(self, old: list[Segment], new: Segment) -> None:
+        """Replace consecutive segments by a prepared one.
+
+        A crash at any point, and also a power cut, leaves either the old segments or the new one. Raises OSError; the
+        partition is offline then.
         """
-        new.rename(SWAP)
-        if self.environment.fsync != "never":
-            sync(self.path)
         first = self.segments.index(old[0])
-        paths = [path for segment in old for path in segment.mark_deleted()]
-        new.rename("")
+        try:
+            new.rename(SWAP)
+            self._sync_folder()
+            paths = [path for segment in old for path in segment.mark_deleted()]
+            new.rename("")
+            # Before the next replacement, or a power cut could leave this one with files of the next one.
+            self._sync_folder()
+        except OSError as error:
+            self.take_offline(error)
+            raise
         new.close()
         new.created_ms = old[0].created_ms
         self.segments[first : first + len(old)] = [new]
         self._positions.clear()
         self.size += new.size - sum(segment.size for segment in old)
-        self._new_files = True
         self.environment.remove_later(paths, self.config.file_delete_delay_ms)
         self._drop_snapshots()
 
@@ -450,6 +539,8 @@ class PartitionLog(LogReader):
         """Apply new settings."""
         self.config = config
         self.active.interval = config.index_interval_bytes
+        most = {"always": 1, "off": INT64_MAX}
+        self._most_unforced = most.get(self.environment.fsync, config.flush_messages)
 
     def release(self) -> None:
         """Release files and indexes of all segments but the active one; they are read again on demand."""
@@ -457,44 +548,81 @@ class PartitionLog(LogReader):
             segment.release()
 
     def flush(self) -> None:
-        """Force everything to the disk. Raises OSError."""
+        """Force everything to the disk. Raises OSError; the partition is offline then."""
         end_offset = self.end_offset
-        paths = self.begin_flush()
+        paths = self.begin_flush(complete=True)
         if paths is not None:
-            self.environment.flushed(sync_all(paths))
+            try:
+                seconds = sync_all(paths)
+            except OSError as error:
+                self.take_offline(error)
+                raise
+            self.environment.flushed(seconds)
             self.finish_flush(end_offset)
 
-    def begin_flush(self) -> list[str] | None:
+    def is_flush_due(self, now_ms: int) -> bool:
+        """Return whether everything must be forced to the disk, by ``krammar.fsync`` or ``flush.ms``."""
+        return (
+            self.environment.fsync not in ("never", "off")
+            or now_ms - self.flushed_ms >= self.config.flush_ms
+        )
+
+    def flush_target(self, *, complete: bool = True) -> int:
+        """Return the end of what a flush forces to the disk: all batches, or those in complete segments."""
+        return self.end_offset if complete else self.active.base_offset
+
+    def begin_flush(self, *, complete: bool = True) -> list[str] | None:
         """Write indexes and epochs to their files. Raises OSError.
 
-        Returns the files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
+        Args:
+            complete: include the active segment
+
+        Returns:
+            The files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
         """
-        if self.recovery_point >= self.end_offset and not self._epochs.changed:
+        if complete:
+            self.flushed_ms = self.environment.now_ms()
+        target = self.flush_target(complete=complete)
+        if self.offline or (
+            self.recovery_point >= target
+            and not self._epochs.changed
+            and self._renames == self._renames_flushed
+        ):
             return None
         paths = []
         for segment in self.segments[segment_of(self.segments, self.recovery_point) :]:
-            segment.write_indexes()
             # The indexes of the active segment are rebuilt after a power cut.
-            if segment is self.active:
-                paths.append(segment.path)
-            else:
+            if segment is not self.active:
+                segment.write_indexes()
                 paths += segment.files
-        self._epochs.write()
-        if self._new_files:
-            self._new_files = False
-            paths.append(os.fspath(self.path / PARTITION_METADATA))
-            paths.append(os.fspath(self.path))
-        return [] if self.environment.fsync == "never" else paths
+            elif complete:
+                segment.write_indexes()
+                paths.append(segment.path)
+        if self._epochs.changed:
+            self._epochs.write()
+            paths.append(os.fspath(self.path / LEADER_EPOCHS))
+        self._renames_flushing = self._renames
+        if self._renames != self._renames_flushed:
+            paths += self._new_names()
+        return paths if self.environment.durable else []
 
     def finish_flush(self, end_offset: int) -> None:
         """Advance the recovery point: all batches before ``end_offset`` are on the disk."""
-        if self.environment.fsync == "never":
+        if not self.environment.durable:
             # After a crash, the active segment is verified from its beginning.
             end_offset = min(end_offset, self.active.base_offset)
         self.recovery_point = max(self.recovery_point, end_offset)
+        self._forced_to = max(self._forced_to, self.recovery_point)
+        self._renames_flushed = self._renames_flushing
 
     def close(self) -> None:
-        """Close the log, so that it can be opened without verification. Raises OSError."""
+        """Close the log, so that it can be opened without verification. Raises OSError.
+
+        A log that is offline stays as it is.
+        """
+        if self.offline:
+            for segment in self.segments:
+                segment.close()
         if self.closed:
             return
         self.closed = True

@@ -30,6 +30,8 @@ class LogConfig:
     max_compaction_lag_ms: int = INT64_MAX
     delete_retention_ms: int = 24 * 3600 * 1000
     file_delete_delay_ms: int = 60000
+    flush_messages: int = INT64_MAX
+    flush_ms: int = INT64_MAX
     compression_type: str = "producer"
     compression_level: int | None = None
 

@@ -6,9 +6,9 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from uuid import UUID, uuid4
 from weakref import WeakSet
 
@@ -17,12 +17,13 @@ from krammar.broker.log.compaction import Compaction
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import (
     StorageError,
+    can_continue,
     lock,
     remove,
     write_checkpoint,
 )
 from krammar.broker.log.log import PartitionLog
-from krammar.broker.log.log_config import LogConfig
+from krammar.broker.log.log_config import INT64_MAX, LogConfig
 from krammar.logfiles.checkpoints import read_offsets, read_topic_id
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import (
@@ -37,11 +38,12 @@ from krammar.logfiles.names import (
     parse_partition,
 )
 from krammar.logfiles.uuids import format_uuid
-from krammar.util.durable import sync_all, write_atomically
+from krammar.util.durable import make_folders, sync_all, unlink, write_atomically
 from krammar.wire.errors import WireError
 from krammar.wire.primitives import NULL_UUID
 
 _OTHERS = {("__cluster_metadata", 0)}  # not opened here; others that were not opened are unverified
+_CHECKPOINTS = RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS  # written after flushes
 _MARKED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 
 
@@ -59,8 +61,10 @@ class LogFolder:
         self._environment = environment
         self.leftovers: list[str] = []
         self._written: dict[str, dict[tuple[str, int], int]] = {}
+        self._durable = environment.durable
+        self._writing = Lock()
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_folders(path, durable=self._durable)
             self._lock = lock(path)
         except BlockingIOError:
             raise StorageError(f"log folder {path} is in use by another broker") from None
@@ -68,9 +72,11 @@ class LogFolder:
             raise StorageError(f"log folder {path}: {error.strerror}") from None
         try:
             self.clean = (path / CLEAN_SHUTDOWN).exists()
-            (path / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+            # If the file came back after a power cut, the next start would not verify the logs.
+            unlink(path / CLEAN_SHUTDOWN, durable=self._durable)
             self.offsets = {
-                name: self._read(name) for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS)
+                name: self._read(name)
+                for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS, HIGH_WATERMARKS)
             }
             self.partitions = self._find_partitions()
         except OSError as error:
@@ -81,10 +87,12 @@ class LogFolder:
 
     def _read(self, name: str) -> dict[tuple[str, int], int]:
         try:
-            return read_offsets(self.path / name)
+            offsets = read_offsets(self.path / name)
         except DamageError as error:
             self._environment.warn(f"{self.path / name}: {error}; the file is ignored")
             return {}
+        self._written[name] = dict(offsets)
+        return offsets
 
     def _find_partitions(self) -> dict[tuple[str, int], Path]:
         """Return the folders of partitions. Folders of deleted partitions become ``leftovers``."""
@@ -100,13 +108,28 @@ class LogFolder:
                 found[key] = self.path / name
         return found
 
-    def write(self, name: str, *, sync: bool = False) -> None:
-        """Write a checkpoint file if its content has changed. Raises OSError."""
-        offsets = self.offsets[name]
-        if self._written.get(name) != offsets:
-            rows = [(*key, offset) for key, offset in sorted(offsets.items())]
-            write_checkpoint(self.path / name, rows, sync=sync)
-            self._written[name] = dict(offsets)
+    def write(self, name: str) -> None:
+        """Write a checkpoint file if its content has changed. Raises OSError.
+
+        Kafka forces these files and their folder to the disk too (`CheckpointFile`). Any thread can call the method:
+        the last caller writes the current offsets.
+        """
+        with self._writing:
+            offsets = self.offsets[name].copy()
+            if self._written.get(name) != offsets:
+                rows = [(*key, offset) for key, offset in sorted(offsets.items())]
+                write_checkpoint(self.path / name, rows, durable=self._durable)
+                self._written[name] = offsets
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the checkpoint files have the current offsets."""
+        return all(self._written.get(name) == self.offsets[name] for name in _CHECKPOINTS)
+
+    def write_all(self) -> None:
+        """Write the checkpoint files that have changed. Raises OSError."""
+        for name in _CHECKPOINTS:
+            self.write(name)
 
     def rename(self, key: tuple[str, int], suffix: str) -> Path:
         """Append a unique id and a suffix to the name of a partition's folder. Raises OSError."""
@@ -131,28 +154,59 @@ class LogFolder:
 
 
 class _Flushing(Thread):
-    """Forces files to the disk in a thread. The thread that joins it updates the logs."""
+    """Forces files to the disk in a thread. The thread that joins it calls ``finish``."""
 
-    def __init__(self, logs: Iterable[PartitionLog]) -> None:
+    def __init__(
+        self, logs: Iterable[PartitionLog], folders: Sequence[LogFolder], now_ms: int
+    ) -> None:
         super().__init__(name="krammar-flush", daemon=True)
+        self._folders = folders
         self.logs: list[tuple[PartitionLog, int, list[str]]] = []
-        self.seconds: list[float] = []  # of the logs that were flushed
-        self.error: OSError | None = None
+        self._results: list[float | OSError] = []  # of each log: the seconds, or the error
+        self._error: OSError | None = None
         for log in logs:
+            complete = log.is_flush_due(now_ms)
             try:
-                paths = log.begin_flush()
+                paths = log.begin_flush(complete=complete)
             except OSError as error:
-                self.error = error
+                if can_continue(error):
+                    self._error = error
+                else:
+                    log.take_offline(error)
                 continue
             if paths is not None:
-                self.logs.append((log, log.end_offset, paths))
+                self.logs.append((log, log.flush_target(complete=complete), paths))
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.logs) or not all(folder.is_written for folder in self._folders)
 
     def run(self) -> None:
+        # The checkpoints of the previous flush: those of this one are only known when it has finished.
         try:
-            for _, _, paths in self.logs:
-                self.seconds.append(sync_all(paths))
+            for folder in self._folders:
+                folder.write_all()
         except OSError as error:
-            self.error = error
+            self._error = error
+        for _, _, paths in self.logs:
+            try:
+                self._results.append(sync_all(paths))
+            except OSError as error:
+                self._results.append(error)
+
+    def finish(self, flushed: Callable[[float], object]) -> OSError | None:
+        """Advance the recovery points, and take logs offline whose flush has failed.
+
+        Returns the error of the logs whose flush can be repeated.
+        """
+        for result, (log, end_offset, paths) in zip(self._results, self.logs, strict=True):
+            if isinstance(result, OSError):
+                log.take_offline(result)
+            else:
+                log.finish_flush(end_offset)
+                if paths:
+                    flushed(result)
+        return self._error
 
 
 class LogManager:
@@ -202,7 +256,9 @@ class LogManager:
             known = key in folder.partitions
             if not known:
                 folder.forget(key)
-                folder.write(LOG_STARTS, sync=self.environment.fsync != "never")
+                # Of a deleted log with this name. After a power cut, they would delete records of the new one.
+                for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS):
+                    folder.write(name)
                 path.mkdir(exist_ok=True)
                 self._write_topic_id(path, topic_id)
                 folder.partitions[key] = path
@@ -221,6 +277,8 @@ class LogManager:
         except OSError as error:
             raise StorageError(f"{error.filename or path}: {error.strerror or error}") from None
         self._logs[key] = log
+        if config.flush_ms < INT64_MAX:
+            self.environment.flush_planned()
         return log
 
     def _check_topic_id(self, folder: LogFolder, key: tuple[str, int], topic_id: UUID) -> UUID:
@@ -248,9 +306,8 @@ class LogManager:
 
     def _write_topic_id(self, path: Path, topic_id: UUID) -> None:
         text = f"version: 0\ntopic_id: {format_uuid(topic_id)}\n"
-        # With `interval`, the file is flushed together with the log.
-        sync = self.environment.fsync == "always"
-        write_atomically(path / PARTITION_METADATA, text.encode(), durable=sync)
+        # The file is forced to the disk with the first batches of the log.
+        write_atomically(path / PARTITION_METADATA, text.encode(), durable=False)
 
     def delete(self, topic: str, partition: int) -> None:
         """Delete a partition: rename its folder now, and remove it after a delay."""
@@ -297,11 +354,15 @@ class LogManager:
         for log in self:
             if log.topic == topic:
                 log.update_config(config)
+        if config.flush_ms < INT64_MAX:
+            self.environment.flush_planned()
 
     def maintain(self, now_ms: int | None = None) -> None:
         """Apply retention to all logs, and remove expired producers."""
         now = self.environment.now_ms() if now_ms is None else now_ms
         for log in self:
+            if log.closed:
+                continue
             text = f"{log.path.name}: retention failed"
             with self.environment.warning(text, (ApiError, OSError)):
                 log.apply_retention(now)
@@ -354,29 +415,34 @@ class LogManager:
             key = log.topic, log.partition
             if folder.partitions.get(key) == log.path:
                 folder.offsets[CLEANER_OFFSETS][key] = log.cleaned_to
-                with self.environment.warning(f"{folder.path / CLEANER_OFFSETS}"):
+                with self.environment.warning(
+                    f"{folder.path / CLEANER_OFFSETS}: cannot be written"
+                ):
                     folder.write(CLEANER_OFFSETS)
 
     def flush(self) -> None:
-        """Force all logs to the disk, then write the recovery points. Raises OSError."""
+        """Force what is due to the disk, then write the recovery points. Raises OSError."""
         self._finish_flush()
-        self._flushing = _Flushing(self)
+        self._flushing = _Flushing(self, self.folders, self.environment.now_ms())
         self._flushing.run()
         self._finish_flush()
+        self._checkpoint()
 
-    def flush_in_background(self) -> None:
+    def flush_in_background(self) -> bool:
         """Flush without waiting for the disk: a later call finishes the flush.
 
-        Raises OSError if the previous flush failed.
+        Returns whether the previous flush has finished. Raises OSError if it failed.
         """
-        if self._flushing is not None:
-            if self._flushing.is_alive():
-                return
+        finished = self._flushing is not None and not self._flushing.is_alive()
+        if finished:
             self._finish_flush()
-        flushing = _Flushing(self)
-        if flushing.logs:
+        elif self._flushing is not None:
+            return False
+        flushing = _Flushing(self, self.folders, self.environment.now_ms())
+        if flushing.has_work:
             self._flushing = flushing
             flushing.start()
+        return finished
 
     def _finish_flush(self) -> None:
         flushing, self._flushing = self._flushing, None
@@ -384,40 +450,38 @@ class LogManager:
             return
         if flushing.is_alive():
             flushing.join()
-        for seconds, (log, end_offset, paths) in zip(flushing.seconds, flushing.logs, strict=False):
-            log.finish_flush(end_offset)
-            if paths:
-                self.environment.flushed(seconds)
-        self._checkpoint()
-        if flushing.error is not None:
-            raise flushing.error
+        error = flushing.finish(self.environment.flushed)
+        self._note_offsets()
+        if error is not None:
+            raise error
 
     def _checkpoint_starts(self) -> None:
-        with self.environment.warning(f"{LOG_STARTS} could not be written"):
-            for folder in self.folders:
-                self._write_starts(folder)
+        for folder in self.folders:
+            self._note_starts(folder)
+            folder.write(LOG_STARTS)
 
     def _logs_in(self, folder: LogFolder) -> list[tuple[tuple[str, int], PartitionLog]]:
         return [(key, self._logs[key]) for key in folder.partitions if key in self._logs]
 
-    def _write_starts(self, folder: LogFolder) -> None:
+    def _note_starts(self, folder: LogFolder) -> None:
         starts = folder.offsets[LOG_STARTS]
         for key, log in self._logs_in(folder):
             if log.log_start_offset > log.segments[0].base_offset:
                 starts[key] = log.log_start_offset
             else:
                 starts.pop(key, None)
-        folder.write(LOG_STARTS, sync=self.environment.fsync != "never")
 
-    def _checkpoint(self) -> None:
-        sync = self.environment.fsync != "never"
+    def _note_offsets(self) -> None:
         for folder in self.folders:
             logs = self._logs_in(folder)
             folder.offsets[RECOVERY_POINTS].update((key, log.recovery_point) for key, log in logs)
-            folder.write(RECOVERY_POINTS, sync=sync)
-            self._write_starts(folder)
+            self._note_starts(folder)
             folder.offsets[HIGH_WATERMARKS] = {key: log.end_offset for key, log in logs}
-            folder.write(HIGH_WATERMARKS)
+
+    def _checkpoint(self) -> None:
+        self._note_offsets()
+        for folder in self.folders:
+            folder.write_all()
 
     def close(self) -> None:
         """Close all logs, so that they can be opened without verification. Never raises."""
@@ -427,7 +491,8 @@ class LogManager:
         if isinstance(self._steps, Generator):
             self._steps.close()
         self._round = None
-        clean = all(f.clean or f.partitions.keys() - self._logs <= _OTHERS for f in self.folders)
+        clean = not any(log.offline for log in self)
+        clean &= all(f.clean or f.partitions.keys() - self._logs <= _OTHERS for f in self.folders)
         with self.environment.warning("cannot force the logs to the disk"):
             self._finish_flush()
         for log in self:
@@ -441,7 +506,9 @@ class LogManager:
             self._checkpoint()
             for folder in self.folders if clean else ():
                 write_atomically(
-                    folder.path / CLEAN_SHUTDOWN, b'{"version":0,"brokerEpoch":-1}', durable=False
+                    folder.path / CLEAN_SHUTDOWN,
+                    b'{"version":0,"brokerEpoch":-1}',
+                    durable=self.environment.durable,
                 )
         for folder in self.folders:
             folder.unlock()

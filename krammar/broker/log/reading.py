@@ -26,6 +26,7 @@ class LogReader:
     segments: list[Segment]
     log_start_offset: int
     end_offset: int
+    offline: str
     # The positions of batches that are likely to be read next, by offset.
     _positions: dict[int, tuple[Segment, int]]
 
@@ -35,6 +36,11 @@ class LogReader:
 
     def _failure(self, text: str) -> ApiError:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{self.partition}: {text}")
+
+    def check_online(self) -> None:
+        """Raise ApiError if the partition is offline."""
+        if self.offline:
+            raise self._failure(f"the partition is offline: {self.offline}")
 
     def read(self, offset: int, max_bytes: int, end: int, *, at_least_one: bool = True) -> bytes:
         """Read bytes of one segment, from the batch with ``offset`` on. The last batch may be incomplete.
@@ -47,6 +53,7 @@ class LogReader:
         Raises:
             ApiError: the offset is out of range, or the log cannot be read.
         """
+        self.check_online()
         if not self.log_start_offset <= offset <= self.end_offset:
             raise self._out_of_range(offset)
         if offset >= end:

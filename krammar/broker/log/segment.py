@@ -211,6 +211,15 @@ class Segment(segment.Segment):
         self.size = size
         self.first_timestamp = None
 
+    def write_again(self, position: int) -> None:
+        """Write the bytes from ``position`` on again, unchanged. Raises OSError."""
+        while position < self.size:
+            piece = self.read(position, min(_PIECE, self.size - position))
+            if not piece:
+                return
+            write_fully(self.fd, piece, position)
+            position += len(piece)
+
     def write_indexes(self, *, sync: bool = False) -> None:
         """Write the index files, where necessary. Raises OSError."""
         for index in (*(self._index or ()), self._transactions):

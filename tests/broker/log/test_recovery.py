@@ -294,7 +294,10 @@ def test_message_sets_of_old_brokers_are_served(setting: Setting, clean: bool) -
     assert damaged.end_offset == 1
 
 
-@pytest.mark.parametrize("point", ["cleaned", "swap", "swap, one replaced", "both"])
+@pytest.mark.parametrize(
+    "point",
+    ["cleaned", "swap", "swap, one replaced", "swap and cleaned", "swap, cleaned later"],
+)
 def test_a_replacement_that_was_interrupted(setting: Setting, point: str) -> None:
     log = setting.open(SMALL)
     for number in range(20):
@@ -314,10 +317,12 @@ def test_a_replacement_that_was_interrupted(setting: Setting, point: str) -> Non
         (setting.path / (name(0, ending) + suffix)).write_bytes(b"")
     if point == "swap, one replaced":
         first.rename(first.with_name(first.name + ".deleted"))
-    if point == "both":
+    if point == "swap and cleaned":
+        (setting.path / (name(0, ".txnindex") + ".cleaned")).write_bytes(b"")
+    if point == "swap, cleaned later":
         (setting.path / (name(bases[2], ".log") + ".cleaned")).write_bytes(b"half")
     log = setting.open(SMALL)
-    if point in ("cleaned", "both"):
+    if point in ("cleaned", "swap and cleaned"):
         assert values_of(log) == values
     else:
         replaced = [values[h.base_offset] for h in headers if h.base_offset % 2]
