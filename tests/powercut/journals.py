@@ -7,12 +7,10 @@ in transactions, and reads them with a checkpoint that it stores after each step
 from __future__ import annotations
 
 import json
-import logging
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 from journal_wire import Row
 
@@ -28,7 +26,6 @@ from krammar.journal import (
     append_intents,
     decode_intents,
     encode_intents,
-    heads,
     journal_file,
     store_bytes,
 )
@@ -107,9 +104,6 @@ def _read_on(folder: Path, journals: FileJournals, spec: JournalSpec) -> list[in
 
 def problems(folder: Path, state: State, *, fsync: bool) -> Iterator[str]:
     """Yield what contradicts docs/durability.md if the programs continue after a power cut."""
-    boot = uuid4()
-    heads._boot = lambda: boot  # type: ignore[assignment]
-    logging.getLogger("krammar.journal").setLevel(logging.CRITICAL)
     with FileJournals(folder / "journals", fsync=fsync, linger_ms=1e6) as journals:
         present = {spec.name for spec in journals.list()}
         if "created" in state.marks and present != {spec.name for spec in SPECS}:

@@ -16,7 +16,7 @@ from pathlib import Path
 CALLS = (
     "open,openat,creat,close,write,pwrite64,writev,pwritev,pwritev2,lseek,truncate,ftruncate,fallocate,fsync,"
     "fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,mmap,msync,sendfile,"
-    "copy_file_range,sync,syncfs,sync_file_range"
+    "copy_file_range,sync,syncfs,sync_file_range,chdir"
 )
 
 
@@ -135,6 +135,7 @@ class _Reader:
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
     output: bytes = b""
     count: int = 0
+    folder: str = field(default_factory=os.getcwd)
 
     def __post_init__(self) -> None:
         assert self._node(self.root) == ROOT
@@ -163,7 +164,7 @@ class _Reader:
     def _paths(self, arguments: str) -> list[str]:
         """The paths among the arguments, absolute."""
         base = _FD.search(arguments)
-        folder = _bytes(base[2]).decode() if base else os.getcwd()
+        folder = _bytes(base[2]).decode() if base else self.folder
         found = [_bytes(text).decode() for text in _STRING.findall(arguments)]
         return [os.path.normpath(os.path.join(folder, path)) for path in found]
 
@@ -210,6 +211,8 @@ class _Reader:
             (path,) = self._paths(arguments)
             if self._inside(path):
                 self.ops.append(Create(path, self._node(path), is_folder=True))
+        elif name == "chdir":
+            (self.folder,) = self._paths(arguments)
         elif name == "close":
             pass
         elif name in ("pwritev", "pwritev2", "writev"):

@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
-from krammar.journal import heads
 from tests.powercut.disk import State
 from tests.spark.test_journal_intents import Query, committed
 
@@ -33,9 +30,6 @@ def problems(folder: Path, state: State) -> Iterator[str]:
 
     Spark runs the batches again whose commit it does not know.
     """
-    boot = uuid4()
-    heads._boot = lambda: boot  # type: ignore[assignment]
-    logging.getLogger("krammar").setLevel(logging.CRITICAL)
     for number in range(len(state.marks), len(BATCHES)):
         Query(folder).run(number, *BATCHES[number])
     Query(folder).run(len(BATCHES), ["end"])
