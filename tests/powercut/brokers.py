@@ -7,6 +7,7 @@ and settings.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,15 @@ from krammar.client import At, Client, TopicPartition
 from tests.powercut.disk import State
 
 GROUP = "group"
-STEPS = 5
+STEPS = 6
+# A topic that is compacted while it is written: each record that comes later begins a segment.
+COMPACTED = {
+    "cleanup.policy": "compact,delete",
+    "segment.ms": "1",
+    "min.cleanable.dirty.ratio": "0",
+    "file.delete.delay.ms": "0",
+}
+KEYS = (b"a", b"b", b"c")
 PARTITION = TopicPartition("t", 0)
 
 
@@ -26,6 +35,8 @@ def _start(folder: Path, fsync: str) -> Broker:
             "krammar.fsync": fsync,
             "krammar.fsync.interval.ms": "20",
             "auto.create.topics.enable": "false",
+            "log.cleaner.backoff.ms": "5",
+            "log.segment.delete.delay.ms": "0",
         },
     )
 
@@ -41,31 +52,46 @@ def main() -> None:
         client.admin.create_topic("t", 1)
         _say("topic t")
         client.admin.create_topic("again", 1)
-        with (
-            client.producer() as producer,
-            client.producer(transactional_id="transactions") as transactions,
-        ):
-            transactions.init_transactions()
-            for step in range(STEPS):
-                producer.send("t", b"%d" % (10 * step), partition=0)
+        client.admin.create_topic("c", 1, configs=COMPACTED)
+        _run(client, range(STEPS - 1))
+        # Wait until a compaction has ended, which leaves fewer segments than records.
+        while len(list((folder / "c-0").glob("*.log"))) > len(KEYS) + 1:
+            time.sleep(0.001)
+    # Another start, which loads all checkpoints.
+    with _start(folder, fsync) as broker, Client(broker.bootstrap_servers) as client:
+        _run(client, range(STEPS - 1, STEPS))
+
+
+def _run(client: Client, steps: range) -> None:
+    with (
+        client.producer() as producer,
+        client.producer(transactional_id="transactions") as transactions,
+    ):
+        transactions.init_transactions()
+        for step in steps:
+            producer.send("t", b"%d" % (10 * step), partition=0)
+            producer.flush()
+            _say(f"t {10 * step}")
+            with transactions.transaction():
+                for number in (1, 2):
+                    transactions.send("t", b"%d" % (10 * step + number), partition=0)
+                transactions.send_offsets({PARTITION: step}, GROUP)
+            _say(f"offset {step}\nt {10 * step + 1}\nt {10 * step + 2}")
+            for key in KEYS[step % 3 :]:
+                producer.send("c", b"%d" % step, key, partition=0)
                 producer.flush()
-                _say(f"t {10 * step}")
-                with transactions.transaction():
-                    for number in (1, 2):
-                        transactions.send("t", b"%d" % (10 * step + number), partition=0)
-                    transactions.send_offsets({PARTITION: step}, GROUP)
-                _say(f"offset {step}\nt {10 * step + 1}\nt {10 * step + 2}")
-                producer.send("again", b"%d" % step, partition=0)
-                producer.flush()
-                _say(f"again {step}")
-                if step == 2:
-                    client.admin.alter_topic_configs("t", {"retention.ms": "123456789"})
-                    _say("config")
-                    client.admin.delete_records({TopicPartition("again", 0): 2})
-                    _say("deleted again 2")
-                    client.admin.delete_topic("again")
-                    client.admin.create_topic("again", 1)
-                    _say("created again")
+                _say(f"c {key.decode()} {step}")
+            producer.send("again", b"%d" % step, partition=0)
+            producer.flush()
+            _say(f"again {step}")
+            if step == 2:
+                client.admin.alter_topic_configs("t", {"retention.ms": "123456789"})
+                _say("config")
+                client.admin.delete_records({TopicPartition("again", 0): 2})
+                _say("deleted again 2")
+                client.admin.delete_topic("again")
+                client.admin.create_topic("again", 1)
+                _say("created again")
 
 
 def problems(folder: Path, state: State, *, fsync: str) -> Iterator[str]:
@@ -105,6 +131,12 @@ def _lost(client: Client, marks: tuple[str, ...], lost: set[int]) -> Iterator[st
             yield f"the group has offset {stored}, not {offsets[-1]}"
     if "config" in marks and client.admin.topic_configs("t")["retention.ms"].value != "123456789":
         yield "the setting of t is lost"
+    newest = {}
+    if any(mark.startswith("c ") for mark in marks):
+        newest = {record.key: int(record.value or b"-1") for _, record in client.records("c")}
+    for key, value in (mark.split()[1:] for mark in marks if mark.startswith("c ")):
+        if newest.get(key.encode(), -1) < int(value):
+            yield f"c has lost {value} of {key}: {newest}"
     created = marks.index("created again") if "created again" in marks else -1
     expected = [int(mark.split()[1]) for mark in marks[created + 1 :] if mark.startswith("again ")]
     found = _numbers(client, "again", "read_committed") if "again" in client.topics() else []

@@ -62,13 +62,20 @@ class State:
             (folder / os.path.relpath(path, root)).write_bytes(data)
 
 
-def states(ops: Sequence[Op], root: str, seed: int = 0) -> Iterator[State]:
-    """Yield the different states that power cuts after each operation can leave, in all models."""
+def states(ops: Sequence[Op], root: str, *, every: int = 1, seed: int = 0) -> Iterator[State]:
+    """Yield the different states that power cuts after each operation can leave, in all models.
+
+    Args:
+        every: yield about one of this many states, chosen at random by the seed
+    """
     seen: set[bytes] = set()
+    chance = random.Random(seed)
     for after in range(1, len(ops) + 1):
         if isinstance(ops[after - 1], Sync):
             continue  # it only removes states
         for model, lost, changed in _choices(ops[:after], root, seed + after):
+            if every > 1 and chance.random() * every >= 1:
+                continue
             state = _replay(ops[:after], root, f"{model}", lost, changed)
             if state.key not in seen:
                 seen.add(state.key)

@@ -28,12 +28,10 @@ class Outcome:
 
 
 def explore(ops: Sequence[Op], root: Path, check: Check, *, every: int = 1) -> Outcome:
-    """Check each state, or one of ``every`` states, in a folder in memory."""
+    """Check each state, or about one of ``every`` states, in a folder in memory."""
     outcome = Outcome()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    for number, state in enumerate(states(ops, str(root))):
-        if number % every:
-            continue
+    for state in states(ops, str(root), every=every):
         folder = Path(tempfile.mkdtemp(prefix="krammar-power-", dir=memory))
         try:
             state.write(str(root), folder)

@@ -58,7 +58,7 @@ RUNS = [
     Run("journals without fsync", "tests.powercut.journals", ("plain",), 16),
     Run("Spark's sink for journals", "tests.powercut.sink", (), 4),
     Run("krammar gen", "tests.powercut.packages", ("WORK/definitions",), 100),
-    Run("broker, --fsync always", "tests.powercut.brokers", ("always",), 60),
-    Run("broker, --fsync interval", "tests.powercut.brokers", ("interval",), 150),
-    Run("broker, --fsync never", "tests.powercut.brokers", ("never",), 150),
+    Run("broker, --fsync always", "tests.powercut.brokers", ("always",), 300),
+    Run("broker, --fsync interval", "tests.powercut.brokers", ("interval",), 1000),
+    Run("broker, --fsync never", "tests.powercut.brokers", ("never",), 1000),
 ]
