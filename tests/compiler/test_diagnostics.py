@@ -94,12 +94,13 @@ p/a.krm:2:4: error E106: unexpected ":int8": expected ` // ` and an annotation, 
   |
 2 |   A:int8
   |    ^^^^^
-  = hint: a field is written `Name: type`, with one space after the colon"""),
+  = hint: a field is written `Name: type`: write `A: int8`"""),
     Case("E106", "no space before the arrow", "S=> not top level\n  A: int8\n", """\
 p/a.krm:1:2: error E106: unexpected "=>": expected ` =>` or one space
   |
 1 | S=> not top level
-  |  ^^"""),
+  |  ^^
+  = hint: the arrow is `=>`: write `S => not top level`"""),
     Case("E106", "a type is missing", S + "  A: \n", """\
 p/a.krm:2:4: error E106: unexpected ":": expected ` // ` and an annotation, `: ` and a type, a default in parentheses or the end of the line
   |
@@ -116,7 +117,7 @@ p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator suc
   |
 1 | S => not top-level
   |      ^^^
-  = hint: did you mean "not top level"?"""),
+  = hint: write `S => not top level`"""),
     Case("E106", "a response with a modifier", "ARequest => key 0, max version 0\n\nAResponse => from ARequest\n  A: int8\n", """\
 p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
   |
@@ -134,7 +135,7 @@ p/a.krm:2:10: error E106: unexpected "//": expected ` // ` and an annotation, `=
   |
 2 |   A: int8// v1+
   |          ^^
-  = hint: annotations are `v3+`, `v3-v5`, `tag 0`, `not flexible`, `ignorable` and `entity topicName`, separated by `, `; write comments on the lines above the field"""),
+  = hint: annotations follow ` // `: write `A: int8 // v1+`"""),
     Case("E106", "a version without a plus", S + "  A: int8 // v3\n", """\
 p/a.krm:2:14: error E106: unexpected "v3": expected `entity`, `ignorable`, `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
   |
@@ -146,13 +147,19 @@ p/a.krm:2:16: error E106: unexpected "Colour": expected a number
   |
 2 |   reserved tag Colour
   |                ^^^^^^
-  = hint: tags of removed fields are written `reserved tag 3` or `reserved tag 3, 5`"""),
+  = hint: tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"""),
+    Case("E106", "a reserved tag behind a field", F + "  A: int8 // reserved tag 0\n", """\
+p/a.krm:2:14: error E106: unexpected "reserved": expected `entity`, `ignorable`, `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
+  |
+2 |   A: int8 // reserved tag 0
+  |              ^^^^^^^^
+  = hint: tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"""),
     Case("E106", "reserved tags, not tag", F + "  reserved tags 1\n", """\
 p/a.krm:2:11: error E106: unexpected " tags 1": expected ` // ` and an annotation, `: ` and a type, a default in parentheses or the end of the line
   |
 2 |   reserved tags 1
   |           ^^^^^^^
-  = hint: tags of removed fields are written `reserved tag 3` or `reserved tag 3, 5`"""),
+  = hint: tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"""),
     Case("E106", "a default that is not closed", S + "  A: int8(3\n", """\
 p/a.krm:2:10: error E106: unexpected "(3": expected ` // ` and an annotation, `=>`, `[`, a default in parentheses or the end of the line
   |
@@ -453,12 +460,28 @@ p/a.krm:2:6: error E307: nullable from v3, but the field exists only in v0-v2
 2 |   A: nullable-string-v3+
   |      ^^^^^^^^^^^^^^^^^^^
   = hint: choose a version that the field has"""),
+    Case("E307", "null after the only version", "S => not top level, max version 2\n  A: nullable-string-v1+ // v0-v0\n", """\
+p/a.krm:2:6: error E307: nullable from v1, but the field exists only in v0-v0
+  |
+2 |   A: nullable-string-v1+ // v0-v0
+  |      ^^^^^^^^^^^^^^^^^^^
+  = hint: choose a version that the field has"""),
     Case("E308", "a tag without flexibility", S + "  A: int8 // tag 0\n", """\
 p/a.krm:2:14: error E308: "A" has a tag, but no version of S is flexible
   |
 2 |   A: int8 // tag 0
   |              ^^^^^
   = hint: add `flexible vN+` to the header"""),
+    Case("E308", "a tag in classic versions", "S => not top level, max version 2, flexible v1+\n  A: int8 // v0-v0, tag 0\n  B: => // v0-v0\n    C: int8 // tag 0\n", """\
+p/a.krm:2:21: error E308: a tag in v0-v0, but S is flexible only from v1
+  |
+2 |   A: int8 // v0-v0, tag 0
+  |                     ^^^^^
+
+p/a.krm:4:16: error E308: a tag in v0-v0, but S is flexible only from v1
+  |
+4 |     C: int8 // tag 0
+  |                ^^^^^"""),
     Case("E308", "a reserved tag without flexibility", S + "  A: int8\n  reserved tag 0\n", """\
 p/a.krm:3:16: error E308: tag 0 is reserved, but no version of S is flexible
   |
@@ -858,7 +881,7 @@ p/a.krm:2:13: error E106: unexpected "]": expected `=>`, `[` or a type
   |
 2 |   A: string[]
   |             ^
-  = hint: an array is written `[string]`"""),
+  = hint: write `A: [string]`"""),
     Case("E106", "a comment as in a shell", S + "  # A comment.\n  A: int8\n", """\
 p/a.krm:2:3: error E106: unexpected "#": expected a name or the end of the line
   |
@@ -870,13 +893,13 @@ p/a.krm:2:4: error E106: unexpected " int8": expected ` // ` and an annotation, 
   |
 2 |   A int8
   |    ^^^^^
-  = hint: a field is written `Name: type`, with a colon"""),
+  = hint: a field is written `Name: type`: write `A: int8`"""),
     Case("E106", "a member without a colon", "E int8 (\n  0 A\n)\n", """\
 p/a.krm:2:4: error E106: unexpected " A": expected `: ` and a type
   |
 2 |   0 A
   |    ^^
-  = hint: a member of an enum is written `0: NAME`, with a colon"""),
+  = hint: a member is written `0: NAME`: write `0: A`"""),
     Case("E106", "escape sequences and marks of direction", S + "  A: \x1b[31mint8\n  B: \u202eint8\n", """\
 p/a.krm:2:6: error E106: unexpected "\\x1b[31mint8": expected `=>`, `[`, a type or the end of the line
   |

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from krammar.compiler import ir, names
+from krammar.compiler.front import type_hints
 from krammar.compiler.front.parser import (
     AnonymousNode,
     ArrayNode,
@@ -37,21 +38,6 @@ _TEXT_TYPES = {
     "nullable-bytes": ir.Text("bytes", ir.ALL_VERSIONS),
     "varint-string": ir.Text("string", ir.ALL_VERSIONS, varint=True),
     "varint-bytes": ir.Text("bytes", ir.ALL_VERSIONS, varint=True),
-}
-# Names of types in other languages, for hints.
-_OTHER_NAMES = {
-    "byte": "int8",
-    "short": "int16",
-    "int": "int32",
-    "integer": "int32",
-    "long": "int64",
-    "float": "float64",
-    "double": "float64",
-    "boolean": "bool",
-    "str": "string",
-    "text": "string",
-    "records": "bytes",
-    "guid": "uuid",
 }
 # Fields that are written without a type, and their defaults in milliseconds.
 _MILLIS = {"ThrottleMillis": 0, "TimeoutMillis": 15000}
@@ -704,8 +690,9 @@ class _Resolver:
 
     def _check_range(self, node: FieldNode, written: _Annotations, context: _Context) -> None:
         """Check that a field exists in a version of its struct, and ends no later than the struct."""
-        versions, tag = written.versions, written.tag_position
+        versions = written.versions
         if versions == ir.ALL_VERSIONS:
+            self._check_tag_versions(written, context)
             return
         header = context.header
         word = next(word for kind, word in node.annotations if kind == "versions")
@@ -718,20 +705,28 @@ class _Resolver:
                 "raise `max version`, or lower the versions of the field",
             )
             return
-        flexible = header.flexible_from
-        if tag is not None and flexible is not None and (versions.max or flexible) < flexible:
-            self.diagnostics.add(
-                "E308",
-                f"a tag in {versions}, but {header.node.name.text} is flexible only from v{flexible}",
-                tag,
-            )
-            return
         for holder in context.holders:
             if versions.intersect(holder) is None:
                 self._error(
                     "E306",
                     f"{versions} has no version in common with {holder} of the field that contains it",
                     word,
+                )
+                return
+        self._check_tag_versions(written, context)
+
+    def _check_tag_versions(self, written: _Annotations, context: _Context) -> None:
+        """Check that a tagged field, and the fields that contain it, have a flexible version in common."""
+        flexible = context.header.flexible_from
+        if written.tag_position is None or flexible is None:
+            return
+        for versions in (written.versions, *context.holders):
+            if versions.max is not None and versions.max < flexible:
+                name = context.header.node.name.text
+                self.diagnostics.add(
+                    "E308",
+                    f"a tag in {versions}, but {name} is flexible only from v{flexible}",
+                    written.tag_position,
                 )
                 return
 
@@ -742,9 +737,7 @@ class _Resolver:
         if not isinstance(nullable, ir.VersionRange) or nullable == ir.ALL_VERSIONS:
             return
         highest = context.header.max_version
-        exists = (
-            versions if highest is None else ir.VersionRange(versions.min, versions.max or highest)
-        )
+        exists = versions if versions.max is not None else ir.VersionRange(versions.min, highest)
         if exists.intersect(nullable) is None:
             self._error(
                 "E307",
@@ -823,12 +816,29 @@ class _Resolver:
             return None if struct is None else ir.StructType(struct)
         if text in self.unread:
             return None
-        near = f"enum-{text}" if text in self.enums else _OTHER_NAMES.get(text.lower())
+        near, why = self._meant_type(text)
+        self._error("E204", f'unknown type "{text}"', word, why or meant(near), near)
+        return None
+
+    def _meant_type(self, text: str) -> tuple[str | None, str]:
+        """The type that an unknown one may mean, or why there is none."""
+        if text in self.enums:
+            return f"enum-{text}", ""
+        if text.removeprefix("nullable-") in self.headers:
+            return (
+                None,
+                "only an anonymous struct can be null: write `nullable=>` and its fields below",
+            )
+        if why := type_hints.explain(text):
+            return None, why
+        right = type_hints.spelled(text)
+        if right is not None and right != text:
+            return right, ""
         known = [*ir.PRIMITIVES, *ir.VARINTS, *_TEXT_TYPES, *_MILLIS, *self.headers]
         known += [f"enum-{name}" for name in self.enums]
-        near = near or self._most_similar(text, known)
-        self._error("E204", f'unknown type "{text}"', word, meant(near), near)
-        return None
+        self.guesses += 1
+        near = type_hints.similar_type(text, known) if self.guesses <= _MAX_GUESSES else ""
+        return near or None, ""
 
     def _enum_type(self, word: Word, name: str) -> ir.EnumType | None:
         if name in self.enums:
