@@ -104,7 +104,7 @@ def problems(folder: Path, state: State, *, fsync: str) -> Iterator[str]:
             yield "the cluster has another id"
         topics = client.topics()
         if "t" not in topics:
-            if "topic t" in marks and fsync != "never":
+            if "topic t" in marks:
                 yield "topic t is lost"
             return
         # Without fsync, a transaction and its records may not agree after a power cut, as in Kafka.
@@ -117,6 +117,7 @@ def problems(folder: Path, state: State, *, fsync: str) -> Iterator[str]:
                 if number % 10 and {number // 10 * 10 + 1, number // 10 * 10 + 2} - set(found):
                     yield f"t returns a part of a transaction: {number}"
             yield from _lost(client, marks, set(numbers) - set(found))
+        yield from _changed(client, marks, is_complete=fsync == "always")
         yield from _continues(client, found, level)
 
 
@@ -129,14 +130,22 @@ def _lost(client: Client, marks: tuple[str, ...], lost: set[int]) -> Iterator[st
         stored = client.groups.committed(GROUP).get(PARTITION)
         if stored is None or stored.offset < offsets[-1]:
             yield f"the group has offset {stored}, not {offsets[-1]}"
-    if "config" in marks and client.admin.topic_configs("t")["retention.ms"].value != "123456789":
-        yield "the setting of t is lost"
     newest = {}
     if any(mark.startswith("c ") for mark in marks):
         newest = {record.key: int(record.value or b"-1") for _, record in client.records("c")}
     for key, value in (mark.split()[1:] for mark in marks if mark.startswith("c ")):
         if newest.get(key.encode(), -1) < int(value):
             yield f"c has lost {value} of {key}: {newest}"
+
+
+def _changed(client: Client, marks: tuple[str, ...], *, is_complete: bool) -> Iterator[str]:
+    """Yield whether a setting is lost, or what was deleted is there again.
+
+    Args:
+        is_complete: whether all records of the topic must be there
+    """
+    if "config" in marks and client.admin.topic_configs("t")["retention.ms"].value != "123456789":
+        yield "the setting of t is lost"
     created = marks.index("created again") if "created again" in marks else -1
     expected = [int(mark.split()[1]) for mark in marks[created + 1 :] if mark.startswith("again ")]
     found = _numbers(client, "again", "read_committed") if "again" in client.topics() else []
@@ -145,8 +154,12 @@ def _lost(client: Client, marks: tuple[str, ...], lost: set[int]) -> Iterator[st
     # The next record may be stored before it is acknowledged.
     following = len(expected) + (3 if created >= 0 else 0)
     allowed = [expected, [*expected, following], *([[], expected[2:]] if is_deleted else [])]
+    if not is_complete:
+        allowed += [some[:end] for some in allowed for end in range(len(some))]
     if found not in allowed:
         yield f"again has {found}, not {expected}"
+    if marks[-1:] == ("deleted again 2",) and set(found) & {0, 1}:
+        yield f"again has deleted records: {found}"
 
 
 def _continues(client: Client, found: list[int], level: str) -> Iterator[str]:
