@@ -671,6 +671,22 @@ def test_texts_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
     assert message in refused(text, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("type", "hint"),
+    [
+        ("INT46", 'did you mean "INT64"?'),
+        ("UINT8", "no type is an unsigned integer of 8 bits"),
+        (
+            "FLOAT32",
+            "no type is a float of 32 bits; `float64` has 64; give it with --type FLOAT32=TYPE",
+        ),
+        ("INT48", "no type has this name; give it with --type INT48=TYPE"),
+    ],
+)
+def test_hints_for_types(tmp_path: Path, type: str, hint: str) -> None:
+    assert f"hint: {hint}" in refused(PING.replace("STRING", type), tmp_path)
+
+
 def test_what_definitions_cannot_express_is_reported(tmp_path: Path) -> None:
     # Two fields would have the same attribute in Python.
     text = "Ping API (Key: 7)\nPing Request (Version: 0) => a A\n  a => INT8\n  A => INT8\n"

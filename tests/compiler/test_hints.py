@@ -68,6 +68,7 @@ def fixed(definitions: str, error: Diagnostic) -> str:
         ("A -> int8", "A: int8"),
         ("int8 A", "A: int8"),
         ("long A", "A: int64"),
+        ("string name", "name: string"),
         ('"A": int8', "A: int8"),
         ("A: int8 # v1+", "A: int8 // v1+"),
         ("A: int8 /* v1+ */", "A: int8 // v1+"),
@@ -163,6 +164,21 @@ def test_enums(wrong: str) -> None:
     assert fixed(definitions, errors(definitions)[0]) == text()
 
 
+@pytest.mark.parametrize(
+    ("type", "hint"),
+    [
+        ("byte", 'did you mean "int8"?'),
+        ("Uint16", 'did you mean "uint16"?'),
+        ("uint8", "no type is an unsigned integer of 8 bits"),
+        ("uint64", "no type is an unsigned integer of 64 bits"),
+        ("string", "use one of int8, int16, int32, int64, uint16, uint32"),
+    ],
+)
+def test_types_of_enums(type: str, hint: str) -> None:
+    (error,) = errors(text(enum=f"Kind {type} ("))
+    assert (error.code, error.hint.startswith(hint)) == ("E403", True)
+
+
 def test_braces_below_a_definition() -> None:
     hints = [each.hint for each in errors(text(enum="Kind int8 {").replace("\n)\n", "\n}\n"))]
     assert "`)` ends an enum" in hints
@@ -188,7 +204,7 @@ def test_braces_below_a_definition() -> None:
         ("map<string, int32>", "write an array of structs"),
         ("timestamp", "a time is an integer"),
         ("object", "write `=>`, and the fields on deeper lines"),
-        ("int23", ""),
+        ("int48", ""),
     ],
 )
 def test_types_that_do_not_exist_get_no_other_type(type: str, hint: str) -> None:
@@ -212,6 +228,7 @@ def test_types_that_do_not_exist_get_no_other_type(type: str, hint: str) -> None
         ("records", "bytes"),
         ("GUID", "uuid"),
         ("itn32", "int32"),
+        ("int9", "int8"),
         ("Kind", "enum-Kind"),
     ],
 )
@@ -220,6 +237,14 @@ def test_types_of_other_languages(type: str, right: str) -> None:
     (error,) = errors(definitions)
     assert error.hint == f'did you mean "{right}"?'
     assert fixed(definitions, error) == text(f"  A: {right}")
+
+
+@pytest.mark.parametrize(
+    "line", ["int32 a = 1;", "optional string A = 2", "A: int32 // v3, the size"]
+)
+def test_lines_with_several_meanings_have_no_replacement(line: str) -> None:
+    (error,) = errors(text(f"  {line}"))
+    assert (error.code, error.fix) == ("E106", None)
 
 
 def test_a_nullable_struct_with_a_name() -> None:
@@ -241,7 +266,7 @@ def test_annotations_that_are_part_of_the_type() -> None:
 def test_a_hint_never_changes_the_size_of_a_type() -> None:
     widths = {name: type_.width for name, type_ in ir.PRIMITIVES.items()}
     known = [*ir.PRIMITIVES, *ir.VARINTS]
-    for bits in range(1, 130):
+    for bits in range(8, 130, 8):
         for word in (
             f"int{bits}",
             f"uint{bits}",

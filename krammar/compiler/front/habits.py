@@ -96,7 +96,7 @@ _COMMENT = (
 # -- fields -------------------------------------------------------------------------------------------------
 
 _FIELD_PARTS = re.compile(r"(?P<name>[A-Za-z]\w*): (?P<type>[^/(]+?)(?P<rest>\(.*| // .*|)")
-_TYPE_FIRST = re.compile(r"(?P<type>[a-z]\w*) (?P<name>[A-Z]\w*)(?P<rest>(?: // .*)?)")
+_TYPE_FIRST = re.compile(r"(?P<type>[a-z]\w*) (?P<name>[A-Za-z]\w*)(?P<rest>(?: // .*)?)")
 _SEPARATOR = re.compile(
     r"(?P<name>[A-Za-z]\w*)(?: ?: ?| ?(?:=|-+>|=>|[⇒→]) ?| )(?P<rest>(?![\s/=(:>-]).+)"
 )
@@ -107,7 +107,11 @@ def _separate(line: str) -> str:
     first = _TYPE_FIRST.fullmatch(line)
     if first and is_type(first["type"]):
         return f"{first['name']}: {first['type']}{first['rest']}"
-    if match := _SEPARATOR.fullmatch(line):
+    match = _SEPARATOR.fullmatch(line)
+    if match and match["name"][0].islower() and is_type(match["name"]):
+        # In `int32 a = 1`, the number is a default in C, and a tag in other languages.
+        return line
+    if match:
         return f"{match['name']}: {match['rest']}"
     match = _STRUCT.fullmatch(line)
     return f"{match['name']}: =>{match['rest']}" if match else line

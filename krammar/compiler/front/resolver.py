@@ -431,14 +431,12 @@ class _Resolver:
         type_ = ir.PRIMITIVES.get(node.type.text)
         if type_ is None or not type_.is_integer:
             integers = [p.name for p in ir.PRIMITIVES.values() if p.is_integer]
-            near = most_similar(node.type.text, integers)
-            self._error(
-                "E403",
-                f'"{node.type.text}" cannot be the type of an enum',
-                node.type,
-                meant(near) or "use one of " + ", ".join(integers),
-                near or None,
-            )
+            text = node.type.text
+            right = type_hints.spelled(text)
+            near = right if right in integers else type_hints.similar_type(text, integers)
+            hint = type_hints.explain(text) or meant(near) or "use one of " + ", ".join(integers)
+            message = f'"{text}" cannot be the type of an enum'
+            self._error("E403", message, node.type, hint, near or None)
             type_ = ir.PRIMITIVES["int32"]
         values: dict[int, str] = {}
         members: dict[str, ir.EnumMember] = {}

@@ -51,7 +51,7 @@ _EXPLAINED = {name: why for names, why in _MISSING.items() for name in names.spl
 _LONGEST = 100
 _NO_NULL = "only strings, bytes, arrays and anonymous structs can be null"
 _NULLABLE = frozenset({"string", "bytes"})
-_SIZES = re.compile(r"\d+")
+_SIZES = re.compile(r"\d{1,9}")
 _WORD = re.compile(r"[A-Za-z_][\w.-]*\+?")
 
 # `list<int32>`, `Array(int32)`, `[]int32`, `int32[]` and others; the content is a type again.
@@ -142,9 +142,11 @@ def explain(text: str) -> str:
 def similar_type(text: str, known: Iterable[str]) -> str:
     """Return the known type that an unknown one may mean, or an empty text.
 
-    A type with another number, such as ``int64`` for ``int46``, is no mistake in typing that is safe to correct.
+    A type of another size is none. A number that is no size, such as in ``int9``, is a mistake in typing.
     """
     if explain(text):
         return ""
-    sizes = _SIZES.findall(text)
-    return most_similar(text, [name for name in known if _SIZES.findall(name) == sizes])
+    sizes = [size for size in _SIZES.findall(text) if int(size) % 8 == 0]
+    if sizes:
+        known = [name for name in known if _SIZES.findall(name) == sizes]
+    return most_similar(text, known)

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from krammar.compiler.front import type_hints
 from krammar.compiler.guide.nodes import Node, camel
-from krammar.util.diagnostics import Diagnostics, Position, did_you_mean
+from krammar.util.diagnostics import Diagnostics, Position, did_you_mean, meant
 
 Rule = tuple[int, "re.Match[str]"]
 """A line of the notation: its index in the file, and the match of ``RULE``."""
@@ -262,9 +263,10 @@ def report_unknown(
     named: Sequence[tuple[str, Position]], known: Mapping[str, object], diagnostics: Diagnostics
 ) -> None:
     """Report types that no text defines. The name of a struct in the texts is a type."""
+    words = [*SCALARS, "STRING", "BYTES", "RECORDS"]
     for word, at in named:
         if word not in known:
-            hint = did_you_mean(word.upper(), [*SCALARS, "STRING", "BYTES", "RECORDS"])
-            diagnostics.add(
-                "E606", f"unknown type {word}", at, hint or f"give it with --type {word}=TYPE"
-            )
+            near = type_hints.similar_type(word.upper(), words)
+            hint = type_hints.explain(word) or meant(near) or "no type has this name"
+            hint += "" if near else f"; give it with --type {word}=TYPE"
+            diagnostics.add("E606", f"unknown type {word}", at, hint)
