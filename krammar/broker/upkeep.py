@@ -28,6 +28,8 @@ class Upkeep:
         self._removal_ms = INT64_MAX  # the time of the next removal
         self._flush_timer: Timer | None = None
         self._flush_ms = INT64_MAX  # the time of the next flush
+        self._pause_ms = 0  # before the next flush
+        self._waited_ms = 0  # since the interval of krammar.fsync has begun
         self._flush_error = ""  # the last one that was logged
 
     def start(self) -> None:
@@ -85,13 +87,19 @@ class Upkeep:
             if due_ms >= self._flush_ms:
                 return
             self._flush_timer.cancel()
+            self._waited_ms = self._config.fsync_interval_ms  # some of it; so do not wait longer
         self._flush_ms = due_ms
+        self._pause_ms = pause_ms
         self._flush_timer = self._timers.call_later(pause_ms / 1000, self._flush)
 
     def _flush(self) -> None:
         self._flush_timer = None
+        self._waited_ms += self._pause_ms
+        interval = self._waited_ms >= self._config.fsync_interval_ms
+        if interval:
+            self._waited_ms = 0
         try:
-            if self._logs.flush_in_background():
+            if self._logs.flush_in_background(interval=interval):
                 self._flush_error = ""
         except Exception as error:
             if str(error) != self._flush_error:

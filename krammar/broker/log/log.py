@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,23 +13,20 @@ from kafka_wire import ErrorCode, ProducerSnapshot
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
-from krammar.broker.log.files import can_continue
+from krammar.broker.log.flushing import FlushedLog
 from krammar.broker.log.loading import Loaded
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
-from krammar.broker.log.reading import LogReader
-from krammar.broker.log.segment import Segment, segment_of
+from krammar.broker.log.segment import Segment
 from krammar.broker.log.validation import check, read_batch, too_large
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import (
-    LEADER_EPOCHS,
-    PARTITION_METADATA,
     SNAPSHOT,
     SWAP,
     snapshot_offsets,
     stem,
 )
-from krammar.util.durable import sync, sync_all, write_atomically
+from krammar.util.durable import sync_all, write_atomically
 from krammar.wire.batches import (
     BatchHeader,
     Compression,
@@ -59,16 +55,12 @@ class Appended:
     duplicate: bool = False
 
 
-class PartitionLog(LogReader):
+class PartitionLog(FlushedLog):
     """The batches of a partition, in a folder in Kafka's format.
 
     ``end_offset``        the next offset; with a single node also the high watermark
     ``log_start_offset``  the first offset that can be read
     ``size``              the size of all segments in bytes
-    ``watchers``          called when an offset changes, and when the log is closed or deleted
-    ``recovery_point``    complete files up to this offset are on the disk, or assumed to be
-    ``offline``           why all requests are refused until the next start; empty while the log is online
-    ``flushed_ms``        the time of the last flush, in milliseconds since 1970
     ``cleaned_to``        the offset from which compaction continues
     """
 
@@ -93,7 +85,7 @@ class PartitionLog(LogReader):
         self.topic_id = topic_id
         self.config = config
         self.environment = environment
-        self.watchers: set[Callable[[], None]] = set()
+        self.watchers = set()
         self.deleted = False
         self.closed = False
         self.offline = ""
@@ -112,12 +104,7 @@ class PartitionLog(LogReader):
         self.producer_states = loaded.producers
         self._epochs = loaded.epochs
         self.cleaned_to = cleaned_to
-        self.flushed_ms = environment.now_ms()
-        # Batches before this offset are on the disk. The indexes may not be, unlike before the recovery point.
-        self._forced_to = self.recovery_point
-        # How often files were created or renamed: in all, at the last flush, and when the current one began.
-        self._renames, self._renames_flushed, self._renames_flushing = 1, 0, 0
-        self._refused = False  # whether the last write has failed
+        self._begin_unflushed()
         self._positions = {}
         self.update_config(config)
 
@@ -130,12 +117,6 @@ class PartitionLog(LogReader):
     def producers(self) -> list[ProducerSnapshot.ProducerEntry]:
         """Return the known producers, for DescribeProducers."""
         return self.producer_states.entries()
-
-    def notify(self) -> None:
-        """Call all watchers."""
-        if self.watchers:
-            for watcher in tuple(self.watchers):
-                watcher()
 
     # Appending.
 
@@ -286,66 +267,6 @@ class PartitionLog(LogReader):
         self.size += size
         self.end_offset = offset + header.last_offset_delta + 1
         return segment
-
-    # Forcing batches to the disk.
-
-    def _force(self, segment: Segment, size: int, end_offset: int) -> None:
-        """Force all batches to the disk, the last one of ``size`` bytes included. Raises ApiError."""
-        begin = time.perf_counter()
-        first = segment_of(self.segments, self._forced_to)
-        try:
-            for other in self.segments[first:-1]:
-                sync(other.path)
-            segment.sync()
-            renames = self._renames
-            if renames != self._renames_flushed:
-                sync_all(self._new_names())
-                self._renames_flushed = renames
-        except OSError as error:
-            segment.size -= size
-            segment.cut_back()
-            self.take_offline(error)
-            raise self._failure(self.offline) from None
-        self._forced_to = end_offset
-        self.flushed_ms = self.environment.now_ms()
-        self.environment.flushed(time.perf_counter() - begin)
-
-    def _sync_folder(self) -> None:
-        self._renames += 1
-        if self.environment.durable:
-            sync(self.path)
-
-    def _new_names(self) -> list[str]:
-        """Return what to force to the disk after files were created: a new log is lost with its folder's name."""
-        path = os.fspath(self.path)
-        return [os.path.join(path, PARTITION_METADATA), path, os.path.dirname(path)]
-
-    def _cannot_write(self, error: OSError | DamageError) -> ApiError:
-        """Report a failed write that has changed nothing. Returns the error for the client."""
-        if isinstance(error, OSError) and not can_continue(error):
-            self.take_offline(error)
-        elif not self._refused:
-            self._refused = True  # one line is enough until a write succeeds
-            self.environment.error(
-                f"{self.path}: records are refused until they can be written: {error}"
-            )
-        return self._failure(str(error))
-
-    def take_offline(self, error: OSError) -> None:
-        """Refuse all requests until the next start, which verifies the log.
-
-        After a failed fsync, the kernel may have dropped the data, and the next fsync would succeed without it. Kafka
-        takes the whole log directory offline; other partitions are not affected here.
-        """
-        if self.closed:
-            return
-        self.offline = str(error)
-        self.closed = True
-        self.environment.error(
-            f"{self.path}: the disk failed: {error}. The partition is offline, and other partitions continue."
-            " Check the disk, then restart the broker: it verifies the log and serves what is intact"
-        )
-        self.notify()
 
     # Rolling.
 
@@ -547,74 +468,6 @@ class PartitionLog(LogReader):
         """Release files and indexes of all segments but the active one; they are read again on demand."""
         for segment in self.segments[:-1]:
             segment.release()
-
-    def flush(self) -> None:
-        """Force everything to the disk. Raises OSError; the partition is offline then."""
-        end_offset = self.end_offset
-        paths = self.begin_flush(complete=True)
-        if paths is not None:
-            try:
-                seconds = sync_all(paths)
-            except OSError as error:
-                self.take_offline(error)
-                raise
-            self.environment.flushed(seconds)
-            self.finish_flush(end_offset)
-
-    def is_flush_due(self, now_ms: int) -> bool:
-        """Return whether everything must be forced to the disk, by ``krammar.fsync`` or ``flush.ms``."""
-        return (
-            self.environment.fsync not in ("never", "off")
-            or now_ms - self.flushed_ms >= self.config.flush_ms
-        )
-
-    def flush_target(self, *, complete: bool = True) -> int:
-        """Return the end of what a flush forces to the disk: all batches, or those in complete segments."""
-        return self.end_offset if complete else self.active.base_offset
-
-    def begin_flush(self, *, complete: bool = True) -> list[str] | None:
-        """Write indexes and epochs to their files. Raises OSError.
-
-        Args:
-            complete: include the active segment
-
-        Returns:
-            The files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
-        """
-        if complete:
-            self.flushed_ms = self.environment.now_ms()
-        target = self.flush_target(complete=complete)
-        if self.offline or (
-            self.recovery_point >= target
-            and not self._epochs.changed
-            and self._renames == self._renames_flushed
-        ):
-            return None
-        paths = []
-        for segment in self.segments[segment_of(self.segments, self.recovery_point) :]:
-            # The indexes of the active segment are rebuilt after a power cut.
-            if segment is not self.active:
-                segment.write_indexes()
-                paths += segment.files
-            elif complete:
-                segment.write_indexes()
-                paths.append(segment.path)
-        if self._epochs.changed:
-            self._epochs.write()
-            paths.append(os.fspath(self.path / LEADER_EPOCHS))
-        self._renames_flushing = self._renames
-        if self._renames != self._renames_flushed:
-            paths += self._new_names()
-        return paths if self.environment.durable else []
-
-    def finish_flush(self, end_offset: int) -> None:
-        """Advance the recovery point: all batches before ``end_offset`` are on the disk."""
-        if not self.environment.durable:
-            # After a crash, the active segment is verified from its beginning.
-            end_offset = min(end_offset, self.active.base_offset)
-        self.recovery_point = max(self.recovery_point, end_offset)
-        self._forced_to = max(self._forced_to, self.recovery_point)
-        self._renames_flushed = self._renames_flushing
 
     def close(self) -> None:
         """Close the log, so that it can be opened without verification. Raises OSError.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
+from collections.abc import Generator, Iterator, Sequence, Set
 from pathlib import Path
-from threading import Lock, Thread
-from uuid import UUID, uuid4
+from uuid import UUID
 from weakref import WeakSet
 
 from krammar.broker.errors import ApiError
@@ -17,14 +15,13 @@ from krammar.broker.log.compaction import Compaction
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import (
     StorageError,
-    can_continue,
-    lock,
     remove,
-    write_checkpoint,
 )
+from krammar.broker.log.flushing import Flushing
+from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
-from krammar.logfiles.checkpoints import read_offsets, read_topic_id
+from krammar.logfiles.checkpoints import read_topic_id
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import (
     CLEAN_SHUTDOWN,
@@ -35,178 +32,13 @@ from krammar.logfiles.names import (
     PARTITION_METADATA,
     RECOVERY_POINTS,
     STRAY_SUFFIX,
-    parse_partition,
 )
 from krammar.logfiles.uuids import format_uuid
-from krammar.util.durable import make_folders, sync_all, unlink, write_atomically
+from krammar.util.durable import write_atomically
 from krammar.wire.errors import WireError
 from krammar.wire.primitives import NULL_UUID
 
 _OTHERS = {("__cluster_metadata", 0)}  # not opened here; others that were not opened are unverified
-_CHECKPOINTS = RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS  # written after flushes
-_MARKED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
-
-
-class LogFolder:
-    """One of ``log.dirs``, with its lock and its checkpoint files.
-
-    ``clean``       whether the last broker was shut down cleanly
-    ``offsets``     the content of the checkpoint files, by their names
-    ``partitions``  the folders of partitions
-    ``leftovers``   the folders of deleted partitions
-    """
-
-    def __init__(self, path: Path, environment: Environment) -> None:
-        self.path = path
-        self._environment = environment
-        self.leftovers: list[str] = []
-        self._written: dict[str, dict[tuple[str, int], int]] = {}
-        self._durable = environment.durable
-        self._writing = Lock()
-        try:
-            make_folders(path, durable=self._durable)
-            self._lock = lock(path)
-        except BlockingIOError:
-            raise StorageError(f"log folder {path} is in use by another broker") from None
-        except OSError as error:
-            raise StorageError(f"log folder {path}: {error.strerror}") from None
-        try:
-            self.clean = (path / CLEAN_SHUTDOWN).exists()
-            # If the file came back after a power cut, the next start would not verify the logs.
-            unlink(path / CLEAN_SHUTDOWN, durable=self._durable)
-            self.offsets = {
-                name: self._read(name)
-                for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS, HIGH_WATERMARKS)
-            }
-            self.partitions = self._find_partitions()
-        except OSError as error:
-            self.unlock()
-            raise StorageError(
-                f"log folder {path}: {error.filename or ''}: {error.strerror}"
-            ) from None
-
-    def _read(self, name: str) -> dict[tuple[str, int], int]:
-        try:
-            offsets = read_offsets(self.path / name)
-        except DamageError as error:
-            self._environment.warn(f"{self.path / name}: {error}; the file is ignored")
-            return {}
-        self._written[name] = dict(offsets)
-        return offsets
-
-    def _find_partitions(self) -> dict[tuple[str, int], Path]:
-        """Return the folders of partitions. Folders of deleted partitions become ``leftovers``."""
-        found = {}
-        with os.scandir(self.path) as entries:
-            folders = [entry.name for entry in entries if entry.is_dir()]
-        for name in folders:
-            if name.endswith(DELETE_SUFFIX) and _MARKED.fullmatch(name):
-                self.leftovers.append(os.fspath(self.path / name))
-            elif _MARKED.fullmatch(name):
-                self._environment.warn(f"{self.path / name}: the folder is ignored")
-            elif key := parse_partition(name):
-                found[key] = self.path / name
-        return found
-
-    def write(self, name: str) -> None:
-        """Write a checkpoint file if its content has changed. Raises OSError.
-
-        Kafka forces these files and their folder to the disk too (`CheckpointFile`). Any thread can call the method:
-        the last caller writes the current offsets.
-        """
-        with self._writing:
-            offsets = self.offsets[name].copy()
-            if self._written.get(name) != offsets:
-                rows = [(*key, offset) for key, offset in sorted(offsets.items())]
-                write_checkpoint(self.path / name, rows, durable=self._durable)
-                self._written[name] = offsets
-
-    @property
-    def is_written(self) -> bool:
-        """Whether the checkpoint files have the current offsets."""
-        return all(self._written.get(name) == self.offsets[name] for name in _CHECKPOINTS)
-
-    def write_all(self) -> None:
-        """Write the checkpoint files that have changed. Raises OSError."""
-        for name in _CHECKPOINTS:
-            self.write(name)
-
-    def rename(self, key: tuple[str, int], suffix: str) -> Path:
-        """Append a unique id and a suffix to the name of a partition's folder. Raises OSError."""
-        path = self.partitions[key]
-        # A file name has at most 255 bytes.
-        ending = f".{uuid4().hex}{suffix}"
-        path = path.rename(path.with_name(path.name[: 255 - len(ending)] + ending))
-        self.forget(key)
-        return path
-
-    def forget(self, key: tuple[str, int]) -> None:
-        """Remove a partition from ``partitions`` and ``offsets``."""
-        self.partitions.pop(key, None)
-        for offsets in self.offsets.values():
-            offsets.pop(key, None)
-
-    def unlock(self) -> None:
-        """Release the lock, so that another broker can use the folder."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-
-class _Flushing(Thread):
-    """Forces files to the disk in a thread. The thread that joins it calls ``finish``."""
-
-    def __init__(
-        self, logs: Iterable[PartitionLog], folders: Sequence[LogFolder], now_ms: int
-    ) -> None:
-        super().__init__(name="krammar-flush", daemon=True)
-        self._folders = folders
-        self.logs: list[tuple[PartitionLog, int, list[str]]] = []
-        self._results: list[float | OSError] = []  # of each log: the seconds, or the error
-        self._error: OSError | None = None
-        for log in logs:
-            complete = log.is_flush_due(now_ms)
-            try:
-                paths = log.begin_flush(complete=complete)
-            except OSError as error:
-                if can_continue(error):
-                    self._error = error
-                else:
-                    log.take_offline(error)
-                continue
-            if paths is not None:
-                self.logs.append((log, log.flush_target(complete=complete), paths))
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self.logs) or not all(folder.is_written for folder in self._folders)
-
-    def run(self) -> None:
-        # The checkpoints of the previous flush: those of this one are only known when it has finished.
-        try:
-            for folder in self._folders:
-                folder.write_all()
-        except OSError as error:
-            self._error = error
-        for _, _, paths in self.logs:
-            try:
-                self._results.append(sync_all(paths))
-            except OSError as error:
-                self._results.append(error)
-
-    def finish(self, flushed: Callable[[float], object]) -> OSError | None:
-        """Advance the recovery points, and take logs offline whose flush has failed.
-
-        Returns the error of the logs whose flush can be repeated.
-        """
-        for result, (log, end_offset, paths) in zip(self._results, self.logs, strict=True):
-            if isinstance(result, OSError):
-                log.take_offline(result)
-            else:
-                log.finish_flush(end_offset)
-                if paths:
-                    flushed(result)
-        return self._error
 
 
 class LogManager:
@@ -219,7 +51,7 @@ class LogManager:
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self.folders: list[LogFolder] = []
         self._closed = False
-        self._flushing: _Flushing | None = None
+        self._flushing: Flushing | None = None
         # The current round of compaction, and its remaining steps.
         self._round: Compaction | None = None
         self._steps: Iterator[None] = iter(())
@@ -423,13 +255,16 @@ class LogManager:
     def flush(self) -> None:
         """Force what is due to the disk, then write the recovery points. Raises OSError."""
         self._finish_flush()
-        self._flushing = _Flushing(self, self.folders, self.environment.now_ms())
+        self._flushing = Flushing(self, self.folders, self.environment.now_ms())
         self._flushing.run()
         self._finish_flush()
         self._checkpoint()
 
-    def flush_in_background(self) -> bool:
+    def flush_in_background(self, *, interval: bool = True) -> bool:
         """Flush without waiting for the disk: a later call finishes the flush.
+
+        ``interval`` is whether the interval of ``krammar.fsync`` is over; without it, ``flush.ms`` and complete segments
+        count.
 
         Returns whether the previous flush has finished. Raises OSError if it failed.
         """
@@ -438,7 +273,8 @@ class LogManager:
             self._finish_flush()
         elif self._flushing is not None:
             return False
-        flushing = _Flushing(self, self.folders, self.environment.now_ms())
+        now_ms = self.environment.now_ms()
+        flushing = Flushing(self, self.folders, now_ms, interval=interval)
         if flushing.has_work:
             self._flushing = flushing
             flushing.start()

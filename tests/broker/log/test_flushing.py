@@ -138,6 +138,24 @@ def test_flush_ms_flushes_by_the_clock(here: Here) -> None:
     log.append(batch(b"2"))
     here.manager.flush()
     assert ACTIVE not in here.forced()
+    here.clock.now -= 10_000  # set back
+    here.manager.flush()
+    assert ACTIVE in here.forced()
+
+
+def test_flush_ms_of_a_topic_does_not_flush_others(here: Here) -> None:
+    """A short flush.ms makes flushes frequent; other topics still wait for the interval of krammar.fsync."""
+    log = here.open(LogConfig(flush_ms=10))
+    other = here.manager.open("u", TOPIC_ID, 0, LogConfig())
+    here.manager.flush()
+    for each in (log, other):
+        each.append(batch(b"1"))
+    here.clock.now += 10
+    while log.recovery_point == 0:
+        here.manager.flush_in_background(interval=False)
+    assert other.recovery_point == 0
+    while other.recovery_point == 0:
+        here.manager.flush_in_background()
 
 
 def test_never_forces_complete_segments_and_a_clean_shutdown(here: Here) -> None:
@@ -316,11 +334,14 @@ def test_a_full_disk_takes_nothing_offline(here: Here) -> None:
     log = here.open()
     log.append(batch(b"1"))
     with here.disk.failing("pwrite.*", "t-0/.*", errno.ENOSPC):
-        with refused(ErrorCode.KAFKA_STORAGE_ERROR, "No space left on device"):
-            log.append(batch(b"2"))
+        for _ in range(3):
+            with refused(ErrorCode.KAFKA_STORAGE_ERROR, "No space left on device"):
+                log.append(batch(b"2"))
         assert values_of(log) == [b"1"]
     assert log.append(batch(b"3")).base_offset == 1
-    assert here.errors == []
+    assert not log.offline
+    [line] = here.errors  # one is enough until a write succeeds
+    assert "t-0: records are refused until they can be written" in line and "No space left" in line
 
 
 @pytest.mark.parametrize("call", ["pwritev", "open"])

@@ -1,0 +1,251 @@
+"""Forces logs to the disk, and takes those offline for which that fails."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from threading import Thread
+
+from krammar.broker.errors import ApiError
+from krammar.broker.log.environment import Environment
+from krammar.broker.log.epochs import LeaderEpochs
+from krammar.broker.log.files import can_continue
+from krammar.broker.log.folder import LogFolder
+from krammar.broker.log.log_config import LogConfig
+from krammar.broker.log.reading import LogReader
+from krammar.broker.log.segment import Segment, segment_of
+from krammar.logfiles.damage import DamageError
+from krammar.logfiles.names import LEADER_EPOCHS, PARTITION_METADATA
+from krammar.util.durable import sync, sync_all
+
+
+class FlushedLog(LogReader):
+    """The flushing part of PartitionLog.
+
+    ``watchers``        called when an offset changes, and when the log is closed, deleted or taken offline
+    ``recovery_point``  complete files up to this offset are on the disk, or assumed to be
+    ``offline``         why all requests are refused until the next start; empty while the log is online
+    ``flushed_ms``      the time of the last flush, in milliseconds since 1970
+    """
+
+    path: Path
+    config: LogConfig
+    environment: Environment
+    watchers: set[Callable[[], None]]
+    closed: bool
+    recovery_point: int
+    flushed_ms: int
+    # An append that leaves this number of records that are not on the disk waits for the disk.
+    _most_unforced: int
+    _epochs: LeaderEpochs
+
+    def _begin_unflushed(self) -> None:
+        """Regard all files as new, and the batches from the recovery point on as not on the disk."""
+        self.flushed_ms = self.environment.now_ms()
+        # Batches before this offset are on the disk. The indexes may not be, unlike before the recovery point.
+        self._forced_to = self.recovery_point
+        # How often files were created or renamed: in all, at the last flush, and when the current one began.
+        self._renames, self._renames_flushed, self._renames_flushing = 1, 0, 0
+        self._refused = False  # whether the last write has failed
+
+    def notify(self) -> None:
+        """Call all watchers."""
+        if self.watchers:
+            for watcher in tuple(self.watchers):
+                watcher()
+
+    def _force(self, segment: Segment, size: int, end_offset: int) -> None:
+        """Force all batches to the disk, the last one of ``size`` bytes included. Raises ApiError."""
+        begin = time.perf_counter()
+        first = segment_of(self.segments, self._forced_to)
+        try:
+            for other in self.segments[first:-1]:
+                sync(other.path)
+            segment.sync()
+            renames = self._renames
+            if renames != self._renames_flushed:
+                sync_all(self._new_names())
+                self._renames_flushed = renames
+        except OSError as error:
+            segment.size -= size
+            segment.cut_back()
+            self.take_offline(error)
+            raise self._failure(self.offline) from None
+        self._forced_to = end_offset
+        self.flushed_ms = self.environment.now_ms()
+        self.environment.flushed(time.perf_counter() - begin)
+
+    def _sync_folder(self) -> None:
+        self._renames += 1
+        if self.environment.durable:
+            sync(self.path)
+
+    def _new_names(self) -> list[str]:
+        """Return what to force to the disk after files were created: a new log is lost with its folder's name."""
+        path = os.fspath(self.path)
+        return [os.path.join(path, PARTITION_METADATA), path, os.path.dirname(path)]
+
+    def _cannot_write(self, error: OSError | DamageError) -> ApiError:
+        """Report a failed write that has changed nothing. Returns the error for the client."""
+        if isinstance(error, OSError) and not can_continue(error):
+            self.take_offline(error)
+        elif not self._refused:
+            self._refused = True  # one line is enough until a write succeeds
+            self.environment.error(
+                f"{self.path}: records are refused until they can be written: {error}"
+            )
+        return self._failure(str(error))
+
+    def take_offline(self, error: OSError) -> None:
+        """Refuse all requests until the next start, which verifies the log.
+
+        After a failed fsync, the kernel may have dropped the data, and the next fsync would succeed without it. Kafka
+        takes the whole log directory offline; other partitions are not affected here.
+        """
+        if self.closed:
+            return
+        self.offline = str(error)
+        self.closed = True
+        self.environment.error(
+            f"{self.path}: the disk failed: {error}. The partition is offline, and other partitions continue."
+            " Check the disk, then restart the broker: it verifies the log and serves what is intact"
+        )
+        self.notify()
+
+    # Periodic flushes.
+
+    def flush(self) -> None:
+        """Force everything to the disk. Raises OSError; the partition is offline then."""
+        end_offset = self.end_offset
+        paths = self.begin_flush(complete=True)
+        if paths is not None:
+            try:
+                seconds = sync_all(paths)
+            except OSError as error:
+                self.take_offline(error)
+                raise
+            self.environment.flushed(seconds)
+            self.finish_flush(end_offset)
+
+    def is_flush_due(self, now_ms: int, *, interval: bool = True) -> bool:
+        """Return whether everything must be forced to the disk.
+
+        Args:
+            now_ms: milliseconds since 1970, for ``flush.ms``
+            interval: whether the interval of ``krammar.fsync`` is over
+        """
+        if interval and self.environment.fsync in ("always", "interval"):
+            return True
+        # The clock may have been set back.
+        return not 0 <= now_ms - self.flushed_ms < self.config.flush_ms
+
+    def flush_target(self, *, complete: bool = True) -> int:
+        """Return the end of what a flush forces to the disk: all batches, or those in complete segments."""
+        return self.end_offset if complete else self.active.base_offset
+
+    def begin_flush(self, *, complete: bool = True) -> list[str] | None:
+        """Write indexes and epochs to their files. Raises OSError.
+
+        Args:
+            complete: include the active segment
+
+        Returns:
+            The files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
+        """
+        if complete:
+            self.flushed_ms = self.environment.now_ms()
+        target = self.flush_target(complete=complete)
+        if self.offline or (
+            self.recovery_point >= target
+            and not self._epochs.changed
+            and self._renames == self._renames_flushed
+        ):
+            return None
+        paths = []
+        for segment in self.segments[segment_of(self.segments, self.recovery_point) :]:
+            # The indexes of the active segment are rebuilt after a power cut.
+            if segment is not self.active:
+                segment.write_indexes()
+                paths += segment.files
+            elif complete:
+                segment.write_indexes()
+                paths.append(segment.path)
+        if self._epochs.changed:
+            self._epochs.write()
+            paths.append(os.fspath(self.path / LEADER_EPOCHS))
+        self._renames_flushing = self._renames
+        if self._renames != self._renames_flushed:
+            paths += self._new_names()
+        return paths if self.environment.durable else []
+
+    def finish_flush(self, end_offset: int) -> None:
+        """Advance the recovery point: all batches before ``end_offset`` are on the disk."""
+        if not self.environment.durable:
+            # After a crash, the active segment is verified from its beginning.
+            end_offset = min(end_offset, self.active.base_offset)
+        self.recovery_point = max(self.recovery_point, end_offset)
+        self._forced_to = max(self._forced_to, self.recovery_point)
+        self._renames_flushed = self._renames_flushing
+
+
+class Flushing(Thread):
+    """Forces files to the disk in a thread. The thread that joins it calls ``finish``."""
+
+    def __init__(
+        self,
+        logs: Iterable[FlushedLog],
+        folders: Sequence[LogFolder],
+        now_ms: int,
+        *,
+        interval: bool = True,
+    ) -> None:
+        super().__init__(name="krammar-flush", daemon=True)
+        self._folders = folders
+        self.logs: list[tuple[FlushedLog, int, list[str]]] = []
+        self._results: list[float | OSError] = []  # of each log: the seconds, or the error
+        self._error: OSError | None = None
+        for log in logs:
+            complete = log.is_flush_due(now_ms, interval=interval)
+            try:
+                paths = log.begin_flush(complete=complete)
+            except OSError as error:
+                if can_continue(error):
+                    self._error = error
+                else:
+                    log.take_offline(error)
+                continue
+            if paths is not None:
+                self.logs.append((log, log.flush_target(complete=complete), paths))
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.logs) or not all(folder.is_written for folder in self._folders)
+
+    def run(self) -> None:
+        # The checkpoints of the previous flush: those of this one are only known when it has finished.
+        try:
+            for folder in self._folders:
+                folder.write_all()
+        except OSError as error:
+            self._error = error
+        for _, _, paths in self.logs:
+            try:
+                self._results.append(sync_all(paths))
+            except OSError as error:
+                self._results.append(error)
+
+    def finish(self, flushed: Callable[[float], object]) -> OSError | None:
+        """Advance the recovery points, and take logs offline whose flush has failed.
+
+        Returns the error of the logs whose flush can be repeated.
+        """
+        for result, (log, end_offset, paths) in zip(self._results, self.logs, strict=True):
+            if isinstance(result, OSError):
+                log.take_offline(result)
+            else:
+                log.finish_flush(end_offset)
+                if paths:
+                    flushed(result)
+        return self._error

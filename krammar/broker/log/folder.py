@@ -1,0 +1,133 @@
+"""One of the log folders of a broker, with its lock and its checkpoint files."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from threading import Lock
+from uuid import uuid4
+
+from krammar.broker.log.environment import Environment
+from krammar.broker.log.files import StorageError, lock, write_checkpoint
+from krammar.logfiles.checkpoints import read_offsets
+from krammar.logfiles.damage import DamageError
+from krammar.logfiles.names import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    DELETE_SUFFIX,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    parse_partition,
+)
+from krammar.util.durable import make_folders, unlink
+
+_CHECKPOINTS = RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS  # written after flushes
+_MARKED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
+
+
+class LogFolder:
+    """One of ``log.dirs``, with its lock and its checkpoint files.
+
+    ``clean``       whether the last broker was shut down cleanly
+    ``offsets``     the content of the checkpoint files, by their names
+    ``partitions``  the folders of partitions
+    ``leftovers``   the folders of deleted partitions
+    """
+
+    def __init__(self, path: Path, environment: Environment) -> None:
+        self.path = path
+        self._environment = environment
+        self.leftovers: list[str] = []
+        self._written: dict[str, dict[tuple[str, int], int]] = {}
+        self._durable = environment.durable
+        self._writing = Lock()
+        try:
+            make_folders(path, durable=self._durable)
+            self._lock = lock(path)
+        except BlockingIOError:
+            raise StorageError(f"log folder {path} is in use by another broker") from None
+        except OSError as error:
+            raise StorageError(f"log folder {path}: {error.strerror}") from None
+        try:
+            self.clean = (path / CLEAN_SHUTDOWN).exists()
+            # If the file came back after a power cut, the next start would not verify the logs.
+            unlink(path / CLEAN_SHUTDOWN, durable=self._durable)
+            self.offsets = {
+                name: self._read(name)
+                for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS, HIGH_WATERMARKS)
+            }
+            self.partitions = self._find_partitions()
+        except OSError as error:
+            self.unlock()
+            raise StorageError(
+                f"log folder {path}: {error.filename or ''}: {error.strerror}"
+            ) from None
+
+    def _read(self, name: str) -> dict[tuple[str, int], int]:
+        try:
+            offsets = read_offsets(self.path / name)
+        except DamageError as error:
+            self._environment.warn(f"{self.path / name}: {error}; the file is ignored")
+            return {}
+        self._written[name] = dict(offsets)
+        return offsets
+
+    def _find_partitions(self) -> dict[tuple[str, int], Path]:
+        """Return the folders of partitions. Folders of deleted partitions become ``leftovers``."""
+        found = {}
+        with os.scandir(self.path) as entries:
+            folders = [entry.name for entry in entries if entry.is_dir()]
+        for name in folders:
+            if name.endswith(DELETE_SUFFIX) and _MARKED.fullmatch(name):
+                self.leftovers.append(os.fspath(self.path / name))
+            elif _MARKED.fullmatch(name):
+                self._environment.warn(f"{self.path / name}: the folder is ignored")
+            elif key := parse_partition(name):
+                found[key] = self.path / name
+        return found
+
+    def write(self, name: str) -> None:
+        """Write a checkpoint file if its content has changed. Raises OSError.
+
+        Kafka forces these files and their folder to the disk too (`CheckpointFile`). Any thread can call the method:
+        the last caller writes the current offsets.
+        """
+        with self._writing:
+            offsets = self.offsets[name].copy()
+            if self._written.get(name) != offsets:
+                rows = [(*key, offset) for key, offset in sorted(offsets.items())]
+                write_checkpoint(self.path / name, rows, durable=self._durable)
+                self._written[name] = offsets
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the checkpoint files have the current offsets."""
+        return all(self._written.get(name) == self.offsets[name] for name in _CHECKPOINTS)
+
+    def write_all(self) -> None:
+        """Write the checkpoint files that have changed. Raises OSError."""
+        for name in _CHECKPOINTS:
+            self.write(name)
+
+    def rename(self, key: tuple[str, int], suffix: str) -> Path:
+        """Append a unique id and a suffix to the name of a partition's folder. Raises OSError."""
+        path = self.partitions[key]
+        # A file name has at most 255 bytes.
+        ending = f".{uuid4().hex}{suffix}"
+        path = path.rename(path.with_name(path.name[: 255 - len(ending)] + ending))
+        self.forget(key)
+        return path
+
+    def forget(self, key: tuple[str, int]) -> None:
+        """Remove a partition from ``partitions`` and ``offsets``."""
+        self.partitions.pop(key, None)
+        for offsets in self.offsets.values():
+            offsets.pop(key, None)
+
+    def unlock(self) -> None:
+        """Release the lock, so that another broker can use the folder."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
