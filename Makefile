@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-faults demo-tap test test-sweeps test-all coverage test-pythons test-newest regen regen-check lint format bench interop spark-versions native test-native test-wheel torture attack fuzz site structure clean
+.PHONY: help setup demo demo-faults demo-tap test test-sweeps test-all coverage test-pythons test-newest regen regen-check lint format bench interop spark-versions native test-native test-wheel torture powercut attack fuzz site structure clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -100,6 +100,9 @@ test-wheel: setup ## Build the wheel of a release, install it into an empty envi
 
 torture: setup ## Kill the broker under load ROUNDS times (default 500) and look for lost and duplicate records
 	$(BIN)/python -m tests.broker.torture --rounds $(or $(ROUNDS),500)
+
+powercut: setup ## Run broker, journals, Spark's sink and gen on all states that power cuts can leave (needs strace)
+	$(BIN)/python -m tests.powercut --every $(or $(EVERY),1)
 
 attack: setup ## Send the broker its most expensive requests, and print their costs
 	$(BIN)/python -m tests.broker.attacks
