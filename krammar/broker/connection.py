@@ -25,7 +25,7 @@ from krammar.broker import apis
 from krammar.broker.connections import RECEIVE_SIZE
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import Session
-from krammar.broker.slices import SLICE_SECONDS, Steps, advance
+from krammar.broker.slices import SLICE_SECONDS, InThread, Steps, advance
 from krammar.wire.connection import (
     ConnectionClosed,
     InvalidRequest,
@@ -302,7 +302,9 @@ class Connection(asyncio.BufferedProtocol):
             if inspect.isgenerator(response):
                 steps = cast("Steps[Any]", response)
                 progress = advance(steps)
-                response = progress.result if progress.done else self._in_slices(event, steps)
+                response = progress.result
+                if not progress.done:
+                    response = self._in_slices(event, steps, progress.job)
         except Exception as error:
             self._failed(event, error)
             return
@@ -315,9 +317,11 @@ class Connection(asyncio.BufferedProtocol):
     def _call_handler(self, event: RequestReceived, request: Any) -> Any:
         return self.handlers[event.api_key](self.session, request, event.version)
 
-    async def _in_slices(self, event: RequestReceived, steps: Steps[Any]) -> Any:
+    async def _in_slices(
+        self, event: RequestReceived, steps: Steps[Any], job: InThread | None
+    ) -> Any:
         """Finish a request that takes several slices. Return its encoded frame, or None."""
-        response = await self.connections.slices.run(steps)
+        response = await self.connections.slices.run(steps, job)
         if inspect.isawaitable(response):
             response = await response
         if response is None or self._faulty is not None:

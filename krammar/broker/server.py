@@ -91,6 +91,7 @@ class Server:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._connections.drained(), DRAIN_SECONDS)
         self._connections.abort()
+        self._connections.slices.worker.close()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()
