@@ -84,7 +84,7 @@ class Broker:
         self.addresses = first.addresses
         self.connections = first.connections
         for node in self.nodes.values():
-            node.connections.numbers = self.connections.numbers
+            node.connections.share(self.connections)
         self._clock = clock
         self._opened = AsyncExitStack()  # closes everything that is open
         self._thread: threading.Thread | None = None

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -25,7 +24,7 @@ from krammar.broker import apis
 from krammar.broker.connections import RECEIVE_SIZE
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import Session
-from krammar.broker.slices import SLICE_SECONDS, InThread, Steps, advance
+from krammar.broker.slices import InThread, Steps, advance
 from krammar.wire.connection import (
     ConnectionClosed,
     InvalidRequest,
@@ -98,7 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False  # we do not read from the socket
         self._own_memory = False  # the next bytes go into the frame's own buffer
         self._ended = False  # the client has closed its side
-        self._later: asyncio.Handle | Timer | None = None  # goes on with the connection
+        self._waits = False  # for the next turn
+        self._later: Timer | None = None  # goes on with the connection
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
         self.number = 0  # from 1, in the order of connections
         self._faulty: Faulty | None = None  # once there are rules of faults
@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def busy(self) -> bool:
         """Whether a request is being handled."""
-        return self.task is not None or self._later is not None
+        return self.task is not None or self._waits or self._later is not None
 
     @property
     def unread(self) -> int:
@@ -210,13 +210,15 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if first is not None:
                 first()
-            until = time.monotonic() + SLICE_SECONDS
+            served = 0
             while not (self.busy or self in blocked or self.transport.is_closing()):
-                if time.monotonic() > until:
-                    # A client that sends many requests at once must not block the others.
+                if not self.connections.turns.grant(served):
+                    # Clients that send many requests at once must not block the others.
                     self._pause()
-                    self._later = self.timers.loop.call_soon(self._go_on)
+                    self._waits = True
+                    self.connections.turns.wait(self, known=session.authenticated)
                     return
+                served += 1
                 if session.sasl is not None and session.sasl.expects_raw:
                     token = self.wire.next_raw()
                     if token is None:
@@ -248,8 +250,9 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = False
             self.transport.resume_reading()
 
-    def _go_on(self) -> None:
-        self._later = None
+    def go_on(self) -> None:
+        """Handle the requests that had to wait for this turn."""
+        self._waits = False
         self.pump()
 
     def _check_handshake(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from krammar.broker.session import Session
 from krammar.broker.slices import Slices
+from krammar.broker.turns import Turns
 
 if TYPE_CHECKING:
     from krammar.faults import Faults
@@ -32,6 +33,7 @@ class OpenConnection(Protocol):
     @property
     def unread(self) -> int: ...
     def note_reading(self) -> None: ...
+    def go_on(self) -> None: ...
     def cut_off(self, why: str) -> None: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
@@ -49,6 +51,7 @@ class Connections:
     ``sent``     bytes of responses so far
     ``scratch``  the read buffer of all connections, until one of them takes it over
     ``slices``   runs the long requests of all connections in turn
+    ``turns``    shares each turn of the event loop among the connections
     ``faults``   the rules of faults, once a user has asked for them
     """
 
@@ -62,16 +65,22 @@ class Connections:
         self.sent = 0
         self.scratch = memoryview(bytearray(RECEIVE_SIZE))
         self.slices = Slices()
+        self.turns = Turns()
         self.faults: Faults | None = None
         # The sum of ``Session.building``.
         self._building = 0
         self._drained = asyncio.Event()
+
+    def share(self, other: Connections) -> None:
+        """Take numbers and time from the connections of another node in the same process."""
+        self.numbers, self.slices, self.turns = other.numbers, other.slices, other.turns
 
     def remove(self, connection: OpenConnection) -> None:
         """Remove a closed connection."""
         self.open.discard(connection)
         self.blocked.discard(connection)
         self.unfinished.pop(connection, None)
+        self.turns.forget(connection)
         if not self.open:
             self._drained.set()
 
