@@ -249,7 +249,8 @@ class Broker:
                 own, coordinated = (
                     OwnLogs(cluster, logs, config.node_id, each) for each in refusals
                 )
-            node.groups = GroupCoordinator(config, timers, cluster, coordinated, topics)
+            worker = node.connections.slices.worker
+            node.groups = GroupCoordinator(config, timers, cluster, coordinated, topics, worker)
             node.handlers = Handlers(
                 config=config,
                 timers=timers,
