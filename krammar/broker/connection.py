@@ -77,7 +77,14 @@ class Connection(asyncio.BufferedProtocol):
         credentials: Credentials,
         handlers: Handlers,
         connections: Connections,
+        counted_as: str | None = None,
     ) -> None:
+        """Create the protocol of a connection.
+
+        Args:
+            counted_as: the client's address, if ``connections.admission`` has counted it
+        """
+        self._counted_as = counted_as
         self.listener = listener
         self.config = config
         self.timers = timers
@@ -134,6 +141,12 @@ class Connection(asyncio.BufferedProtocol):
             host=peer[0],
             connection_id=f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{self.number - 1}",
         )
+        if self._counted_as is None:
+            plain = transport.get_extra_info("socket")
+            if not self.connections.admission.enter(self.listener, peer[0], plain.fileno()):
+                transport.abort()
+                return
+            self._counted_as = peer[0]
         if self.listener.protocol.startswith("SASL"):
             from krammar.broker.security.sasl import Authenticator
 
@@ -150,6 +163,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.remove(self)
+        if self._counted_as is not None:
+            self.connections.admission.leave(self.listener, self._counted_as)
         # The current request continues: a member that is joining a group stays in it until its session
         # times out. The response is dropped.
         self._hurry()

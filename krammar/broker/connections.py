@@ -6,11 +6,13 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
+from krammar.broker.admission import Admission
 from krammar.broker.session import Session
 from krammar.broker.slices import Slices
 from krammar.broker.turns import Turns
 
 if TYPE_CHECKING:
+    from krammar.broker.config import BrokerConfig
     from krammar.faults import Faults
 
 # The size in bytes of the shared read buffer; large frames get buffers of their own.
@@ -42,6 +44,7 @@ class OpenConnection(Protocol):
 class Connections:
     """The open connections, and the memory of their requests and responses.
 
+    ``admission``  counts and refuses connections
     ``open``     all connections
     ``blocked``  connections whose clients do not read their responses
     ``unfinished``  bytes of a large request so far, by connection
@@ -55,7 +58,8 @@ class Connections:
     ``faults``   the rules of faults, once a user has asked for them
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: BrokerConfig) -> None:
+        self.admission = Admission(config)
         self.open: set[OpenConnection] = set()
         self.blocked: set[OpenConnection] = set()
         self.unfinished: dict[OpenConnection, int] = {}

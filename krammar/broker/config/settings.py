@@ -31,6 +31,9 @@ class Settings:
 
     connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
     socket_request_max_bytes: int
 
     group_consumer_assignors: list[str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +18,11 @@ from krammar.broker.nodes import Leaders, Logs, Nodes
 from krammar.broker.session import Session
 from krammar.broker.slices import InThread, Steps
 from krammar.broker.transactions.coordinator import TransactionCoordinator
+from krammar.util.logs import Seldom
 from krammar.wire.batches import BatchHeader, Compression
 from krammar.wire.batches.header import codec_of, magic_of
+
+log = logging.getLogger("krammar.broker")
 
 # The first versions that only allow record batches v2 (KIP-98), allow zstd (KIP-110), have topic ids (KIP-516).
 _V2_ONLY = 3
@@ -39,6 +43,7 @@ class ProduceHandlers:
     cluster: ClusterMetadata
     logs: Logs
     transactions: TransactionCoordinator
+    _not_stored: Seldom = field(init=False, default_factory=lambda: Seldom(log.error))
     appended: list[Callable[[str | None, PartitionLog, Appended], None]] = field(
         init=False, default_factory=list
     )
@@ -82,6 +87,8 @@ class ProduceHandlers:
                         )
                 except ApiError as error:
                     failed = error
+                    if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                        self._not_stored(f"Produce failed: {error}")
                     response = _refusal(partition.index, error, MOST_INVALID_RECORDS - listed)
                     listed += len(response.record_errors)
                     if error.code in Leaders.CODES and topic is not None:

@@ -17,7 +17,7 @@ from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.client import Client
 from krammar.client.wafka import WafkaClient, WafkaError
 from krammar.wire.errors import EncodeError
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import PATIENCE, BrokerProcess, RawClient
 
 _LISTENERS = {"listeners": "WAFKA://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"}
 _MORE = {"auto.create.topics.enable": "true", "num.partitions": "2", "message.max.bytes": "100000"}
@@ -297,3 +297,17 @@ def test_many_new_topics_are_created_in_slices(broker: Broker, acks: int) -> Non
             _, response = client.receive()
             assert [each.partitions[0].error_code for each in response.topics] == [0] * 300
     assert broker.call(lambda: broker.connections.slices.count) > before
+
+
+def test_names_of_clients_cannot_forge_log_lines(tmp_path: Path) -> None:
+    forged = "x\n2026-01-01 00:00:00,000 ERROR forged\x1b[2J"
+    listeners = "listeners=WAFKA://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"
+    with BrokerProcess(["--data-dir", tmp_path, f"--override={listeners}"]) as process:
+        address = ("127.0.0.1", process.port)
+        with socket.create_connection(address, PATIENCE) as plain:
+            frame = request(forged, "text", acks=0)
+            plain.sendall(struct.pack(">i", len(frame)) + frame)
+            assert plain.recv(1) == b""
+        _, output = process.stop()
+    lines = [line for line in output.split("\n") if "forged" in line]
+    assert len(lines) == 1 and r"x\n2026-01-01" in lines[0] and "\x1b" not in lines[0]
