@@ -73,3 +73,4 @@ class Settings:
     fsync_interval_ms: int
     metrics: str | None
     oauthbearer_required_scope: list[str]
+    start_without: list[str]
