@@ -199,7 +199,7 @@ class Metrics:
                     done = response and response.responses[number].partition_responses[at]
                     records = partition.records
                     if records and not (done and done.error_code):
-                        name = self._name(topic)
+                        name = self._name(topic.name, topic.topic_id)
                         header = header_at(records, 0, 0)
                         self._records[name,] += header.records_count if header else 0
                         self._bytes_in[name,] += len(records)
@@ -207,12 +207,11 @@ class Metrics:
             for answer in response.responses:
                 size = sum(len(each.records or b"") for each in answer.partitions)
                 if size:
-                    self._bytes_out[self._name(answer),] += size
+                    self._bytes_out[self._name(answer.topic, answer.topic_id),] += size
 
-    def _name(self, topic: Any) -> str:
-        name = getattr(topic, "name", "") or getattr(topic, "topic", "")
-        found = self._cluster.topics_by_id.get(cast(UUID, topic.topic_id))
-        return str(name or (found.name if found is not None else topic.topic_id))
+    def _name(self, name: str, topic_id: UUID) -> str:
+        found = self._cluster.topics_by_id.get(topic_id)
+        return name or (found.name if found is not None else str(topic_id))
 
 
 @contextmanager

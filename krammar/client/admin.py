@@ -22,6 +22,7 @@ from kafka_wire import (
 )
 
 from krammar.client.cluster import Cluster
+from krammar.client.connection import ByVersion
 from krammar.client.deadline import Deadline
 from krammar.client.errors import ClientError, kafka_error, raise_code
 from krammar.client.metadata import Node, Topic, TopicPartition
@@ -170,11 +171,15 @@ class Admin:
             TopicDeletionDisabled: the cluster does not allow it.
         """
         deadline = self._cluster.deadline(f"deleting topic {name}", timeout_ms)
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicsRequest.DeleteTopicState(name=name)],
-            topic_names=[name],
-            timeout_ms=_broker_timeout(self._cluster, deadline),
-        )
+
+        def build(version: int) -> DeleteTopicsRequest:
+            limit = _broker_timeout(self._cluster, deadline)
+            if version < 6:
+                return DeleteTopicsRequest(topic_names=[name], timeout_ms=limit)
+            topic = DeleteTopicsRequest.DeleteTopicState(name=name)
+            return DeleteTopicsRequest(topics=[topic], timeout_ms=limit)
+
+        request = ByVersion(DeleteTopicsRequest, build)
         lost: list[ClientError] = []
 
         def check(response: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from kafka_wire import CoordinatorType, ErrorCode, FindCoordinatorRequest, MetadataRequest
 
-from krammar.client.connection import Address, Connection, Pending, address_text, wait
+from krammar.client.connection import Address, ByVersion, Connection, Pending, address_text, wait
 from krammar.client.deadline import Backoff, Deadline
 from krammar.client.errors import (
     ClientError,
@@ -291,7 +291,8 @@ class Cluster:
         connection = self.any(deadline)
         topics = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=auto_create)
-        response = self.wait_for(self.send(connection, request, deadline), deadline)
+        low = 0 if auto_create else 4
+        response = self.wait_for(self.send(connection, request, deadline, low=low), deadline)
         if response.error_code:
             if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
                 self._rebootstrap()
@@ -476,7 +477,13 @@ class Cluster:
         if known is not None and known in self.metadata.nodes:
             return known
         connection = self.any(deadline)
-        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
+
+        def build(version: int) -> FindCoordinatorRequest:
+            if version < 4:
+                return FindCoordinatorRequest(key=key, key_type=kind)
+            return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+
+        request = ByVersion(FindCoordinatorRequest, build)
         low = 0 if kind == CoordinatorType.GROUP else 1
         found = self.wait_for(self.send(connection, request, deadline, low=low, high=5), deadline)
         for answer in found.coordinators:

@@ -12,7 +12,8 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import kafka_wire
@@ -34,6 +35,7 @@ from krammar.client.settings import Settings
 from krammar.wire.connection import ClientConnection, ResponseError, ResponseReceived
 from krammar.wire.errors import WireError
 from krammar.wire.framing import MAX_FRAME
+from krammar.wire.message import Request
 
 Address = tuple[str, int]
 
@@ -76,6 +78,14 @@ class Pending:
         if self.error is not None:
             raise self.error
         return self.response
+
+
+@dataclass(frozen=True, slots=True)
+class ByVersion:
+    """A request whose fields depend on the version: its class, and what builds it for a version."""
+
+    cls: type[Request]
+    build: Callable[[int], Request]
 
 
 class Connection:
@@ -232,12 +242,14 @@ class Connection:
         """Return the newest version of a request, between ``low`` and ``high``, that both sides have.
 
         Args:
-            request: a class or an instance.
+            request: a class, an instance, or what builds one.
 
         Raises:
             UnsupportedError: both sides have no common version.
         """
         cls: Any = request if isinstance(request, type) else type(request)
+        if cls is ByVersion:
+            cls = request.cls
         low, high = max(low, cls.min_version), min(high, cls.max_version)
         theirs = self.versions.get(cls.api_key)
         if theirs is None:
@@ -267,6 +279,7 @@ class Connection:
         """Queue a request.
 
         Args:
+            request: an instance, or what builds one.
             version: the default is the newest common version between ``low`` and ``high``.
             timeout_ms: after this time, the connection is closed and the request ends with
                 TransportError. Default: ``request.timeout.ms``.
@@ -280,6 +293,8 @@ class Connection:
             raise TransportError(str(self), f"the connection is closed: {self.closed}")
         if version is None:
             version = self.version_of(request, low, high)
+        if isinstance(request, ByVersion):
+            request = request.build(version)
         frame = self._wire.send_request(request, version, expect_response=expect_response)
         self._queued += len(frame)
         self._out.append(memoryview(frame))

@@ -17,6 +17,7 @@ from kafka_wire import (
 )
 
 from krammar.client.cluster import Cluster
+from krammar.client.connection import ByVersion
 from krammar.client.errors import raise_code
 from krammar.client.metadata import TopicPartition
 from krammar.client.offsets import group_topics
@@ -146,24 +147,26 @@ class Groups:
             require_stable: wait for open transactions that commit offsets (KIP-447).
         """
         deadline = self._cluster.deadline(f"reading offsets of group {group_id}", timeout_ms)
-        old = new = None
+        indexes: dict[str, list[int]] | None = None
         if partitions is not None:
             topics = group_topics(TopicPartition(*at) for at in partitions)
             if not topics:
                 return {}
             indexes = {name: [at.partition for at in group] for name, group in topics.items()}
-            old = [
-                OffsetFetchRequest.Topic(name=n, partition_indexes=i) for n, i in indexes.items()
-            ]
-            new = [
-                OffsetFetchRequest.Topics(name=n, partition_indexes=i) for n, i in indexes.items()
-            ]
-        request = OffsetFetchRequest(
-            group_id=group_id,
-            topics=old,
-            groups=[OffsetFetchRequest.Group(group_id=group_id, topics=new)],
-            require_stable=require_stable,
-        )
+
+        def build(version: int) -> OffsetFetchRequest:
+            cls = OffsetFetchRequest.Topic if version < 8 else OffsetFetchRequest.Topics
+            wanted: Any = None
+            if indexes is not None:
+                wanted = [cls(name=n, partition_indexes=i) for n, i in indexes.items()]
+            request = OffsetFetchRequest(require_stable=require_stable)
+            if version < 8:
+                request.group_id, request.topics = group_id, wanted
+            else:
+                request.groups = [OffsetFetchRequest.Group(group_id=group_id, topics=wanted)]
+            return request
+
+        request = ByVersion(OffsetFetchRequest, build)
 
         def answer(response: Any) -> Any:
             return next((g for g in response.groups if g.group_id == group_id), response)

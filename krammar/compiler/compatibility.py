@@ -4,15 +4,15 @@ It compares the layouts of all versions that both sets of definitions have. In t
 must have the same meaning. Breaking changes become diagnostics:
 
 - ``B1xx``, on the wire: a message or a version is missing, or the bytes of a version differ.
-- ``B2xx``, in the Python API: a name is missing, or a default differs.
+- ``B2xx``, in the Python API: a name is missing, a default differs, or encoding refuses more values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Sequence
 
 from krammar.compiler import ir, layout
+from krammar.compiler.differences import Fault, IgnorableAdded, differences
 from krammar.compiler.front.codes import RULES
 from krammar.util.diagnostics import Diagnostics, Position
 
@@ -88,14 +88,18 @@ class _Comparison:
             self._add("B104", f"{name} {verb} with a version field", new.position)
             return
         shared = self._versions(old, new)
-        faults: dict[tuple[str, str, Position], list[int]] = {}
+        found: dict[Fault | IgnorableAdded, list[int]] = {}
         for version in shared:
-            for fault in _differences(layout.build(old, version), layout.build(new, version), name):
-                faults.setdefault(fault, []).append(version)
-        for (code, message, position), versions in faults.items():
-            where = "" if code.startswith("B2") else f" in {ir.version_ranges(versions)}"
-            hint = "released versions must not change; add a new version" if where else ""
-            self._add(code, message + where, position, hint)
+            before, after = layout.build(old, version), layout.build(new, version)
+            for each in differences(before, after, name):
+                found.setdefault(each, []).append(version)
+        for each, versions in found.items():
+            where = ir.version_ranges(versions)
+            if isinstance(each, IgnorableAdded):
+                self._news.append(f"{each.name} is ignorable: encoding {where} drops its value")
+                continue
+            message = f"{each.message} in {where}" if each.of_version else each.message
+            self._add(each.code, message, each.position, each.hint)
 
     def _versions(self, old: ir.Struct, new: ir.Struct) -> range:
         """Return the versions that both have. Missing versions are reported."""
@@ -148,113 +152,6 @@ class _Comparison:
 
     def _add(self, code: str, message: str, position: Position, hint: str = "") -> None:
         self._diagnostics.add(code, message, position, hint, RULES[code])
-
-
-Fault = tuple[str, str, Position]
-
-
-def _differences(old: layout.StructLayout, new: layout.StructLayout, path: str) -> Iterator[Fault]:
-    """Yield the differences between two layouts of a version. ``path`` precedes the names of fields."""
-    at = new.struct.position
-    if old.flexible != new.flexible:
-        yield "B104", f"{path} is {'' if new.flexible else 'no longer '}flexible", at
-        return
-    before = [step.field.name for step in old.fields]
-    after = [step.field.name for step in new.fields]
-    for was, now in zip_longest(old.fields, new.fields):
-        if was is None or (now is not None and _moved_in(was, now, before, after)):
-            yield "B104", f"{path}.{now.field.name} is new", now.field.position
-            return
-        if now is None or _moved_in(now, was, after, before):
-            yield "B104", f"{path}.{was.field.name} is missing", was.field.position
-            return
-        if (
-            was.field.name in after
-            and now.field.name in before
-            and was.field.name != now.field.name
-        ):
-            yield "B104", f"{path}.{now.field.name} has moved", now.field.position
-            return
-        yield from _field(was, now, path, tagged=False)
-    yield from _tags(_by_tag(old), _by_tag(new), path)
-
-
-def _moved_in(
-    was: layout.Step, now: layout.Step, before: Sequence[str], after: Sequence[str]
-) -> bool:
-    """Whether ``now`` was inserted before ``was``."""
-    return now.field.name not in before and was.field.name in after
-
-
-def _tags(
-    old: Mapping[int, layout.Step], new: Mapping[int, layout.Step], path: str
-) -> Iterator[Fault]:
-    # Peers ignore tags that they do not know, so added and removed tags break nobody.
-    for tag in old.keys() & new.keys():
-        yield from _field(old[tag], new[tag], path, tagged=True)
-    names = {step.field.name: tag for tag, step in new.items()}
-    for tag, step in old.items():
-        name = step.field.name
-        if names.get(name, tag) != tag:
-            yield "B104", f"{path}.{name} has tag {names[name]}, it was {tag}", new[
-                names[name]
-            ].field.position
-
-
-def _by_tag(one: layout.StructLayout) -> dict[int, layout.Step]:
-    return {step.field.tag or 0: step for step in (one.tags.known if one.tags else ())}
-
-
-def _field(was: layout.Step, now: layout.Step, path: str, *, tagged: bool) -> Iterator[Fault]:
-    name, at = f"{path}.{now.field.name}", now.field.position
-    if was.field.python_name != now.field.python_name:
-        old_name, new_name = was.field.python_name, now.field.python_name
-        yield "B202", f"{path}.{was.field.name}: {old_name} is renamed to {new_name}", at
-    if was.field.default != now.field.default:
-        message = f"the default of {name} is {now.field.default!r}, it was {was.field.default!r}"
-        # Tagged fields with their default value are not on the wire.
-        yield ("B105", message, at) if tagged else ("B203", message, at)
-    yield from _wires(was.wire, now.wire, name, at)
-
-
-def _wires(was: layout.WireType, now: layout.WireType, name: str, at: Position) -> Iterator[Fault]:
-    if isinstance(was, layout.WireArray) and isinstance(now, layout.WireArray):
-        if (was.prefix, was.nullable) == (now.prefix, now.nullable):
-            yield from _wires(was.element, now.element, f"{name}[]", at)
-            return
-    elif isinstance(was, layout.WireStruct) and isinstance(now, layout.WireStruct):
-        if was.nullable == now.nullable:
-            if was.layout.struct.name != now.layout.struct.name:
-                before, after = was.layout.struct.name, now.layout.struct.name
-                yield "B202", f"{name}: the class {before} is renamed to {after}", at
-            yield from _differences(was.layout, now.layout, name)
-            return
-    elif _shown(was) == _shown(now):
-        return
-    yield "B104", f"{name} is {_shown(now)}, it was {_shown(was)}", at
-
-
-def _shown(wire: layout.WireType) -> str:
-    """Describe the bytes of a field."""
-    match wire:
-        case layout.WireFixed(type_):
-            return type_.name
-        case layout.WireVarint(name):
-            return name
-        case layout.WireText(kind, prefix, nullable):
-            return f"{_nullable(nullable)}{kind} with {prefix.label} length"
-        case layout.WireArray(element, prefix, nullable):
-            return f"{_nullable(nullable)}array of {_shown(element)} with {prefix.label} count"
-        case layout.WireStruct(_, nullable):
-            return f"{_nullable(nullable)}struct"
-        case layout.WireVersioned(struct):
-            return f"{struct.name} with its own version"
-        case layout.WireSized(length_field, minus):
-            return f"{length_field} - {minus} bytes"
-
-
-def _nullable(nullable: bool) -> str:
-    return "nullable " if nullable else ""
 
 
 def _structs(protocol: ir.Protocol) -> dict[str, ir.Struct]:

@@ -166,6 +166,7 @@ class Field:
     field. ``flexible`` is False for a field with classic encoding in flexible versions. ``throttle_from`` is
     the version from which a broker throttles after the response (KIP-219). ``ignorable`` is whether encoding
     a version without the field may drop its value. ``entity`` is what its value names, such as ``topicName``.
+    ``tag_position`` is where the definition gives the tag.
     """
 
     name: str
@@ -180,6 +181,15 @@ class Field:
     throttle_from: int | None = None
     ignorable: bool = False
     entity: str = ""
+    tag_position: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedTag:
+    """A tag that no field may have, because a removed field had it. ``position`` is that of its number."""
+
+    tag: int
+    position: Position = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +199,7 @@ class Struct:
     Names are unique in a package. ``anonymous`` is whether the struct is defined in a field. ``max_version`` is
     None if the versions have no end. ``version_field`` is the attribute of the leading version field, or None.
     ``encoding`` is whether the struct can be encoded alone. ``frequent`` is whether it is encoded and decoded
-    often enough that each layout deserves a codec of its own.
+    often enough that each layout deserves a codec of its own. ``reserved_tags`` are those of removed fields.
     """
 
     name: str
@@ -203,6 +213,7 @@ class Struct:
     max_version: int | None = None
     flexible_from: int | None = None
     frequent: bool = False
+    reserved_tags: tuple[ReservedTag, ...] = ()
 
     @property
     def owner(self) -> str:

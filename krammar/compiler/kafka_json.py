@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from krammar.compiler import ir, layout
@@ -68,16 +68,21 @@ class _Exporter:
                 warning = f"the definition has no last version; the schema ends with version {high}"
         span = ir.VersionRange(struct.min_version, high)
         flexible = struct.flexible_from
-        commons = _Commons(struct)
+        commons = _Commons(struct, ir.VersionRange(flexible) if flexible is not None else None)
         schema: dict[str, Any] = {} if key is None else {"apiKey": key}
         schema |= {
             "type": kind,
             "name": struct.name,
             "validVersions": _range(span, None),
             "flexibleVersions": "none" if flexible is None else f"{flexible}+",
-            "fields": [_field(item, span, commons) for item in fields],
+            "fields": _fields(fields, struct, span, commons),
         }
         shared = list(commons.schemas(span))
+        if commons.reserved:
+            tags = ", ".join(map(str, sorted(commons.reserved)))
+            warning = "; ".join(
+                filter(None, [warning, f"the schema does not reserve tags: {tags}"])
+            )
         return schema | ({"commonStructs": shared} if shared else {}), warning
 
     def _kind(self, struct: ir.Struct) -> tuple[str, int | None]:
@@ -98,10 +103,14 @@ class _Exporter:
 
 
 class _Commons:
-    """Names the structs of a message, and collects those that several fields can share."""
+    """Names the structs of a message, and collects those that several fields can share.
 
-    def __init__(self, struct: ir.Struct) -> None:
-        self._owner = struct.name
+    ``flexible`` are the flexible versions of the message, or None. ``reserved`` are all reserved tags.
+    """
+
+    def __init__(self, struct: ir.Struct, flexible: ir.VersionRange | None) -> None:
+        self.flexible = flexible
+        self.reserved: set[int] = set()
         self._found: dict[str, ir.Struct] = {}
 
     def name(self, struct: ir.Struct) -> str:
@@ -113,13 +122,35 @@ class _Commons:
         done = 0
         while done < len(self._found):  # structs contain further ones
             name, struct = list(self._found.items())[done]
-            fields = [_field(item, span, self) for item in struct.fields]
+            fields = _fields(struct.fields, struct, span, self)
             yield {"name": name, "versions": _range(span, span), "fields": fields}
             done += 1
 
 
-def _field(item: ir.Field, span: ir.VersionRange, commons: _Commons) -> dict[str, Any]:
-    versions = item.versions.intersect(span) or span
+def _fields(
+    items: Sequence[ir.Field], struct: ir.Struct, span: ir.VersionRange, commons: _Commons
+) -> list[dict[str, Any]]:
+    """Those fields of a struct that are ``items``. In versions that are not flexible, tagged fields do not exist."""
+    found = []
+    commons.reserved |= {each.tag for each in struct.reserved_tags}
+    tags = {item.tag for item in items if item.tag is not None}
+    for each in struct.reserved_tags:
+        if any(tag > each.tag for tag in tags):
+            raise _Unsupported(
+                f"tag {each.tag} of {struct.name} is reserved, and schemas have no gaps"
+            )
+    for item in items:
+        versions = item.versions.intersect(span) or span
+        if item.tag is None:
+            found.append(_field(item, versions, span, commons))
+        elif commons.flexible is not None and (tagged := versions.intersect(commons.flexible)):
+            found.append(_field(item, tagged, span, commons))
+    return found
+
+
+def _field(
+    item: ir.Field, versions: ir.VersionRange, span: ir.VersionRange, commons: _Commons
+) -> dict[str, Any]:
     spelled, nullable, inner = _type(item, commons)
     result: dict[str, Any] = {
         "name": item.name,
@@ -130,6 +161,11 @@ def _field(item: ir.Field, span: ir.VersionRange, commons: _Commons) -> dict[str
         result["nullableVersions"] = _range(nullable.intersect(versions) or versions, span)
     if item.tag is not None:
         result |= {"tag": item.tag, "taggedVersions": _range(versions, span)}
+        # Kafka's generator accepts nothing else.
+        if not str(result["taggedVersions"]).endswith("+"):
+            raise _Unsupported(f"the tag of {item.name} ends with version {versions.max}")
+        if nullable is not None and nullable.intersect(versions) != versions:
+            raise _Unsupported(f"{item.name} has a tag and is nullable in some versions only")
     default = _default(item)
     if default is not None:
         result["default"] = default
@@ -142,7 +178,7 @@ def _field(item: ir.Field, span: ir.VersionRange, commons: _Commons) -> dict[str
     if item.doc:
         result["about"] = " ".join(item.doc.split())
     if inner is not None and inner.anonymous:
-        result["fields"] = [_field(each, span, commons) for each in inner.fields]
+        result["fields"] = _fields(inner.fields, inner, span, commons)
     return result
 
 

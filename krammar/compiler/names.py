@@ -7,7 +7,9 @@ import re
 from functools import lru_cache
 
 # Names that every generated class defines. A field with such a name gets a trailing underscore.
-STRUCT_NAMES = frozenset({"self", "to_dict", "from_dict", "unknown_tags", "with_lengths"})
+STRUCT_NAMES = frozenset(
+    {"self", "to_dict", "from_dict", "unknown_tags", "with_lengths", "with_unknown_tags"}
+)
 CODEC_NAMES = frozenset(
     {
         "encode",

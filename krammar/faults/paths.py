@@ -13,6 +13,7 @@ from uuid import UUID
 from krammar.faults.errors import FaultError, unknown
 from krammar.wire.errors import EncodeError
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Type
+from krammar.wire.message import named
 from krammar.wire.package import Package
 
 # Returns the name of a topic by its id, or None.
@@ -102,13 +103,13 @@ class Path:
                 layout = kind.layout
         return kind
 
-    def missing(self, cls: Any, package: Package) -> FaultError | None:
+    def missing(self, cls: Any) -> FaultError | None:
         """Return the error for a path that exists in no version of a class; None if it exists in one."""
         for step in self.steps:
             if step.name not in cls._fields:
-                return unknown(f"{cls.__name__}: the field", step.name, cls._fields)
+                return unknown(f"{cls.__qualname__}: the field", step.name, cls._fields)
             kind = cls._kinds.get(step.name, ":")
-            inner = None if kind.startswith(":") else package.get(kind)
+            inner = None if kind.startswith(":") else named(cls, kind)
             if inner is None or not hasattr(inner, "_fields"):
                 return None
             cls = inner

@@ -429,7 +429,7 @@ class Rule:
                 cls = (
                     package.request_class(key) if side == "request" else package.response_class(key)
                 )
-                missing = None if cls is None else path.missing(cls, package)
+                missing = None if cls is None else path.missing(cls)
                 # A path whose first field exists on one side is meant for that side.
                 if missing and (error is None or path.steps[0].name in cls._fields):
                     error = missing

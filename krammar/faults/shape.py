@@ -12,30 +12,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
+from krammar.wire.layout import Array, Field, Layout, Nested, Scalar, Text
 from krammar.wire.package import Package
 
 ERROR_CODE = "ErrorCode"
 
+# By what the definitions say that a field names.
+_ENTITIES = {"topicName": "topic", "groupId": "group", "transactionalId": "transactional_id"}
+# Kafka's schemas do not say which numbers are partitions.
 _ROLES = {
-    "topic_name": "topic",
-    "topic_names": "topic",
     "index": "partition",
     "partition_index": "partition",
     "partition_indexes": "partition",
     "partition_id": "partition",
     "partitions": "partition",  # an array of numbers
-    "group_id": "group",
-    "group_ids": "group",
-    "groups": "group",  # an array of strings
-    "groups_names": "group",
-    "transactional_ids": "transactional_id",
     "coordinator_keys": "key",
 }
 # AddPartitionsToTxn has its fields twice, for old and for new versions.
 _OLD = "v3_and_below_"
-# A struct in one of these arrays whose ``name`` is not said to be something else is a topic.
-_TOPICS = ("topic", "results", "responses")
 # The roles that rules select by.
 SELECTED = ("topic", "topic_id", "partition", "group", "transactional_id")
 
@@ -120,7 +114,7 @@ class Schema:
         key = (cls.__name__, version)
         known = self._shapes.get(key)
         if known is None:
-            known = self._shapes[key] = _shape(self.package.layout(cls, version), "")
+            known = self._shapes[key] = _shape(self.package.layout(cls, version))
         return known
 
     def error_codes(self, api_key: int, version: int, response: Any) -> Iterator[int]:
@@ -149,41 +143,28 @@ class Schema:
         return {self.name(key): key for key in sorted(self.package.requests)}
 
 
-def _shape(layout: Layout, array: str) -> Shape:
+def _shape(layout: Layout) -> Shape:
     plain, branches, errors, records = [], [], [], []
-    fields = (*layout.fields, *layout.tags)
-    is_topic = array.startswith(_TOPICS) or any(
-        field.name == "topic_id" or _is_partitions(field.type) for field in fields
-    )
-    for field in fields:
+    for field in (*layout.fields, *layout.tags):
         kind, is_array = field.type, False
         while isinstance(kind, Array):
             kind, is_array = kind.element, True
         if isinstance(kind, Nested):
-            inner = _shape(kind.layout, field.name.removeprefix(_OLD))
-            branches.append(Branch(field.name, is_array, inner, ""))
+            branches.append(Branch(field.name, is_array, _shape(kind.layout), ""))
         elif is_array:
-            branches.append(Branch(field.name, True, None, _role(field.name)))
+            branches.append(Branch(field.name, True, None, _role(field)))
         elif isinstance(kind, Scalar) and kind.enum == ERROR_CODE:
             errors.append(field.name)
         elif isinstance(kind, Text) and kind.records:
             records.append(field.name)
         else:
-            plain.append(
-                (field.name, "topic" if is_topic and field.name == "name" else _role(field.name))
-            )
+            plain.append((field.name, _role(field)))
     return Shape(layout, tuple(plain), tuple(branches), tuple(errors), tuple(records))
 
 
-def _is_partitions(kind: Any) -> bool:
-    if not isinstance(kind, Array) or not isinstance(kind.element, Nested):
-        return False
-    return any(_role(field.name) == "partition" for field in kind.element.layout.fields)
-
-
-def _role(name: str) -> str:
-    name = name.removeprefix(_OLD)
-    return _ROLES.get(name, name)
+def _role(field: Field) -> str:
+    name = field.name.removeprefix(_OLD)
+    return _ENTITIES.get(field.entity) or _ROLES.get(name, name)
 
 
 def error_places(shape: Shape) -> list[Place]:

@@ -23,7 +23,7 @@ class Kind(Enum):
     STRUCT = auto()
     ENUM = auto()
     KEYWORD = auto()
-    # A word after a member of an enum.
+    # A word after a member of an enum, or after `entity`.
     REMARK = auto()
     NUMBER = auto()
     VERSION = auto()
@@ -43,7 +43,7 @@ _TYPE = (
     r"(?:bool|u?int(?:8|16|32|64)|float64|uuid|varint|varlong|length-field-minus"
     r"|(?:nullable-|varint-)?(?:string|bytes)|nullable-(?:string|bytes)-v\d+\+|nullable(?:-v\d+\+)?)(?![\w-])"
 )
-_HEADER = re.compile(r"(?P<DEFINITION>[A-Za-z]\w*) (?P<OPERATOR>=>)")
+_HEADER = re.compile(r"(?P<DEFINITION>[A-Za-z]\w*(?:\.[A-Za-z]\w*)?) (?P<OPERATOR>=>)")
 _ENUM = re.compile(
     r"(?P<DEFINITION>[A-Za-z]\w*) (?P<TYPE>u?int\d+)(?: (?P<KEYWORD>camelcase))? (?P<PUNCTUATION>\()"
 )
@@ -52,19 +52,21 @@ _USED = re.compile(r"(?P<STRUCT>[A-Za-z]\w*)|(?P<PUNCTUATION>,)")
 _MEMBER = re.compile(
     r"\s+(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))(?P<PUNCTUATION>:) ?(?P<MEMBER>[A-Za-z]\w*)?"
 )
+_RESERVED = re.compile(r"\s+(?P<KEYWORD>reserved tag)(?= |$)")
+_TAGS = re.compile(r"(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))\b|(?P<PUNCTUATION>,)")
 _FIELD = re.compile(r"\s+(?P<FIELD>[A-Za-z]\w*)(?P<PUNCTUATION>:)?")
 _MODIFIERS = re.compile(
-    r"(?P<KEYWORD>not top level|with version field|no encoding|key|max version|min version|flexible|admin"
+    r"(?P<KEYWORD>not top level|with version field|no encoding|key|max version|min version|flexible|frequent|admin"
     r"|(?:group|txn|share) coordinator)\b"
     r"|(?P<VERSION>v\d+\+?)|(?P<NUMBER>-?\d+)|(?P<PUNCTUATION>,)|(?P<COMMENT>//.*)"
 )
 _REST = re.compile(
-    rf"(?P<OPERATOR>=>|//|-(?= ))|(?P<TYPE>{_TYPE})|(?P<ENUM>enum-\w+)|(?P<STRUCT>[A-Z]\w*)"
+    rf"(?P<OPERATOR>=>|//|-(?= ))|(?P<TYPE>{_TYPE})|(?P<ENUM>enum-\w+)|(?P<STRUCT>[A-Z]\w*(?:\.[A-Za-z]\w*)?)"
     r"|\((?P<DEFAULT>[^()]*)\)?|(?P<PUNCTUATION>[\[\],])|(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))\b|\w[\w+-]*"
 )
 _ANNOTATIONS = re.compile(
-    r"(?P<OPERATOR>//)|(?P<VERSION>v\d+(?:\+|-v\d+)?)|(?P<KEYWORD>tag|not flexible)\b|(?P<NUMBER>-?\d+)"
-    r"|(?P<PUNCTUATION>,)|\w+"
+    r"(?P<OPERATOR>//)|(?P<VERSION>v\d+(?:\+|-v\d+)?)|(?P<KEYWORD>tag|not flexible|ignorable|entity)\b"
+    r"|(?P<NUMBER>-?\d+)|(?P<PUNCTUATION>,)|(?<=entity )(?P<REMARK>[A-Za-z]\w*)|\w+"
 )
 _REMARKS = re.compile(r"(?P<OPERATOR>//)|(?P<REMARK>[a-z][a-z_]*)|(?P<PUNCTUATION>,)|\w+")
 _LINE = re.compile(r"[^\r\n]+")
@@ -100,6 +102,11 @@ def _line(row: str, base: int) -> Iterator[Token]:
     if match is not None:
         yield from _groups(match, base)
         yield from _words(_REMARKS, row, match.end(), len(row), base)
+        return
+    match = _RESERVED.match(row)
+    if match is not None:
+        yield from _groups(match, base)
+        yield from _words(_TAGS, row, match.end(), len(row), base)
         return
     match = _FIELD.match(row)
     start = 0

@@ -156,7 +156,8 @@ class FixedFraming(Framing):
             # of five fields. The method handles unknown versions and reports errors.
             try:
                 parts: list[bytes] = []
-                table[getattr(message, field) if versioned else fixed](message, parts)
+                version = getattr(message, field) if versioned else fixed
+                table[version](message, parts, version)
                 return b"".join(parts)
             except FAILURES:
                 return message.encode() if versioned else message.encode(fixed)  # type: ignore[no-any-return]
@@ -233,7 +234,7 @@ class FixedFraming(Framing):
                 # Call the codec directly, as in _encoder: 0.9 µs instead of 1.5 µs.
                 try:
                     at = frame[8] << 8 | frame[9] if versioned else version
-                    message, end = decoders[at](frame, 8, frame)
+                    message, end = decoders[at](frame, 8, frame, at)
                     if end == len(frame):
                         return message
                 except FAILURES:

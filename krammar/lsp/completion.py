@@ -23,7 +23,15 @@ from krammar.compiler.front.parser import (
 )
 from krammar.compiler.ir import PRIMITIVES, VersionRange
 from krammar.lsp.project import Analysis, File
-from krammar.lsp.words import ANNOTATIONS, MILLIS, MODIFIERS, OTHER_TYPES, ROUTINGS, TYPES
+from krammar.lsp.words import (
+    ANNOTATIONS,
+    ENTITIES,
+    MILLIS,
+    MODIFIERS,
+    OTHER_TYPES,
+    ROUTINGS,
+    TYPES,
+)
 
 TRIGGERS = [" ", ":", "-", "(", "[", "/", ","]
 
@@ -84,8 +92,14 @@ def _items(analysis: Analysis, file: File, index: int, prefix: str) -> Iterator[
         yield from _member(rows, head, index, prefix)
         return
     place = _Place(rows, head, index)
-    if match := re.match(r"\s+(\w*)$", prefix):
-        yield from _names(analysis, place, match[1])
+    if match := re.match(r"\s+(reserved tag (?:[^,]*, )*)(\d*)$", prefix):
+        yield _Item(str(place.free_tag()), _Kind.Value, len(match[2]), "the next tag")
+    elif match := re.match(r"\s+(\w*|reserved \w*)$", prefix):
+        if " " not in match[1]:
+            yield from _names(analysis, place, match[1])
+        if place.flexible_from is not None:
+            tag = f"reserved tag {place.free_tag()}"
+            yield _Item(tag, _Kind.Keyword, len(match[1]), doc=ANNOTATIONS["reserved tag"])
     elif match := re.search(r" // (.*)$", prefix):
         yield from _annotations(place, match[1])
     elif match := re.match(r"\s+\w+(?:: (.*?))?\(([^()]*)$", prefix):
@@ -150,6 +164,7 @@ def _modifiers(analysis: Analysis, file: File, name: str, written: str | None) -
         offered |= {"flexible": f"flexible v{top or 0}+", "min version": "min version "}
         if not used & set(ROUTINGS):
             offered |= {each: each for each in ROUTINGS}
+        offered["frequent"] = "frequent"
     elif "not top level" in used:
         offered = {
             "with version field": "with version field",
@@ -157,6 +172,7 @@ def _modifiers(analysis: Analysis, file: File, name: str, written: str | None) -
             "flexible": f"flexible v{top or 0}+",
             "min version": "min version ",
             "max version": "max version ",
+            "frequent": "frequent",
         }
     elif not before:
         offered["not top level"] = "not top level"
@@ -247,6 +263,16 @@ class _Place:
                 if row.strip() and _indent(row) == self.indent and not row.strip().startswith("//"):
                     found.append(row.strip())
         return found
+
+    def free_tag(self) -> int:
+        """The lowest tag that the other lines neither use nor reserve."""
+        tags = {
+            int(number)
+            for row in self.siblings()
+            for listed in re.findall(r"\btag (\d{1,5}(?:, \d{1,5})*)", row)
+            for number in listed.split(", ")
+        }
+        return next(each for each in range(len(tags) + 1) if each not in tags)
 
     def integers_before(self) -> list[str]:
         """The names of the integer fields before the line, the nearest first."""
@@ -360,19 +386,23 @@ def _types(analysis: Analysis, written: str) -> Iterator[_Item]:
 
 
 def _annotations(place: _Place, written: str) -> Iterator[_Item]:
-    """Versions that the field can have, the next free tag, and ``not flexible``."""
+    """Versions that the field can have, the next free tag, and the other annotations."""
     *before, typed = written.split(", ")
+    if match := re.fullmatch(r"entity (\w*)", typed):
+        for word, doc in ENTITIES.items():
+            yield _Item(word, _Kind.Value, len(match[1]), doc=doc)
+        return
     if not any(_RANGE.fullmatch(each) for each in before):
         yield from _versions(place, typed)
     flexible = place.flexible_from is not None
     if flexible and not any(each.startswith("tag ") for each in before):
-        tags = [
-            int(each) for row in place.siblings() for each in re.findall(r"\btag (\d{1,5})", row)
-        ]
-        number = next(each for each in range(len(tags) + 1) if each not in tags)
-        yield _Item(f"tag {number}", _Kind.Property, len(typed), doc=ANNOTATIONS["tag"])
+        yield _Item(f"tag {place.free_tag()}", _Kind.Property, len(typed), doc=ANNOTATIONS["tag"])
     if flexible and "not flexible" not in before:
         yield _Item("not flexible", _Kind.Property, len(typed), doc=ANNOTATIONS["not flexible"])
+    if "ignorable" not in before:
+        yield _Item("ignorable", _Kind.Property, len(typed), doc=ANNOTATIONS["ignorable"])
+    if not any(each.startswith("entity ") for each in before):
+        yield _Item("entity ", _Kind.Property, len(typed), doc=ANNOTATIONS["entity"])
 
 
 def _versions(place: _Place, typed: str) -> Iterator[_Item]:

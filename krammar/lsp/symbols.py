@@ -128,8 +128,10 @@ def _number(text: str) -> str:
 def last_line(node: Node) -> int:
     """Return the number of the last line of a definition or a field, without the ``)`` of an enum."""
     inner: Sequence[Node] = ()
+    reserved = 0
     if isinstance(node, (StructNode, FieldNode)):
         inner = node.fields
+        reserved = max((each.position.line for each in node.reserved), default=0)
     elif isinstance(node, EnumNode):
         inner = node.members
-    return last_line(inner[-1]) if inner else node.name.position.line
+    return max(reserved, last_line(inner[-1]) if inner else node.name.position.line)

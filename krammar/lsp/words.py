@@ -43,14 +43,26 @@ MODIFIERS = {
     "max version": "The last version.",
     "min version": "The first version; 0 without it.",
     "flexible": "The first flexible version: compact lengths and tagged fields (KIP-482).",
+    "frequent": "The message is often encoded and decoded: each of its layouts gets a codec of its own.",
     "admin": "The request is sent to the controller.",
     "group coordinator": "The request is sent to the coordinator of a group.",
     "txn coordinator": "The request is sent to the coordinator of a transactional id.",
     "share coordinator": "The request is sent to the coordinator of a share group.",
 }
+ENTITIES = {
+    "topicName": "The name of a topic.",
+    "groupId": "The id of a group.",
+    "transactionalId": "The id of a transactional producer.",
+    "brokerId": "The id of a broker.",
+    "producerId": "The id that a broker gave to a producer.",
+}
 ROUTINGS = ("admin", "group coordinator", "txn coordinator", "share coordinator")
 ANNOTATIONS = {
     "tag": "The number of a tagged field. Tags count from 0 without gaps.",
+    "reserved tag": "Tags that removed fields had. No other field may get them: old peers would read its value "
+    "as that of the removed field.",
+    "ignorable": "Encoding a version without the field may drop its value, instead of raising EncodeError.",
+    "entity": "What the value names, such as `entity topicName`.",
     "not flexible": "The field keeps its classic encoding in flexible versions.",
     "nullable": "The value can be null; `nullable-v9+` from version 9.",
     "retriable": "A client can retry after this error.",

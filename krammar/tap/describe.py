@@ -11,6 +11,7 @@ from krammar.tap.inspector import Frame
 from krammar.util.printable import escape
 from krammar.wire.message import Struct
 from krammar.wire.package import Package
+from krammar.wire.reflection import fields
 
 # Fields whose values are shown, and how.
 _SHOWN = {
@@ -41,8 +42,7 @@ _COUNTED = {
     "results": "result",
     "node_endpoints": "endpoint",
 }
-# A topic is a struct with one of these names, and one of these arrays.
-_TOPIC_NAMES = ("name", "topic", "topic_name")
+# The partitions of a topic, which Kafka's schemas do not mark.
 _PARTITIONS = (
     "partitions",
     "partition_data",
@@ -188,9 +188,9 @@ def _is_struct(kind: type) -> bool:
 @cache
 def _topic_fields(kind: type[Struct]) -> tuple[list[str], str | None, bool]:
     """Return the fields of a struct that name a topic, the field of its partitions, and whether it has an id."""
-    fields = kind._fields
-    names = [name for name in _TOPIC_NAMES if name in fields]
-    return names, next((f for f in _PARTITIONS if f in fields), None), "topic_id" in fields
+    names = [f.name for f in fields(kind) if f.entity == "topicName" and f.type == "string"]
+    partitions = next((name for name in _PARTITIONS if name in kind._fields), None)
+    return names, partitions, "topic_id" in kind._fields
 
 
 def _numbers(partitions: Any) -> str:

@@ -679,7 +679,7 @@ class Layout:
         if (
             writer.plain
             and not mapping
-            and self.name not in [c.__name__ for c in type(value).__mro__]
+            and self.name not in [c.__qualname__ for c in type(value).__mro__]
         ):
             raise writer.error(f"needs {self.name}, not {_what(value)}")
         if mapping:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from enum import IntEnum
 from operator import attrgetter
@@ -96,9 +96,25 @@ class Struct(metaclass=_Kind):
             value = getattr(self, name)
             kind = self._kinds.get(name)
             parts.append(f"{name}={_show(value, kind, type(self))}")
-        if self._unknown_tags:
-            parts.append(f"unknown_tags={self._unknown_tags!r}")
-        return f"{type(self).__qualname__}({', '.join(parts)})"
+        text = f"{type(self).__qualname__}({', '.join(parts)})"
+        return f"{text}.with_unknown_tags({self._unknown_tags!r})" if self._unknown_tags else text
+
+    def __copy__(self: S) -> S:
+        cls = type(self)
+        result = cls.__new__(cls)
+        for name in self._fields:
+            setattr(result, name, getattr(self, name))
+        return result.with_unknown_tags(self._unknown_tags)
+
+    def __replace__(self: S, /, **changes: Any) -> S:
+        """Return a copy with other values of some fields, for ``copy.replace`` of Python 3.13."""
+        values = {name: getattr(self, name) for name in self._fields}
+        return type(self)(**{**values, **changes}).with_unknown_tags(self._unknown_tags)
+
+    def with_unknown_tags(self: S, tags: Mapping[int, bytes] | None) -> S:
+        """Set the tagged fields that the definition does not know, and return this struct."""
+        self._unknown_tags = dict(tags) if tags else None
+        return self
 
     def with_lengths(self: S) -> S:
         """Return a copy whose length fields have the values that encoding writes, in nested structs too.
@@ -110,8 +126,6 @@ class Struct(metaclass=_Kind):
             EncodeError: the counted field is not a bytes object.
         """
         result = copy(self)
-        if self._unknown_tags is not None:
-            result._unknown_tags = dict(self._unknown_tags)
         for name in self._fields:
             setattr(result, name, _with_lengths(getattr(self, name)))
         for name, (counted, plus) in self._lengths.items():
@@ -429,7 +443,7 @@ def _show(value: Any, kind: str | None, cls: type[Struct]) -> str:
     if isinstance(value, int):
         enum = named(cls, kind)
         if issubclass(enum, IntEnum) and value in enum._value2member_map_:
-            return f"{int(value)} ({enum(value).name})"
+            return f"{enum.__name__}.{enum(value).name}"
     return repr(value)
 
 

@@ -22,6 +22,7 @@ from functools import cache
 from importlib import import_module
 from importlib.machinery import ExtensionFileLoader, SourceFileLoader
 from importlib.util import find_spec, module_from_spec, spec_from_file_location, spec_from_loader
+from operator import attrgetter
 from typing import Any
 
 from krammar.util.native_files import (
@@ -213,8 +214,9 @@ def records() -> Any:
 def adopt(module: types.ModuleType, extension: Any) -> None:
     """Replace a generated module's classes by compiled ones, which get all other attributes from them."""
     compiled: dict[str, Any] = extension._CLASSES
+    pures = {name: attrgetter(name)(module) for name in compiled}
     for name, cls in compiled.items():
-        pure = getattr(module, name)
+        pure = pures[name]
         own = set(vars(cls)) | _OWN
         for base in reversed(pure.__mro__[:-1]):
             for key, value in vars(base).items():
@@ -229,15 +231,20 @@ def adopt(module: types.ModuleType, extension: Any) -> None:
         cls.__init__ = cls._init
         cls.__reduce__ = _reduce
         cls.__module__ = module.__name__
+        cls.__name__ = pure.__name__
         cls.__qualname__ = pure.__qualname__
         cls._stands_for = frozenset(pure.__mro__[:-1])
         if name in extension._DECODERS:
-            cls._decoders = dict(sorted(extension._DECODERS[name].items()))
+            cls._decoders = dict.fromkeys(pure._decoders, extension._DECODERS[name])
             for key in ("response_class", "request_class"):
                 linked = getattr(pure, key, None)
                 if linked is not None:
                     setattr(cls, key, compiled[linked.__name__])
-        setattr(module, name, cls)
+    replaced = {id(pure): compiled[name] for name, pure in pures.items()}
+    for home in (module, *compiled.values()):
+        for key, value in list(vars(home).items()):
+            if id(value) in replaced:
+                setattr(home, key, replaced[id(value)])
 
 
 def _reduce(self: Any) -> Any:

@@ -42,10 +42,26 @@ CHANGES = {
     ),
     "B104": (_OLD + _ANSWER, _OLD.replace("Text: string", "Text: bytes") + _ANSWER),
     "B105": (_OLD + _ANSWER, _OLD.replace("int32(-1)", "int32") + _ANSWER),
+    "B107": (_OLD + _ANSWER, _OLD.replace("  Note: int32(-1) // tag 0\n", "") + _ANSWER),
+    "B108": (
+        _OLD.replace("Note: int32(-1) // tag 0", "reserved tag 0") + _ANSWER,
+        _OLD + _ANSWER,
+    ),
+    "B109": (
+        _OLD.replace("max version 1, flexible v1+", "max version 2, flexible v1+") + _ANSWER,
+        _OLD.replace("max version 1, flexible v1+", "max version 2, flexible v1+").replace(
+            "// tag 0", "// v2+, tag 0"
+        )
+        + _ANSWER,
+    ),
     "B106": (_ENUM + _OLD + _ANSWER, _ENUM.replace("int8", "int16") + _OLD + _ANSWER),
     "B201": (_ENUM + _OLD + _ANSWER, _ENUM.replace("  1: DEGRADED\n", "") + _OLD + _ANSWER),
     "B202": (_OLD + _ANSWER, _OLD.replace("Text", "Body") + _ANSWER),
     "B203": (_OLD + _ANSWER, _OLD.replace("Text: string", "Text: string(hi)") + _ANSWER),
+    "B204": (
+        _OLD.replace("Text: string", "Text: string // v1+, ignorable") + _ANSWER,
+        _OLD.replace("Text: string", "Text: string // v1+") + _ANSWER,
+    ),
 }
 
 

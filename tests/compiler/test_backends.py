@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from krammar.cli import main
-from krammar.wire.message import Struct
+from krammar.wire.message import Struct, named
 from tests.compiler.conftest import write_files
 
 DEFINITIONS = Path(__file__).parents[2] / "definitions"
@@ -71,7 +71,7 @@ def _values(cls: type[Struct], depth: int) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in cls().to_dict().items():
         kind = cls._kinds.get(name, "")
-        inner = getattr(kafka_wire, kind, None) if kind and not kind.startswith(":") else None
+        inner = named(cls, kind) if kind and not kind.startswith(":") else None
         if value is None:
             values[name] = None
         elif isinstance(inner, type) and issubclass(inner, Struct) and depth < 3:
@@ -136,7 +136,7 @@ def test_types_limits_and_documentation(source: Path, tmp_path: Path) -> None:
     assert fields["health"]["maximum"] == 127
     assert fields["health"]["$comment"] == "0: OK, 1: DEGRADED"
     assert fields["next"]["anyOf"][1] == {"type": "null"}
-    point = schema["$defs"]["PingRequestPoint"]["properties"]
+    point = schema["$defs"]["PingRequest.Point"]["properties"]
     assert point["x"] == {"type": "number"}
     assert point["y"] == {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
 

@@ -112,35 +112,47 @@ p/a.krm:2:5: warning W901: trailing spaces
 2 |   A:\x20
   |     ^"""),
     Case("E106", "an unknown modifier", "S => not top-level\n  A: int8\n", """\
-p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
+p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
   |
 1 | S => not top-level
   |      ^^^
   = hint: did you mean "not top level"?"""),
     Case("E106", "a response with a modifier", "ARequest => key 0, max version 0\n\nAResponse => from ARequest\n  A: int8\n", """\
-p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
+p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
   |
 3 | AResponse => from ARequest
   |              ^^^^
   = hint: a response has no modifiers and directly follows its request"""),
     Case("E106", "prose behind a type", S + "  A: int8 // the first\n", """\
-p/a.krm:2:14: error E106: unexpected "the": expected `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
+p/a.krm:2:14: error E106: unexpected "the": expected `entity`, `ignorable`, `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
   |
 2 |   A: int8 // the first
   |              ^^^
-  = hint: annotations are `v3+`, `v3-v5`, `tag 0`, `v8+, tag 0` and `not flexible`; write comments on the lines above the field"""),
+  = hint: annotations are `v3+`, `v3-v5`, `tag 0`, `not flexible`, `ignorable` and `entity topicName`, separated by `, `; write comments on the lines above the field"""),
     Case("E106", "no space before an annotation", S + "  A: int8// v1+\n", """\
 p/a.krm:2:10: error E106: unexpected "//": expected ` // ` and an annotation, `=>`, `[`, a default in parentheses or the end of the line
   |
 2 |   A: int8// v1+
   |          ^^
-  = hint: annotations are `v3+`, `v3-v5`, `tag 0`, `v8+, tag 0` and `not flexible`; write comments on the lines above the field"""),
+  = hint: annotations are `v3+`, `v3-v5`, `tag 0`, `not flexible`, `ignorable` and `entity topicName`, separated by `, `; write comments on the lines above the field"""),
     Case("E106", "a version without a plus", S + "  A: int8 // v3\n", """\
-p/a.krm:2:14: error E106: unexpected "v3": expected `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
+p/a.krm:2:14: error E106: unexpected "v3": expected `entity`, `ignorable`, `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
   |
 2 |   A: int8 // v3
   |              ^^
   = hint: write `v3-v3` for version 3 only, or `v3+` for all from 3"""),
+    Case("E106", "a reserved tag without a number", F + "  reserved tag Colour\n", """\
+p/a.krm:2:16: error E106: unexpected "Colour": expected a number
+  |
+2 |   reserved tag Colour
+  |                ^^^^^^
+  = hint: tags of removed fields are written `reserved tag 3` or `reserved tag 3, 5`"""),
+    Case("E106", "reserved tags, not tag", F + "  reserved tags 1\n", """\
+p/a.krm:2:11: error E106: unexpected " tags 1": expected ` // ` and an annotation, `: ` and a type, a default in parentheses or the end of the line
+  |
+2 |   reserved tags 1
+  |           ^^^^^^^
+  = hint: tags of removed fields are written `reserved tag 3` or `reserved tag 3, 5`"""),
     Case("E106", "a default that is not closed", S + "  A: int8(3\n", """\
 p/a.krm:2:10: error E106: unexpected "(3": expected ` // ` and an annotation, `=>`, `[`, a default in parentheses or the end of the line
   |
@@ -284,17 +296,17 @@ p/a.krm:2:6: error E204: unknown enum "Color"
   |      ^^^^^^^^^^
   = hint: did you mean "Colour"?"""),
     Case("E205", "anonymous structs with one name", S + "  Topics: [=>]\n    A: int8\n  Topic: =>\n    A: int8\n", """\
-p/a.krm:4:3: error E205: this struct and the one at a.krm:2 would both be the class "STopic"
+p/a.krm:4:3: error E205: this struct and the one at a.krm:2 would both be the class "S.Topic"
   |
 4 |   Topic: =>
   |   ^^^^^
-  = hint: choose another class name for one of them with a hint: `[=>]Hint`"""),
-    Case("E205", "an anonymous struct with a definition's name", S + "  Topics: [=>]\n    A: int8\n\nSTopic => not top level\n  A: int8\n", """\
-p/a.krm:2:3: error E205: this struct and the one at a.krm:5 would both be the class "STopic"
+  = hint: choose another class name for one of them with a hint: `=>Hint` or `[=>]Hint`"""),
+    Case("E205", "an anonymous struct with a definition's name", S + "  Topics: [=>]\n    A: int8\n\nS.Topic => not top level, no encoding\n  A: int8\n", """\
+p/a.krm:2:3: error E205: this struct and the one at a.krm:5 would both be the class "S.Topic"
   |
 2 |   Topics: [=>]
   |   ^^^^^^
-  = hint: choose another class name for one of them with a hint: `[=>]Hint`"""),
+  = hint: choose another class name for one of them with a hint: `=>Hint` or `[=>]Hint`"""),
     Case("E206", "a definition called ApiKey", "ARequest => key 0, max version 0\n\nApiKey => not top level\n  A: int8\n", """\
 p/a.krm:3:1: error E206: the generated package already has an enum "ApiKey" with the keys of requests
   |
@@ -331,6 +343,18 @@ p/a.krm:1:17: error E210: the package kafka_wire has no definition "ErrorCod"
 1 | use kafka_wire: ErrorCod
   |                 ^^^^^^^^
   = hint: did you mean "ErrorCode"?"""),
+    Case("E212", "a struct of a message in another one", S + "  A: int8\n\nT => not top level\n  B: S.Row\n\nS.Row => not top level, no encoding\n  C: int8\n", """\
+p/a.krm:5:6: error E212: "S.Row" belongs to S, so T cannot contain it
+  |
+5 |   B: S.Row
+  |      ^^^^^
+  = hint: define a struct without a message in its name: `Row => not top level, no encoding`"""),
+    Case("E212", "a struct of no message", "S.Row => not top level, no encoding\n  C: int8\n", """\
+p/a.krm:1:1: error E212: this file does not define "S", to which "Row" would belong
+  |
+1 | S.Row => not top level, no encoding
+  | ^^^^^
+  = hint: define both in one file"""),
     Case("E211", "packages that use each other", {
         "a.krm": "use two: Two\n",
         "../two/b.krm": "use p: One\n\nTwo => not top level\n  A: One\n",
@@ -340,6 +364,18 @@ two/b.krm:1:5: error E211: packages use each other: p → two → p
 1 | use p: One
   |     ^
   = hint: move the common definitions to a package of their own"""),
+    Case("E212", "a struct of a message of another file", {"a.krm": S + "  A: int8\n", "b.krm": "S.Part => not top level, no encoding\n  A: int8\n"}, """\
+p/b.krm:1:1: error E212: this file does not define "S", to which "Part" would belong
+  |
+1 | S.Part => not top level, no encoding
+  | ^^^^^^
+  = hint: define both in one file"""),
+    Case("E212", "a struct of a message in another message", S + "  A: S.Part\n\nT => not top level\n  B: S.Part\n\nS.Part => not top level, no encoding\n  A: int8\n", """\
+p/a.krm:5:6: error E212: "S.Part" belongs to S, so T cannot contain it
+  |
+5 |   B: S.Part
+  |      ^^^^^^
+  = hint: define a struct without a message in its name: `Part => not top level, no encoding`"""),
     # versions
     Case("E301", "a negative key", "ARequest => key -1, max version 0\n", """\
 p/a.krm:1:17: error E301: the key -1 is not between 0 and 32767
@@ -382,6 +418,12 @@ p/a.krm:2:18: error E305: the tag -1 is negative
 2 |   A: int8 // tag -1
   |                  ^^
   = hint: number tags from 0"""),
+    Case("E305", "a negative reserved tag", F + "  reserved tag 0, -1\n", """\
+p/a.krm:2:19: error E305: the tag -1 is negative
+  |
+2 |   reserved tag 0, -1
+  |                   ^^
+  = hint: number tags from 0"""),
     Case("E306", "a field beyond its struct", "ARequest => key 0, max version 2\n  A: int8 // v3+\n", """\
 p/a.krm:2:14: error E306: v3+ exceeds the last version of ARequest, 2
   |
@@ -412,10 +454,16 @@ p/a.krm:2:6: error E307: nullable from v3, but the field exists only in v0-v2
   |      ^^^^^^^^^^^^^^^^^^^
   = hint: choose a version that the field has"""),
     Case("E308", "a tag without flexibility", S + "  A: int8 // tag 0\n", """\
-p/a.krm:2:3: error E308: "A" has a tag, but no version of S is flexible
+p/a.krm:2:14: error E308: "A" has a tag, but no version of S is flexible
   |
 2 |   A: int8 // tag 0
-  |   ^
+  |              ^^^^^
+  = hint: add `flexible vN+` to the header"""),
+    Case("E308", "a reserved tag without flexibility", S + "  A: int8\n  reserved tag 0\n", """\
+p/a.krm:3:16: error E308: tag 0 is reserved, but no version of S is flexible
+  |
+3 |   reserved tag 0
+  |                ^
   = hint: add `flexible vN+` to the header"""),
     Case("E309", "a tag that is not flexible", F + "  A: int8 // tag 0, not flexible\n", """\
 p/a.krm:2:3: error E309: "A" has a tag, so it cannot be `not flexible`
@@ -424,11 +472,29 @@ p/a.krm:2:3: error E309: "A" has a tag, so it cannot be `not flexible`
   |   ^
   = hint: remove one of the annotations"""),
     Case("E310", "a gap in tags", F + "  A: int8 // tag 0\n  B: int8 // tag 2\n", """\
-p/a.krm:3:3: error E310: tag 1 is missing
+p/a.krm:3:14: error E310: tag 1 is missing
   |
 3 |   B: int8 // tag 2
-  |   ^
-  = hint: number tags from 0 without gaps"""),
+  |              ^^^^^
+  = hint: number tags from 0 without gaps; if a removed field had the tag, write `reserved tag 1`"""),
+    Case("E310", "a gap below a reserved tag", F + "  A: int8 // tag 0\n  reserved tag 2\n", """\
+p/a.krm:3:16: error E310: tag 1 is missing
+  |
+3 |   reserved tag 2
+  |                ^
+  = hint: number tags from 0 without gaps; if a removed field had the tag, write `reserved tag 1`"""),
+    Case("E311", "a field with a reserved tag", F + "  A: int8 // tag 0\n  B: int8 // tag 1\n  reserved tag 1\n", """\
+p/a.krm:3:14: error E311: tag 1 is reserved (line 4)
+  |
+3 |   B: int8 // tag 1
+  |              ^^^^^
+  = hint: give the field another tag: old peers would read its value as that of a removed field"""),
+    Case("E311", "a tag reserved twice", F + "  A: =>\n    B: int8\n    reserved tag 0, 1, 0\n", """\
+p/a.krm:4:24: error E311: tag 0 is already reserved at line 4
+  |
+4 |     reserved tag 0, 1, 0
+  |                        ^
+  = hint: remove one of the two"""),
     # types and defaults
     Case("E401", "a name without a type", S + "  ThrottelMillis\n", """\
 p/a.krm:2:3: error E401: "ThrottelMillis" has no type
@@ -483,6 +549,18 @@ p/a.krm:2:12: error E402: the default "null" does not fit string
 2 |   A: string(null)
   |            ^^^^^^
   = hint: only a nullable type can have the default null"""),
+    Case("E402", "a default in quotes", S + "  A: string(\"x\")\n  B: nullable-string('')\n", """\
+p/a.krm:2:12: error E402: the default "x" has quotes, which would be part of the value
+  |
+2 |   A: string("x")
+  |            ^^^^^
+  = hint: write `(x)`
+
+p/a.krm:3:21: error E402: the default '' has quotes, which would be part of the value
+  |
+3 |   B: nullable-string('')
+  |                     ^^^^
+  = hint: write `()`"""),
     Case("E402", "a default of an array", S + "  A: [int8](1)\n", """\
 p/a.krm:2:12: error E402: the default "1" does not fit an array
   |
@@ -490,12 +568,12 @@ p/a.krm:2:12: error E402: the default "1" does not fit an array
   |            ^^^
   = hint: an array can only have the default `()`, or `(null)` if it is nullable"""),
     Case("E402", "a default of a struct", S + "  A: =>(1)\n    B: int8\n", """\
-p/a.krm:2:8: error E402: the default "1" does not fit the struct SA
+p/a.krm:2:8: error E402: the default "1" does not fit the struct S.A
   |
 2 |   A: =>(1)
   |        ^^^"""),
     Case("E402", "a default of a nullable struct", S + "  A: nullable=>(1)\n    B: int8\n", """\
-p/a.krm:2:16: error E402: the default "1" does not fit the struct SA
+p/a.krm:2:16: error E402: the default "1" does not fit the struct S.A
   |
 2 |   A: nullable=>(1)
   |                ^^^
@@ -532,7 +610,19 @@ p/a.krm:1:3: error E403: "init8" cannot be the type of an enum
 1 | E init8 (
   |   ^^^^^
   = hint: did you mean "int8"?"""),
+    Case("E404", "an entity of no name or number", S + "  A: [bool] // v0+, entity topicName\n", """\
+p/a.krm:2:28: error E404: "A" cannot have an entity, because it is bool
+  |
+2 |   A: [bool] // v0+, entity topicName
+  |                            ^^^^^^^^^
+  = hint: only strings, integers and arrays of them name something"""),
     # structure
+    Case("E404", "an entity of a bool", S + "  A: bool // entity topicName\n", """\
+p/a.krm:2:21: error E404: "A" cannot have an entity, because it is bool
+  |
+2 |   A: bool // entity topicName
+  |                     ^^^^^^^^^
+  = hint: only strings, integers and arrays of them name something"""),
     Case("E501", "a version field that is not first", "S => not top level, with version field\n  A: int8\n  Version: int16\n", """\
 p/a.krm:2:3: error E501: the first field is not "Version"
   |
@@ -577,6 +667,12 @@ p/a.krm:1:1: error E502: only a request can have `admin`
   |
 1 | S => not top level, admin
   | ^"""),
+    Case("E502", "a message's struct that is encoded alone", S + "  A: S.Part\n\nS.Part => not top level\n  A: int8\n", """\
+p/a.krm:4:1: error E502: "Part" belongs to S, so it cannot be encoded alone
+  |
+4 | S.Part => not top level
+  | ^^^^^^
+  = hint: begin its modifiers with `not top level, no encoding`"""),
     Case("E502", "neither key nor not top level", "S => flexible v1+\n  A: int8\n", """\
 p/a.krm:1:1: error E502: the header has neither `key` nor `not top level`
   |

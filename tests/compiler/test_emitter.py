@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 from pathlib import Path
@@ -11,8 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from krammar.cli import main
-from krammar.compiler.front.source import SourceError
-from krammar.compiler.write import CACHE_FOLDER, _formatted
+from krammar.compiler.write import CACHE_FOLDER, write
 
 ALPHA = """\
 ARequest => key 0, max version 1
@@ -601,8 +599,7 @@ def test_a_template_that_makes_no_python_is_one_error(
 
     assert result.exit_code == 2
     assert isinstance(result.exception, SystemExit)
-    # Files are formatted in parallel: the first that fails is reported.
-    assert re.search("the template of (one|two)/broken.py rendered invalid Python", result.output)
+    assert "the template of one/broken.py rendered invalid Python" in result.output
     assert not out.exists()
 
 
@@ -618,26 +615,17 @@ def test_a_folder_without_templates(source: Path, out: Path, tmp_path: Path) -> 
 # -- progress ------------------------------------------------------------------------------------
 
 
-def test_progress_counts_what_is_done() -> None:
+def test_progress_counts_what_is_done(tmp_path: Path) -> None:
     long = "x = [" + "1, " * 10_000 + "]\n"
-    texts = [long, *(f"x={number}\n" for number in range(10, 30))]
+    rendered = {
+        Path(f"{number}.py"): f"# {{{{ stamp }}}}\n{text}"
+        for number, text in enumerate([long, *(f"x={number}\n" for number in range(20))])
+    }
     done: list[int] = []
 
-    formatted = _formatted([(f"{text[:9]}.py", text) for text in texts], done.append)
+    write(tmp_path, "source", rendered, format_whole=True, progress=done.append)
 
-    assert formatted[1:] == [f"x = {number}\n" for number in range(10, 30)]
-    assert formatted[0].startswith("x = [\n")
-    assert sum(done) == sum(map(len, texts))
-    if (os.cpu_count() or 1) > 1:
-        assert done[0] != len(long)  # the longest is begun first, but not waited for
-
-
-def test_a_process_that_formats_is_killed() -> None:
-    def kill(_: int) -> None:
-        for process in multiprocessing.active_children():
-            process.kill()
-
-    files = [(f"{number}.py", "x = [" + "1, " * number + "]\n") for number in range(1000, 1030)]
-    with pytest.raises(SourceError, match=r"formatted 10\d\d.py was killed, and nothing was writ"):
-        _formatted(files, kill)
-    assert not multiprocessing.active_children()
+    assert (tmp_path / "0.py").read_text().splitlines()[1] == "x = ["
+    assert (tmp_path / "20.py").read_text().splitlines()[1] == "x = 19"
+    assert len(done) > len(rendered)
+    assert sum(done) == sum(map(len, rendered.values()))

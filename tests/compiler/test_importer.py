@@ -171,13 +171,13 @@ def test_structs(tmp_path: Path) -> None:
         field("Many", "[]Single", fields=inner),
         field("None", "[]Single", nullableVersions="0+", default="null", fields=inner),
     ) == [
-        "  One: =>",
+        "  One: =>Single",
         "    B: int32",
-        "  Maybe: nullable=>",
+        "  Maybe: nullable=>Single2",
         "    B: int32",
-        "  Many: [=>]",
+        "  Many: [=>]Single3",
         "    B: int32",
-        "  None: nullable[=>](null)",
+        "  None: nullable[=>]Single4(null)",
         "    B: int32",
     ]
 
@@ -258,16 +258,16 @@ def test_common_structs_get_names_of_their_own(tmp_path: Path) -> None:
     )
     assert lines(import_schemas([folder]), "foo.krm") == [
         "FooRequest => key 7, max version 3",
-        "  Left: [FooRequestTopic]",
-        "  Right: nullable-v2+[FooRequestOther] // v1+",
+        "  Left: [FooRequest.FooTopic]",
+        "  Right: nullable-v2+[FooRequest.Other] // v1+",
         "",
         "FooResponse =>",
         "  A: int32",
         "",
-        "FooRequestTopic => not top level, no encoding",
-        "  Other: FooRequestOther // v2+",
+        "FooRequest.FooTopic => not top level, no encoding",
+        "  Other: FooRequest.Other // v2+",
         "",
-        "FooRequestOther => not top level, no encoding",
+        "FooRequest.Other => not top level, no encoding",
         "  A: int32",
         "",
     ]
@@ -277,7 +277,7 @@ def test_a_nullable_common_struct_is_written_in_place(tmp_path: Path) -> None:
     common = [{"name": "End", "versions": "0+", "fields": [field("Host", "string")]}]
     spec = field("Peer", "End", nullableVersions="0+", default="null")
     assert request(tmp_path, spec, commonStructs=common) == [
-        "  Peer: nullable=>",
+        "  Peer: nullable=>End",
         "    Host: string",
     ]
 
@@ -294,7 +294,7 @@ def test_class_names_that_collide_get_a_hint(tmp_path: Path) -> None:
         ),
     )
     assert lines(import_schemas([folder]), "foo.krm")[1:-1] == [
-        "  Items: [=>]",
+        "  Items: [=>]Entry",
         "    Parts: [=>]",
         "      A: int32",
         "  ItemParts: [=>]PartOfItem",
@@ -454,7 +454,7 @@ def test_enums_take_the_place_of_their_integers(tmp_path: Path) -> None:
     }
     assert lines(import_schemas([folder], enums=enums), "foo.krm")[1:-1] == [
         "  ErrorCode: enum-ErrorCode",
-        "  Inner: [=>]",
+        "  Inner: [=>]X",
         "    Kind: enum-Kind(2)",
         "  Kinds: [enum-Kind]",
         "  Mechanism: string",
@@ -522,7 +522,7 @@ def test_older_schemas_supply_the_versions_that_newer_ones_dropped(tmp_path: Pat
         "FooRequest => key 7, max version 6, flexible v4+",
         "  Gone: int32 // v0-v1",
         "  Kept: int32 // v1+",
-        "  Nested: [=>]",
+        "  Nested: [=>]X",
         "    Name: string // v0-v3",
         "    Id: uuid // v5+",
         "    Index: int32",
@@ -564,7 +564,7 @@ def test_a_common_struct_and_one_in_place_merge(tmp_path: Path) -> None:
         "FooRequest", [field("One", "Y", fields=inner), field("Two", "Y", fields=inner)], "0-2"
     )
     assert merged(tmp_path, new, old)[-4:] == [
-        "FooRequestX => not top level, no encoding",
+        "FooRequest.X => not top level, no encoding",
         "  Old: int32 // v0-v0",
         "  A: int32",
         "  B: int32 // v3+",
@@ -810,7 +810,7 @@ def test_what_is_imported_compiles(tmp_path: Path) -> None:
     assert diagnostics.found == []
     structs = {struct.name: struct for file in protocol.files for struct in file.structs}
     headers = {"RequestHeader", "ResponseHeader"}  # the compiler adds them
-    assert set(structs) == {*result.messages, "FooRequestEnd", *headers}
+    assert set(structs) == {*result.messages, "FooRequest.End", *headers}
     assert structs["FooRequest"].max_version == 4
     assert structs["BarKey"].version_field == "version"
     assert structs["BarKey"].max_version is None

@@ -94,7 +94,7 @@ def test_a_pair(tmp_path: Path) -> None:
             {"name": "Old", "type": "string", "versions": "1+", "flexibleVersions": "none"},
             {
                 "name": "Notes",
-                "type": "[]PingNote",
+                "type": "[]Note",
                 "versions": "2+",
                 "fields": [{"name": "Author", "type": "Person", "versions": "1+"}],
             },
@@ -108,7 +108,7 @@ def test_a_pair(tmp_path: Path) -> None:
             },
             {
                 "name": "Maybe",
-                "type": "PingMaybe",
+                "type": "Maybe",
                 "versions": "1+",
                 "nullableVersions": "1+",
                 "fields": [
@@ -154,6 +154,76 @@ def test_what_json_cannot_express_is_skipped(tmp_path: Path, field: str, reason:
     files, warnings = exported(text, tmp_path)
     assert sorted(files) == ["V.json"]
     assert warnings == [f"S: skipped, because {reason}"]
+
+
+TAGGED = """\
+PingRequest => key 0, max version 3, flexible v2+
+  A: int8 // tag 0
+  B: int8 // v1+, tag 1
+  C: int8 // v3+, tag 2
+  D: nullable-string // v2-v3, tag 3
+  E: => // v1+
+    F: int8 // tag 0
+  G: Shared
+
+PingResponse =>
+
+EchoRequest => key 1, max version 0
+  G: Shared
+
+EchoResponse =>
+
+Shared => not top level, no encoding
+  H: int8
+  I: int8 // tag 0
+"""
+
+
+def test_versions_of_tagged_fields(tmp_path: Path) -> None:
+    """Kafka's tagged fields exist in flexible versions only, and have no end."""
+    files, warnings = exported(TAGGED, tmp_path)
+
+    def versions(fields: Any) -> dict[str, tuple[str, str | None]]:
+        return {each["name"]: (each["versions"], each.get("taggedVersions")) for each in fields}
+
+    ping, echo = read(files["PingRequest.json"]), read(files["EchoRequest.json"])
+    assert warnings == []
+    assert versions(ping["fields"]) == {
+        "A": ("2+", "2+"),
+        "B": ("2+", "2+"),
+        "C": ("3+", "3+"),
+        "D": ("2+", "2+"),
+        "E": ("1+", None),
+        "G": ("0+", None),
+    }
+    assert ping["fields"][3]["nullableVersions"] == "2+"
+    assert versions(ping["fields"][4]["fields"]) == {"F": ("2+", "2+")}
+    assert versions(ping["commonStructs"][0]["fields"]) == {"H": ("0+", None), "I": ("2+", "2+")}
+    # No version of Echo is flexible, so none has the tagged field.
+    assert versions(echo["commonStructs"][0]["fields"]) == {"H": ("0+", None)}
+
+
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ("A: int8 // v0-v1, tag 0", "the tag of A ends with version 1"),
+        ("A: nullable-string-v1+ // tag 0", "A has a tag and is nullable in some versions only"),
+        ("A: int8 // tag 1\n  reserved tag 0", "tag 0 of S is reserved, and schemas have no gaps"),
+    ],
+)
+def test_tagged_fields_that_kafka_does_not_have(tmp_path: Path, field: str, reason: str) -> None:
+    text = f"S => not top level, max version 2, flexible v0+\n  {field}\n"
+
+    assert exported(text, tmp_path) == ({}, [f"S: skipped, because {reason}"])
+
+
+def test_reserved_tags_are_not_in_schemas(tmp_path: Path) -> None:
+    text = (
+        "S => not top level, max version 0, flexible v0+\n  A: int8 // tag 0\n  reserved tag 1, 2\n"
+    )
+    files, warnings = exported(text, tmp_path)
+
+    assert (list(files), warnings) == (["S.json"], ["S: the schema does not reserve tags: 1, 2"])
 
 
 def test_a_struct_without_a_last_version(tmp_path: Path) -> None:

@@ -239,11 +239,11 @@ def arrays(p: Any) -> Any:
 
 def structs(p: Any, maybe: Any = None, perhaps: Any = None) -> Any:
     return p.Structs(
-        plain=p.StructsPlain(a=1, deeper=p.StructsPlainDeeper(b=2)),
+        plain=p.Structs.Plain(a=1, deeper=p.Structs.Deeper(b=2)),
         maybe=maybe,
-        rows=[p.StructsRow(d=3, cells=[p.StructsRowCell(e="x")])],
-        boxes=[p.StructsCrate(f=4)],
-        things=[p.StructsGadget(g=5)],
+        rows=[p.Structs.Row(d=3, cells=[p.Structs.Cell(e="x")])],
+        boxes=[p.Structs.Crate(f=4)],
+        things=[p.Structs.Gadget(g=5)],
         perhaps=perhaps,
         last=6,
     )
@@ -275,8 +275,8 @@ CODED = "ff 0010 80000000 7fffffffffffffff ffff ffffffff "
 def millis(p: Any, **more: int) -> Any:
     return p.Millis(
         timeout_millis=2,
-        inner=p.MillisInner(timeout_millis=3, **more),
-        written=p.MillisWritten(throttle_millis=5, timeout_millis=6),
+        inner=p.Millis.Inner(timeout_millis=3, **more),
+        written=p.Millis.Written(throttle_millis=5, timeout_millis=6),
         typed=7,
         other=8,
         **more,
@@ -348,7 +348,7 @@ VECTORS = [
     Vector(
         "Structs",
         0,
-        lambda p: structs(p, p.StructsMaybe(c=7), [p.StructsChance(h=8)]),
+        lambda p: structs(p, p.Structs.Maybe(c=7), [p.Structs.Chance(h=8)]),
         "01 02  01 07  00000001 03 00000001 0001 78  00000001 04  00000001 05  00000001 08  06",
     ),
     Vector(
@@ -360,7 +360,7 @@ VECTORS = [
     Vector(
         "Structs",
         1,
-        lambda p: structs(p, p.StructsMaybe(c=7), []),
+        lambda p: structs(p, p.Structs.Maybe(c=7), []),
         "01 02 00 00  01 07 00  02 03 02 02 78 00 00  02 04 00  02 05 00  01  06  00",
     ),
     Vector("Later", 0, lambda p: later(p, 0), "0001 68  02 0001 6d  ffffffff"),
@@ -377,11 +377,11 @@ VECTORS = [
         lambda p: p.Tagged(second=8, plain=5, first="x"),
         "05 02  00 02 0278  01 04 00000008",
     ),
-    Vector("Tagged", 1, lambda p: p.Tagged(maybe=p.TaggedMaybe(a=1)), "00 01  02 03 01 01 00"),
-    Vector("Tagged", 1, lambda p: p.Tagged(maybe=p.TaggedMaybe()), "00 01  02 03 01 00 00"),
+    Vector("Tagged", 1, lambda p: p.Tagged(maybe=p.Tagged.Maybe(a=1)), "00 01  02 03 01 01 00"),
+    Vector("Tagged", 1, lambda p: p.Tagged(maybe=p.Tagged.Maybe()), "00 01  02 03 01 00 00"),
     Vector("Tagged", 1, lambda p: p.Tagged(here=None), "00 01  03 01 00"),
-    Vector("Tagged", 1, lambda p: p.Tagged(here=p.TaggedHere(b=4)), "00 01  03 03 01 04 00"),
-    Vector("Tagged", 1, lambda p: p.Tagged(inner=p.TaggedInner(c=3)), "00 01  04 03 0003 00"),
+    Vector("Tagged", 1, lambda p: p.Tagged(here=p.Tagged.Here(b=4)), "00 01  03 03 01 04 00"),
+    Vector("Tagged", 1, lambda p: p.Tagged(inner=p.Tagged.Inner(c=3)), "00 01  04 03 0003 00"),
     Vector("Tagged", 2, lambda p: p.Tagged(late=[1]), "00 01  05 02 02 01"),
     Vector("Tagged", 1, lambda p: p.Tagged(own=value(p, 0)), "00 01  06 05 0000 0001 78"),
     Vector("Tagged", 2, lambda p: p.Tagged(far=[]), "00 01  07 01 01"),
@@ -393,14 +393,14 @@ VECTORS = [
         "ffff  00000001 0001 78  02 79  00",
     ),
     Vector("Ranges", 0, lambda p: p.Ranges(), ""),
-    Vector("Ranges", 1, lambda p: p.Ranges(a=1, b=2, d=[p.RangesD(f=3)]), "01 02 00000001 03"),
+    Vector("Ranges", 1, lambda p: p.Ranges(a=1, b=2, d=[p.Ranges.D(f=3)]), "01 02 00000001 03"),
     Vector(
         "Ranges",
         2,
-        lambda p: p.Ranges(a=1, b=2, c=3, d=[p.RangesD(e=4, f=5)]),
+        lambda p: p.Ranges(a=1, b=2, c=3, d=[p.Ranges.D(e=4, f=5)]),
         "01 02 03 00000001 04 05",
     ),
-    Vector("Ranges", 3, lambda p: p.Ranges(a=1, d=[p.RangesD(e=4)]), "01 00000001 04"),
+    Vector("Ranges", 3, lambda p: p.Ranges(a=1, d=[p.Ranges.D(e=4)]), "01 00000001 04"),
     Vector("Ranges", 4, lambda p: p.Ranges(a=1), "01"),
     Vector("Ranges", 99, lambda p: p.Ranges(a=1), "01"),
     Vector(
@@ -436,11 +436,14 @@ VECTORS = [
     Vector("Empty", 0, lambda p: p.Empty(), ""),
     Vector("Empty", 1, lambda p: p.Empty(), "00"),
     Vector(
-        "EmptyElements", 0, lambda p: p.EmptyElements(rows=[p.EmptyElementsRow()] * 3), "00000003"
+        "EmptyElements", 0, lambda p: p.EmptyElements(rows=[p.EmptyElements.Row()] * 3), "00000003"
     ),
-    Vector("EmptyElements", 1, lambda p: p.EmptyElements(rows=[p.EmptyElementsRow()]), "02 00 00"),
+    Vector("EmptyElements", 1, lambda p: p.EmptyElements(rows=[p.EmptyElements.Row()]), "02 00 00"),
     Vector(
-        "EmptyElements", 2, lambda p: p.EmptyElements(rows=[p.EmptyElementsRow(a=7)]), "02 07 00 00"
+        "EmptyElements",
+        2,
+        lambda p: p.EmptyElements(rows=[p.EmptyElements.Row(a=7)]),
+        "02 07 00 00",
     ),
 ]
 
@@ -515,7 +518,7 @@ def test_a_struct_that_names_no_version_takes_any(package: Any, version: int) ->
 def test_no_encoding_means_no_methods(package: Any) -> None:
     assert not hasattr(package.Named, "encode")
     assert not hasattr(package.Named, "decode")
-    assert not hasattr(package.StructsRow, "encode")
+    assert not hasattr(package.Structs.Row, "encode")
 
 
 def test_absent_fields_have_their_defaults(package: Any) -> None:
@@ -716,6 +719,6 @@ def test_enum_values_without_a_name_survive(package: Any) -> None:
 
 def test_repr_names_enum_members(package: Any) -> None:
     assert repr(coded(package)) == (
-        "Coded(a=-1 (NONE), b=16 (BLUE), c=-2147483648 (LEAST), d=9223372036854775807 (MOST), "
-        "e=65535 (LAST), f=4294967295 (ALL), g=[16 (BLUE), 99])"
+        "Coded(a=Small.NONE, b=Colour.BLUE, c=Wide.LEAST, d=Huge.MOST, "
+        "e=Port.LAST, f=Mask.ALL, g=[Colour.BLUE, 99])"
     )

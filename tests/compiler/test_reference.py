@@ -124,6 +124,25 @@ def test_a_page_of_ones_own(tmp_path: Path) -> None:
     assert "From v2: RequestHeader v2 precedes it." in text
 
 
+def test_reserved_tags_and_annotations(tmp_path: Path) -> None:
+    text = OWN.replace(
+        "  Late: bool(true) // tag 0\n",
+        "  Late: bool(true) // tag 0, ignorable\n  reserved tag 3, 1, 2\n",
+    )
+    text = text.replace(
+        "    Count: int32(7)\n", "    Count: int32(7) // entity brokerId\n    reserved tag 0\n"
+    )
+    source = write_files(tmp_path / "p", text)
+    result = CliRunner().invoke(main, ["docs", str(source), "-o", str(tmp_path / "docs")])
+    assert result.exit_code == 0, result.output
+    shown = Page(next((tmp_path / "docs").rglob("a.html"))).text
+
+    assert "v0+, tag 0, ignorable" in shown
+    assert "v0+, brokerId" in shown
+    assert "Reserved tags of AskRequest: 1, 2, 3. Removed fields had them." in shown
+    assert "Reserved tags of AskRequest.inner: 0. Removed fields had them." in shown
+
+
 def test_records_have_the_name_that_the_protocol_guide_gives_them(tmp_path: Path) -> None:
     definitions = """\
 PutRequest => key 0, max version 1, flexible v1+

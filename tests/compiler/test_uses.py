@@ -36,7 +36,7 @@ def test_an_enum_and_headers_of_kafka(build: Build) -> None:
 
     response = package.PingResponse()
     assert package.PingResponse.decode(response.encode(0), 0) == response
-    assert repr(response) == "PingResponse(error_code=16 (NOT_COORDINATOR))"
+    assert repr(response) == "PingResponse(error_code=ErrorCode.NOT_COORDINATOR)"
     assert list(package.ErrorCode) == list(kafka_wire.ErrorCode)
     header = kafka_wire.RequestHeader(request_api_key=0, correlation_id=5, client_id="c")
     frame = header.encode(1) + package.PingRequest(size=7).encode(0)

@@ -493,9 +493,9 @@ def test_names_come_from_the_protocol(tmp_path: Path) -> None:
     faults = read(tmp_path, text, wafka_wire)
     request = wafka_wire.ProduceRequest(
         topic_data=[
-            wafka_wire.ProduceRequest.TopicProduceData(
+            wafka_wire.ProduceRequest.TopicData(
                 name="orders",
-                partition_data=[wafka_wire.ProduceRequest.PartitionProduceData(index=2)],
+                partition_data=[wafka_wire.ProduceRequest.PartitionData(index=2)],
             )
         ]
     )

@@ -66,7 +66,7 @@ def bytes_of(struct: ir.Struct, version: int) -> str:
     key = layout.build(struct, version).key
     # Records are always nullable in the notation.
     key = re.sub(r"(?<=unaligned_records:bytes/uvarint)(?=[,)|])", "?", key)
-    return re.sub(r"\w+(?=\()", "", key)
+    return re.sub(r"[\w.]+(?=\()", "", key)
 
 
 def test_the_definitions_of_a_text_have_the_same_bytes_in_all_versions(tmp_path: Path) -> None:

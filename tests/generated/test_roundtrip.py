@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
 import struct
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import kafka_wire
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from krammar.wire.errors import DecodeError, UnsupportedVersionError
+from krammar.wire.errors import DecodeError, EncodeError, UnsupportedVersionError
 from krammar.wire.layout import Array, Layout, Nested, Scalar
 from tests.generated.catalogue import Message, messages
 from tests.generated.parameters import every_codec, every_message
@@ -118,7 +120,8 @@ def test_buffers_and_offsets(message: Message) -> None:
 
 @every_codec
 def test_copies(message: Message) -> None:
-    """Copies, pickles and JSON are equal to the value and independent of it."""
+    """Copies, pickles, JSON and what repr shows are equal to the value and independent of it."""
+    names = {name: getattr(message.package, name) for name in message.package.__all__}
     for version in message.versions:
         layout = message.layout(version)
         for plain in samples(message, version, seed=4):
@@ -130,7 +133,8 @@ def test_copies(message: Message) -> None:
             dictionary = json.loads(json.dumps(value.to_dict()))
             assert same(content(message.cls.from_dict(dictionary), layout), plain)
             assert message.cls.from_dict(dictionary) == value
-            assert type(value).__name__ in repr(value)
+            assert eval(repr(value), {**names, "UUID": UUID, "inf": math.inf}) == value
+            assert value.__replace__() == value
 
             deep.unknown_tags[9999] = b"x"
             assert deep != value
@@ -140,11 +144,14 @@ def test_copies(message: Message) -> None:
                 changed = copy.copy(value)
                 setattr(changed, name, object())
                 assert changed != value
+            changed = copy.copy(value)
+            changed.unknown_tags[9999] = b"x"
+            assert 9999 not in value.unknown_tags
 
 
 @every_message
 def test_fields_of_other_versions(message: Message) -> None:
-    """What a version does not have is not written, whatever it is, and has its default when read."""
+    """What a version does not have is refused or, if it is ignorable, not written. It has its default when read."""
     fresh = message.cls()
     for version in message.versions:
         layout = message.layout(version)
@@ -152,9 +159,17 @@ def test_fields_of_other_versions(message: Message) -> None:
         value = build(message, layout, samples(message, version, seed=5)[-1])
         data = message.encode(value, version)
         absent = [name for name in message.cls._fields if name not in present]
+        ignorable = {item.name for item in layout.absent if item.ignorable}
         for name in absent:
+            default = getattr(value, name)
             setattr(value, name, "no value of any field")
-        assert message.encode(value, version) == data
+            if name in ignorable:
+                assert message.encode(value, version) == data
+            else:
+                with pytest.raises(EncodeError, match=f"version {version} has no such field") as caught:
+                    message.encode(value, version)
+                assert caught.value.path == name
+                setattr(value, name, default)
         again = message.decode(data, version)
         for name in absent:
             assert same(getattr(again, name), getattr(fresh, name))
@@ -248,6 +263,21 @@ def test_not_a_number_and_minus_zero_keep_their_bits() -> None:
             assert message.encode(message.decode(changed, version), version) == changed
             seen += 1
     assert seen >= 8
+
+
+def test_replacing_and_matching() -> None:
+    topic = kafka_wire.MetadataRequest.Topic(name="a").with_unknown_tags({99: b"x"})
+    request = kafka_wire.MetadataRequest(topics=[topic])
+    changed = request.__replace__(topics=(topic,), include_topic_authorized_operations=True)
+    assert changed.topics == [topic] and changed.include_topic_authorized_operations
+    assert topic.__replace__(name="b").unknown_tags == {99: b"x"}
+    with pytest.raises(TypeError):
+        request.__replace__(no_such_field=1)
+    match request:
+        case kafka_wire.MetadataRequest(topics=[kafka_wire.MetadataRequest.Topic(name=name)]):
+            assert name == "a"
+        case _:
+            pytest.fail("the class pattern does not match")
 
 
 def test_enums_keep_unknown_values() -> None:

@@ -743,10 +743,10 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         w.ProduceRequest(
             acks=1,
             topic_data=[
-                w.ProduceRequest.TopicProduceData(
+                w.ProduceRequest.TopicData(
                     name="t",
                     partition_data=[
-                        w.ProduceRequest.PartitionProduceData(index=0, records=["a", ""])
+                        w.ProduceRequest.PartitionData(index=0, records=["a", ""])
                     ],
                 )
             ],

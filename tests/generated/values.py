@@ -7,6 +7,7 @@ Walking values by the layout keeps these tests independent of the codecs under t
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from krammar.wire.layout import Array, Layout, Nested, Type
@@ -21,7 +22,7 @@ def build(message: Message, layout: Layout, plain: Plain) -> Any:
         item.name: _build(message, item.type, plain[item.name])
         for item in (*layout.fields, *layout.tags)
     }
-    value = getattr(message.package, layout.name)(**arguments)
+    value = attrgetter(layout.name)(message.package)(**arguments)
     if "unknown_tags" in plain:
         value.unknown_tags = dict(plain["unknown_tags"])
     return value

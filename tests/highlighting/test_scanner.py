@@ -66,6 +66,26 @@ def words(text: str) -> list[tuple[str, str]]:
             "  A: [=>]Hint // not flexible",
             [("A", "FIELD"), ("Hint", "STRUCT"), ("not flexible", "KEYWORD")],
         ),
+        (
+            "  A: string // v3+, ignorable, entity topicName",
+            [
+                *(("A", "FIELD"), ("string", "TYPE"), ("v3+", "VERSION")),
+                *(("ignorable", "KEYWORD"), ("entity", "KEYWORD"), ("topicName", "REMARK")),
+            ],
+        ),
+        (
+            "  reserved tag 3, 0x4",
+            [("reserved tag", "KEYWORD"), ("3", "NUMBER"), ("0x4", "NUMBER")],
+        ),
+        ("  reserved: int8", [("reserved", "FIELD"), ("int8", "TYPE")]),
+        (
+            "A.Part => not top level, no encoding, frequent",
+            [
+                *(("A.Part", "DEFINITION"), ("not top level", "KEYWORD")),
+                *(("no encoding", "KEYWORD"), ("frequent", "KEYWORD")),
+            ],
+        ),
+        ("  Parts: [A.Part]", [("Parts", "FIELD"), ("A.Part", "STRUCT")]),
         ("  ThrottleMillis(2)", [("ThrottleMillis", "FIELD"), ("2", "DEFAULT")]),
         ("  // words: int8", [("// words: int8", "COMMENT")]),
         # Lines that are not finished.

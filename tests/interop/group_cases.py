@@ -223,10 +223,11 @@ def beat(group: str, joined: Any, **changes: Any) -> HeartbeatRequest:
     )
 
 
-def leave(group: str, *members: tuple[str, str | None]) -> LeaveGroupRequest:
+def leave(group: str, *members: tuple[str, str | None], version: int = 5) -> LeaveGroupRequest:
+    if version < 3:
+        return LeaveGroupRequest(group_id=group, member_id=members[0][0])
     return LeaveGroupRequest(
         group_id=group,
-        member_id=members[0][0],
         members=[
             LeaveGroupRequest.MemberIdentity(member_id=m, group_instance_id=i) for m, i in members
         ],
@@ -314,12 +315,12 @@ def coordinators(talk: Talk, topic_id: UUID) -> None:
     for version in range(7):
         kinds = [0] if version == 0 else [0, 1]
         for kind in kinds:
-            request = FindCoordinatorRequest(
-                key="k", key_type=kind, coordinator_keys=["k", "", "k"]
-            )
-            talk.say(request, version)
-    for version in (1, 3, 4, 5):
-        talk.say(FindCoordinatorRequest(key="k", key_type=2, coordinator_keys=["k"]), version)
+            keys = {"key": "k"} if version < 4 else {"coordinator_keys": ["k", "", "k"]}
+            talk.say(FindCoordinatorRequest(key_type=kind, **keys), version)
+    for version in (1, 3):
+        talk.say(FindCoordinatorRequest(key="k", key_type=2), version)
+    for version in (4, 5):
+        talk.say(FindCoordinatorRequest(key_type=2, coordinator_keys=["k"]), version)
     talk.say(FindCoordinatorRequest(key_type=2, coordinator_keys=["no-share-key"]), 6)
     talk.say(FindCoordinatorRequest(coordinator_keys=[]), 6)
 
@@ -414,18 +415,26 @@ def heartbeats(talk: Talk, topic_id: UUID) -> None:
 def leaving(talk: Talk, topic_id: UUID) -> None:
     for version in range(6):
         group = f"leave-{version}"
-        talk.say(leave(group, ("nobody", None)), version)
-        talk.say(leave("", ("nobody", None)), version)
+        talk.say(leave(group, ("nobody", None), version=version), version)
+        talk.say(leave("", ("nobody", None), version=version), version)
         joined = stable(talk, group)
-        talk.say(leave(group, ("nobody", None)), version)
+        talk.say(leave(group, ("nobody", None), version=version), version)
         pending = talk.say(join_request(group), 9)
         if version >= 3:
             talk.say(
-                leave(group, ("x", "x"), ("", "x"), ("", None), (joined.member_id, "x")), version
+                leave(
+                    group,
+                    ("x", "x"),
+                    ("", "x"),
+                    ("", None),
+                    (joined.member_id, "x"),
+                    version=version,
+                ),
+                version,
             )
-        talk.say(leave(group, (pending.member_id, None)), version)
-        talk.say(leave(group, (joined.member_id, None)), version)
-        talk.say(leave(group, (joined.member_id, None)), version)
+        talk.say(leave(group, (pending.member_id, None), version=version), version)
+        talk.say(leave(group, (joined.member_id, None), version=version), version)
+        talk.say(leave(group, (joined.member_id, None), version=version), version)
         talk.say(beat(group, joined), 4)
         talk.say(DescribeGroupsRequest(groups=[group]), 6)
 

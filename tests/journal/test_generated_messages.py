@@ -54,7 +54,7 @@ Listed => not top level
     assert made.Outer._fields == ("uuid", "get_uuid", "inner")
     assert made.Outer(get_uuid=5).get_uuid == 5
     assert not hasattr(made.Listed, "set_uuid")
-    inner = made.OuterInner(set_uuid_=4, get_uuid_="x", new_acknowledgement_=True)
+    inner = made.Outer.Inner(set_uuid_=4, get_uuid_="x", new_acknowledgement_=True)
     inner.set_uuid(SOME)
     assert inner.get_uuid() == SOME
     outer = made.Outer(uuid="u", inner=[inner])

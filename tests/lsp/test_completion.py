@@ -52,16 +52,36 @@ def test_names_of_fields() -> None:
 def test_versions_that_the_field_can_have() -> None:
     assert offered(typed("  New: int8 // ‸")) == [
         *("v4+", "v3+", "v2+", "v1+", "v0-v3", "v0-v2", "v0-v1", "v0-v0"),
-        *("tag 1", "not flexible"),
+        *("tag 1", "not flexible", "ignorable", "entity "),
     ]
     # Within a field of v2-v3.
     inner = offered(typed("    New: int8 // ‸", after="    Size: int32\n"))
-    assert inner == ["v3-v3", "v2-v3", "v2-v2", "tag 0", "not flexible"]
+    assert inner == [
+        *("v3-v3", "v2-v3", "v2-v2", "tag 0", "not flexible", "ignorable", "entity "),
+    ]
 
 
 def test_what_follows_an_annotation() -> None:
-    assert offered(typed("  New: int8 // v3+, ‸")) == ["tag 1", "not flexible"]
+    assert offered(typed("  New: int8 // v3+, ‸")) == [
+        *("tag 1", "not flexible", "ignorable", "entity "),
+    ]
+    assert offered(typed("  New: int8 // v3+, ignorable, entity topicName, tag 1, ‸")) == [
+        "not flexible",
+    ]
+    assert offered(typed("  New: string // entity ‸"))[:2] == ["topicName", "groupId"]
     assert "v4+" in offered(typed("  New: int8 // tag 1, ‸"))
+
+
+def test_reserved_tags() -> None:
+    assert offered(typed("  ‸"))[-1] == "reserved tag 1"
+    assert offered(typed("  reser‸"))[-1] == "reserved tag 1"
+    assert offered(typed("  reserved t‸")) == ["reserved tag 1"]
+    assert offered(typed("  reserved tag ‸")) == ["1"]
+    assert offered(typed("  reserved tag 4, ‸")) == ["1"]
+    text = "A => not top level, flexible v0+\n  B: int8 // ‸\n  reserved tag 0, 1\n  C: int8 // tag 2\n"
+    assert "tag 3" in offered(Sheet(a=text))
+    # No version is flexible.
+    assert not any("tag" in each for each in offered(Sheet(a="A => not top level\n  ‸\n")))
 
 
 def test_versions_of_a_response_are_those_of_its_request() -> None:

@@ -6,6 +6,7 @@ import importlib
 import shutil
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -93,7 +94,7 @@ def build(package: ModuleType, layout: Layout, plain: dict[str, Any]) -> Any:
         item.name: _build(package, item.type, plain[item.name])
         for item in (*layout.fields, *layout.tags)
     }
-    value = getattr(package, layout.name)(**arguments)
+    value = attrgetter(layout.name)(package)(**arguments)
     if "unknown_tags" in plain:
         value.unknown_tags = dict(plain["unknown_tags"])
     return value

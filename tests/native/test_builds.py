@@ -195,7 +195,7 @@ def test_a_forged_uuid_is_refused(builds: Builds, number: Any) -> None:
 
 def test_lists_that_iterate_in_their_own_way(builds: Builds) -> None:
     for message in messages(builds, "EverythingRequest"):
-        item = message.package.EverythingRequestItem
+        item = message.package.EverythingRequest.Item
         for field, elements in (("ints", [1, 2]), ("items", [item(id=1), item(id=2)])):
             value = message.cls(**{field: elements})
             data = value.encode(3)
@@ -253,6 +253,15 @@ def test_facts_of_classes(builds: Builds) -> None:
         for base in (Struct, Codec, Request, Response, VersionedCodec):
             assert issubclass(ours, base) == issubclass(theirs, base)
             assert isinstance(ours(), base) == isinstance(theirs(), base)
+    for name in ("Item", "Point"):
+        ours, theirs = (
+            getattr(build_.EverythingRequest, name) for build_ in (builds.compiled, builds.pure)
+        )
+        assert (ours.__name__, ours.__qualname__) == (name, f"EverythingRequest.{name}")
+        assert ours is not theirs and type(ours()) is ours
+    assert (
+        type(builds.compiled.EverythingRequest().point) is builds.compiled.EverythingRequest.Point
+    )
     assert not isinstance(3, Struct)
     request, response = builds.compiled.EverythingRequest, builds.compiled.EverythingResponse
     assert (request.response_class, response.request_class) == (response, request)
@@ -332,7 +341,7 @@ def test_memory(builds: Builds) -> None:
     """A decoded message takes less than in pure Python."""
     sizes = []
     for message in messages(builds, "EverythingRequest"):
-        item = message.package.EverythingRequestItem
+        item = message.package.EverythingRequest.Item
         value = message.cls(items=[item(id=n % 100, label="x") for n in range(2000)], ints=range(9))
         data = value.encode(3)
         message.cls.decode(data, 3)

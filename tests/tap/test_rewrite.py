@@ -16,6 +16,7 @@ from kafka_wire import (
 
 from krammar.tap.rewrite import ENDPOINTS, endpoints, limit_versions, may_change
 from krammar.wire.layout import Array, Layout, Nested
+from krammar.wire.message import named
 from krammar.wire.package import package_of
 
 PACKAGE = package_of(kafka_wire)
@@ -54,11 +55,11 @@ def test_every_response_with_hosts_and_ports_is_decided_on() -> None:
 @pytest.mark.parametrize("key", sorted(set(ENDPOINTS) - {3, 10, 60, 82}))
 def test_node_endpoints(key: int) -> None:
     cls = kafka_wire.response_class(key)
-    node = getattr(kafka_wire, cls._kinds["node_endpoints"])
-    named, unknown = node(node_id=1, host="h", port=9), node(node_id=2, host="", port=0)
-    response = cls(node_endpoints=[named, unknown])
-    assert endpoints(key, response) == [named]
-    assert endpoints(key, response)[0] is named
+    node = named(cls, cls._kinds["node_endpoints"])
+    known, unknown = node(node_id=1, host="h", port=9), node(node_id=2, host="", port=0)
+    response = cls(node_endpoints=[known, unknown])
+    assert endpoints(key, response) == [known]
+    assert endpoints(key, response)[0] is known
     assert endpoints(key, cls()) == []
 
 

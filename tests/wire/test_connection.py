@@ -565,10 +565,10 @@ def test_wafka_has_header_version_1_only(piece: int) -> None:
     request = wafka_wire.ProduceRequest(
         acks=1,
         topic_data=[
-            wafka_wire.ProduceRequest.TopicProduceData(
+            wafka_wire.ProduceRequest.TopicData(
                 name="t",
                 partition_data=[
-                    wafka_wire.ProduceRequest.PartitionProduceData(index=2, records=["a", "b"])
+                    wafka_wire.ProduceRequest.PartitionData(index=2, records=["a", "b"])
                 ],
             )
         ],

@@ -104,7 +104,8 @@ class OffsetHandlers:
             looked_up = timestamp >= 0 or timestamp == MAX_TIMESTAMP
             if found is not None and not (looked_up and found[1] >= end):
                 response.timestamp, response.offset = found
-                response.leader_epoch = max(log.latest_epoch, 0)
+                if version >= 4:
+                    response.leader_epoch = max(log.latest_epoch, 0)
         return response
 
     def offset_for_leader_epoch(

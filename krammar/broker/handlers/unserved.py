@@ -15,6 +15,7 @@ from kafka_wire import ErrorCode
 from krammar.broker.errors import ApiError, CloseConnection
 from krammar.broker.session import ANONYMOUS, Session
 from krammar.wire.message import named
+from krammar.wire.reflection import fields
 
 # The maximum number of entries of a request that get a response each.
 MOST_ENTRIES = 1000
@@ -39,7 +40,7 @@ class UnservedHandlers:
         response = getattr(kafka_wire, f"{name}Response")()
         error.put_into(response)
         if name.endswith("DelegationToken"):
-            _add_times(response, session)
+            _add_times(response, version, session)
         if name in _ENTRIES:
             if _count(request) > MOST_ENTRIES:
                 raise CloseConnection(f"{error.message}; it has more than {MOST_ENTRIES} entries")
@@ -61,9 +62,9 @@ def _error(session: Session, name: str) -> ApiError:
     return ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{name} is not served by this broker")
 
 
-def _add_times(response: Any, session: Session) -> None:
+def _add_times(response: Any, version: int, session: Session) -> None:
     """Fill in what Kafka says about a delegation token that does not exist."""
-    for name in response._fields:
+    for name in (info.name for info in fields(type(response)) if version in info.versions):
         if name.endswith("_timestamp_ms"):
             setattr(response, name, -1)
         elif name.endswith("principal_type"):

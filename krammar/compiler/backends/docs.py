@@ -73,7 +73,8 @@ class Bytes:
 class Section:
     """A struct, with a row for each field and for each field of nested structs.
 
-    ``headers`` are the first versions of the request with each version of the header.
+    ``headers`` are the first versions of the request with each version of the header. ``reserved`` are the structs
+    in it that reserve tags, each with its path and the tags.
     """
 
     struct: ir.Struct
@@ -82,6 +83,7 @@ class Section:
     headers: tuple[tuple[int, int], ...]
     rows: tuple[Row, ...]
     layouts: tuple[Bytes, ...]
+    reserved: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,17 @@ def _section(struct: ir.Struct, source: Source) -> Section:
         headers,
         tuple(_rows(struct, ir.ALL_VERSIONS, 0, struct.name)),
         tuple(_layouts(source.layouts[struct.name])) if struct.encoding else (),
+        tuple(_reserved(struct, struct.name)),
     )
+
+
+def _reserved(struct: ir.Struct, path: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    if struct.reserved_tags:
+        yield path, tuple(sorted(each.tag for each in struct.reserved_tags))
+    for member in struct.fields:
+        inner = ir.struct_of(member.type)
+        if inner is not None and inner.anonymous:
+            yield from _reserved(inner, f"{path}.{member.python_name}")
 
 
 def _headers(

@@ -6,7 +6,7 @@ import difflib
 
 from krammar.compiler import ir, layout
 from krammar.compiler.front.parser import MAX_DEPTH
-from krammar.util.diagnostics import Diagnostics, Fix
+from krammar.util.diagnostics import Diagnostics, Fix, Position
 
 # The limits of one struct: how many fields its codecs read, counted in each layout, and how many versions it
 # has. Kafka's largest message reads 306 fields in its 19 versions. Generating 2,000 fields takes about a
@@ -168,15 +168,17 @@ def _ever_flexible(protocol: ir.Protocol) -> set[str]:
 
 
 def _check_tags(struct: ir.Struct, flexible: bool, diagnostics: Diagnostics) -> None:
-    tagged = [field for field in struct.fields if field.tag is not None]
     seen: dict[int, ir.Field] = {}
-    for field in tagged:
-        assert field.tag is not None
+    places = _check_reserved_tags(struct, flexible, diagnostics)
+    for field in struct.fields:
+        if field.tag is None:
+            continue
+        at = field.tag_position or field.position
         if not flexible:
             diagnostics.add(
                 "E308",
                 f'"{field.name}" has a tag, but no version of {struct.name} is flexible',
-                field.position,
+                at,
                 "add `flexible vN+` to the header",
             )
         if not field.flexible:
@@ -194,15 +196,48 @@ def _check_tags(struct: ir.Struct, flexible: bool, diagnostics: Diagnostics) -> 
                 field.position,
                 "give each field another tag",
             )
-    for expected, tag in enumerate(sorted(seen)):
+        if field.tag in places and other is field:
+            diagnostics.add(
+                "E311",
+                f"tag {field.tag} is reserved (line {places[field.tag].line})",
+                at,
+                "give the field another tag: old peers would read its value as that of a removed field",
+            )
+        places[field.tag] = at
+    for expected, tag in enumerate(sorted(places)):
         if tag != expected:
             diagnostics.add(
                 "E310",
                 f"tag {expected} is missing",
-                seen[tag].position,
-                "number tags from 0 without gaps",
+                places[tag],
+                "number tags from 0 without gaps; if a removed field had the tag, write "
+                f"`reserved tag {expected}`",
             )
             break
+
+
+def _check_reserved_tags(
+    struct: ir.Struct, flexible: bool, diagnostics: Diagnostics
+) -> dict[int, Position]:
+    """Check the reserved tags of a struct, and return their places."""
+    places: dict[int, Position] = {}
+    for each in struct.reserved_tags:
+        if not flexible:
+            diagnostics.add(
+                "E308",
+                f"tag {each.tag} is reserved, but no version of {struct.name} is flexible",
+                each.position,
+                "add `flexible vN+` to the header",
+            )
+        other = places.setdefault(each.tag, each.position)
+        if other is not each.position:
+            diagnostics.add(
+                "E311",
+                f"tag {each.tag} is already reserved at line {other.line}",
+                each.position,
+                "remove one of the two",
+            )
+    return places
 
 
 def _check_length_fields(struct: ir.Struct, diagnostics: Diagnostics) -> None:

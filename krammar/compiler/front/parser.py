@@ -76,7 +76,10 @@ TypeNode = NamedNode | AnonymousNode | ArrayNode | LengthFieldMinusNode
 
 @dataclass(frozen=True, slots=True)
 class FieldNode:
-    """A field. ``type`` is None for a name without a type (``ThrottleMillis``)."""
+    """A field. ``type`` is None for a name without a type (``ThrottleMillis``).
+
+    ``reserved`` are the numbers in the lines ``reserved tag 3`` among the fields that it contains.
+    """
 
     name: Word
     type: TypeNode | None
@@ -84,16 +87,21 @@ class FieldNode:
     annotations: tuple[tuple[str, Word], ...]
     fields: tuple[FieldNode, ...]
     doc: str
+    reserved: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StructNode:
-    """A struct. Each modifier is the name of its grammar rule, and the word with its value."""
+    """A struct. Each modifier is the name of its grammar rule, and the word with its value.
+
+    ``reserved`` is as for ``FieldNode``.
+    """
 
     name: Word
     modifiers: tuple[tuple[str, Word], ...]
     fields: tuple[FieldNode, ...]
     doc: str
+    reserved: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,7 +508,7 @@ class _Source:
 
     def _expected(self, error: UnexpectedInput) -> str:
         shown = []
-        for name in _wanted(error) - {"_DEDENT", "_INDENT", "_USE", "$END"}:
+        for name in _wanted(error) - {"_DEDENT", "_INDENT", "_USE", "_RESERVED", "$END"}:
             if name in _EXPECTED:
                 shown.append(_EXPECTED[name])
             else:
@@ -620,6 +628,8 @@ def _general_hint(line: str, rest: str) -> str:
             "separated by `, `; "
             "write comments on the lines above the field"
         )
+    if line.lstrip().startswith("reserved "):
+        return "tags of removed fields are written `reserved tag 3` or `reserved tag 3, 5`"
     if line.startswith(" ") and ":" in line and ": " not in line:
         return "a field is written `Name: type`, with one space after the colon"
     if re.match(r" +[A-Za-z]\w* [^ /(]", line):
@@ -681,11 +691,20 @@ def _struct(node: Tree[Token], source: _Source) -> StructNode:
         tuple(modifiers),
         _fields(node.children[-1], source),
         source.doc_above(name.position.line),
+        _reserved(node.children[-1], source),
     )
 
 
 def _fields(node: Any, source: _Source) -> tuple[FieldNode, ...]:
-    return () if node is None else tuple(_field(child, source) for child in node.children)
+    if node is None:
+        return ()
+    return tuple(_field(child, source) for child in node.children if child.data != "reserved")
+
+
+def _reserved(node: Any, source: _Source) -> tuple[Word, ...]:
+    """The numbers of the lines `reserved tag 0, 3` among fields."""
+    lines = () if node is None else (each for each in node.children if each.data == "reserved")
+    return tuple(_word(number, source) for line in lines for number in line.children)
 
 
 def _field(node: Tree[Token], source: _Source) -> FieldNode:
@@ -706,6 +725,7 @@ def _field(node: Tree[Token], source: _Source) -> FieldNode:
         listed,
         _fields(nested, source),
         source.doc_above(name.position.line),
+        _reserved(nested, source),
     )
 
 

@@ -57,6 +57,7 @@ _OTHER_NAMES = {
 _MILLIS = {"ThrottleMillis": 0, "TimeoutMillis": 15000}
 _NULLABLE_FROM = re.compile(r"nullable-(?:(string|bytes)-)?v(\d+)\+")
 _NUMBER = re.compile(r"-?(0x[0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,18})")
+_QUOTED = re.compile("""(["'`])(.*)\\1""")
 _NULL_UUID = uuid.UUID(int=0)
 # How deeply named structs may contain each other, because generated code is nested as deeply.
 _MAX_CHAIN = 32
@@ -101,6 +102,7 @@ class _Annotations:
     flexible: bool = True
     ignorable: bool = False
     entity: str = ""
+    tag_position: Position | None = None
 
 
 @dataclass(slots=True)
@@ -553,6 +555,7 @@ class _Resolver:
             max_version=max_version,
             flexible_from=header.flexible_from,
             frequent=header.frequent,
+            reserved_tags=self._reserved_tags(node),
         )
         return self.structs.setdefault(name, struct)
 
@@ -600,7 +603,7 @@ class _Resolver:
     def _field(self, node: FieldNode, python_name: str, context: _Context) -> ir.Field | None:
         annotations = self._annotations(node)
         versions = annotations.versions
-        self._check_range(node, versions, context)
+        self._check_range(node, annotations, context)
         if node.fields and (node.type is None or _anonymous_of(node.type) is None):
             self._error(
                 "E505",
@@ -644,6 +647,7 @@ class _Resolver:
             throttle,
             annotations.ignorable,
             annotations.entity,
+            annotations.tag_position,
         )
 
     @staticmethod
@@ -676,11 +680,11 @@ class _Resolver:
                         last = first
                     found.versions = ir.VersionRange(first, last)
                 case "tag":
-                    found.tag = int(word.text, 0)
-                    if found.tag < 0:
-                        self._error(
-                            "E305", f"the tag {found.tag} is negative", word, "number tags from 0"
-                        )
+                    found.tag = self._tag(word)
+                    at, before = word.position, len("tag ")
+                    found.tag_position = replace(
+                        at, column=at.column - before, length=at.length + before
+                    )
                 case "entity":
                     found.entity = word.text
                 case "ignorable":
@@ -689,8 +693,18 @@ class _Resolver:
                     found.flexible = False
         return found
 
-    def _check_range(self, node: FieldNode, versions: ir.VersionRange, context: _Context) -> None:
+    def _tag(self, word: Word) -> int:
+        tag = int(word.text, 0)
+        if tag < 0:
+            self._error("E305", f"the tag {tag} is negative", word, "number tags from 0")
+        return tag
+
+    def _reserved_tags(self, node: StructNode | FieldNode) -> tuple[ir.ReservedTag, ...]:
+        return tuple(ir.ReservedTag(self._tag(word), word.position) for word in node.reserved)
+
+    def _check_range(self, node: FieldNode, written: _Annotations, context: _Context) -> None:
         """Check that a field exists in a version of its struct, and ends no later than the struct."""
+        versions, tag = written.versions, written.tag_position
         if versions == ir.ALL_VERSIONS:
             return
         header = context.header
@@ -705,12 +719,11 @@ class _Resolver:
             )
             return
         flexible = header.flexible_from
-        tagged = any(kind == "tag" for kind, _ in node.annotations)
-        if tagged and flexible is not None and (versions.max or flexible) < flexible:
-            self._error(
+        if tag is not None and flexible is not None and (versions.max or flexible) < flexible:
+            self.diagnostics.add(
                 "E308",
                 f"a tag in {versions}, but {header.node.name.text} is flexible only from v{flexible}",
-                word,
+                tag,
             )
             return
         for holder in context.holders:
@@ -852,7 +865,13 @@ class _Resolver:
             self._error("E505", f'the struct of "{node.name.text}" has no fields', at)
         fields = self._fields(node.fields, _Context(context.owner, context.header, context.holders))
         return ir.Struct(
-            class_name, fields, node.doc, node.name.position, anonymous=True, encoding=False
+            class_name,
+            fields,
+            node.doc,
+            node.name.position,
+            anonymous=True,
+            encoding=False,
+            reserved_tags=self._reserved_tags(node),
         )
 
     def _array(
@@ -905,6 +924,16 @@ class _Resolver:
         if text == "null" and (nullable not in (None, False)):
             return None
         value = _read_default(type_, text)
+        quoted = _QUOTED.fullmatch(text) if isinstance(value, str) else None
+        if quoted is not None:
+            self._error(
+                "E402",
+                f"the default {text} has quotes, which would be part of the value",
+                word,
+                f"write `({quoted[2]})`",
+                f"({quoted[2]})",
+            )
+            return quoted[2]
         if value is not None:
             return value
         hint, right = "", None

@@ -77,12 +77,11 @@ def heartbeat_request(joined: JoinGroupResponse, **changes: Any) -> HeartbeatReq
     )
 
 
-def leave_request(joined: JoinGroupResponse) -> LeaveGroupRequest:
-    return LeaveGroupRequest(
-        group_id=GROUP,
-        member_id=joined.member_id,
-        members=[LeaveGroupRequest.MemberIdentity(member_id=joined.member_id)],
-    )
+def leave_request(joined: JoinGroupResponse, version: int = 5) -> LeaveGroupRequest:
+    if version < 3:
+        return LeaveGroupRequest(group_id=GROUP, member_id=joined.member_id)
+    member = LeaveGroupRequest.MemberIdentity(member_id=joined.member_id)
+    return LeaveGroupRequest(group_id=GROUP, members=[member])
 
 
 def stable_member(client: RawClient, version: int = 9, **changes: Any) -> JoinGroupResponse:

@@ -16,6 +16,7 @@ from kafka_wire import (
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
+    JoinGroupResponse,
     LeaveGroupRequest,
     ListGroupsRequest,
     SyncGroupRequest,
@@ -43,7 +44,8 @@ from tests.broker.support import RawClient
 def test_the_coordinator_is_this_broker(
     broker: Broker, client: RawClient, version: int, kind: CoordinatorType
 ) -> None:
-    request = FindCoordinatorRequest(key="a", key_type=kind, coordinator_keys=["a", "b"])
+    keys = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
+    request = FindCoordinatorRequest(key_type=kind, **keys)  # type: ignore[arg-type]
     response = client.call(request, version)
     found = response.coordinators if version >= 4 else [response]
     assert [c.key for c in response.coordinators] == (["a", "b"] if version >= 4 else [])
@@ -57,9 +59,8 @@ def test_the_coordinator_is_this_broker(
 
 @pytest.mark.parametrize("version", [3, 4, 6])
 def test_share_groups_have_no_coordinator_here(client: RawClient, version: int) -> None:
-    request = FindCoordinatorRequest(
-        key="a", key_type=CoordinatorType.SHARE, coordinator_keys=["a"]
-    )
+    keys = {"coordinator_keys": ["a"]} if version >= 4 else {"key": "a"}
+    request = FindCoordinatorRequest(key_type=CoordinatorType.SHARE, **keys)  # type: ignore[arg-type]
     response = client.call(request, version)
     (found,) = response.coordinators if version >= 4 else [response]
     assert (found.error_code, found.node_id, found.port) == (ErrorCode.INVALID_REQUEST, -1, -1)
@@ -140,7 +141,7 @@ def test_heartbeats_in_each_version(client: RawClient, version: int) -> None:
 def test_leaving_in_each_version(client: RawClient, version: int) -> None:
     joined = stable_member(client)
     for code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID):
-        response = client.call(leave_request(joined), version)
+        response = client.call(leave_request(joined, version), version)
         if version < 3:
             assert response.error_code == code
         else:
@@ -153,9 +154,8 @@ def test_leaving_in_each_version(client: RawClient, version: int) -> None:
 
 @pytest.mark.parametrize("version", [2, 5])
 def test_leaving_a_group_that_is_not_there(client: RawClient, version: int) -> None:
-    request = LeaveGroupRequest(
-        group_id="nothing", member_id="m", members=[LeaveGroupRequest.MemberIdentity(member_id="m")]
-    )
+    request = leave_request(JoinGroupResponse(member_id="m"), version)
+    request.group_id = "nothing"
     response = client.call(request, version)
     found = response if version < 3 else response.members[0]
     assert found.error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -8,7 +8,7 @@ each distinct layout. Layouts that several versions or structs share are generat
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Context:
             key = (inner.struct.name, inner.key)
             if key in self.layouts:
                 continue
-            stem = f"{names.snake_case(inner.struct.name)}_v{inner.version}"
+            stem = f"{self.function(inner.struct)}_v{inner.version}"
             name, number = stem, 1
             while name in self.names.values():
                 number += 1
@@ -72,8 +72,13 @@ class Context:
     def name(self, of: layout.StructLayout) -> str:
         return self.names[of.struct.name, of.key]
 
+    def cls(self, struct: ir.Struct) -> str:
+        """Return the name of a class, which cannot be inside another one here."""
+        return struct.name.replace(".", "__")
+
     def function(self, struct: ir.Struct) -> str:
-        return names.snake_case(struct.name)
+        """Return the part of function names that identifies a struct."""
+        return "__".join(names.snake_case(part) for part in struct.name.split("."))
 
     def dispatch(self, item: python.StructItem) -> list[tuple[int, str]]:
         """Return each version with the name of its layout, newest first, as new versions are used most."""
@@ -116,9 +121,9 @@ class Context:
     def min_size(self, wire: layout.WireType) -> int:
         return layout.min_size(wire)
 
-    def is_integer(self, wire: layout.WireType) -> bool:
-        return isinstance(wire, layout.WireVarint) or (
-            isinstance(wire, layout.WireFixed) and wire.type.is_integer
+    def is_integer(self, type_: ir.Type) -> bool:
+        return isinstance(type_, ir.Varint | ir.EnumType) or (
+            isinstance(type_, ir.Primitive) and type_.is_integer
         )
 
 
@@ -165,22 +170,17 @@ class NativeBackend(TemplateBackend):
     ) -> dict[str, Any]:
         context = Context()
         module = python.module_context(source, file)
-        items: list[python.StructItem] = module["structs"]
+        items = [each for item in module["structs"] for each in (item, *item.inner)]
         for item in items:
             for group in item.table.layouts if item.table is not None else ():
                 context.add(group.layout)
-        differing = dict(_differing(context))
         return {
             **module,
+            "structs": items,
             "context": context,
             "layouts": [(context.name(found), found) for found in context.layouts.values()],
             "defaults": sorted(_defaults(items), key=lambda struct: struct.name),
-            "differing": [(context.name(found), found) for found in differing.values()],
-            "held": sorted(
-                {found.struct.name: found.struct for found in differing.values()}.values(),
-                key=lambda struct: struct.name,
-            ),
-            "tagged": any(f.tags is not None and f.tags.known for f in context.layouts.values()),
+            "differing": _differing(context),
         }
 
 
@@ -190,7 +190,7 @@ def _holds_struct(item: ir.Field) -> bool:
     )
 
 
-def _defaults(items: list[python.StructItem]) -> list[ir.Struct]:
+def _defaults(items: Sequence[python.StructItem]) -> list[ir.Struct]:
     """The structs that occur as default values."""
     found: dict[str, ir.Struct] = {}
     for item in items:
@@ -201,19 +201,24 @@ def _defaults(items: list[python.StructItem]) -> list[ir.Struct]:
     return list(found.values())
 
 
-def _differing(context: Context) -> Iterator[tuple[tuple[str, str], layout.StructLayout]]:
-    """Layouts of structs in tagged fields. Writers compare these structs with their default values."""
+def _differing(context: Context) -> list[ir.Struct]:
+    """The structs that writers compare with their default values: those in tagged and in absent fields."""
+    found: dict[str, ir.Struct] = {}
 
-    def below(step: layout.Step) -> Iterator[tuple[tuple[str, str], layout.StructLayout]]:
-        wire = step.wire
-        if isinstance(wire, layout.WireStruct) and (
-            not wire.nullable or step.field.default is not None
-        ):
-            inner = wire.layout
-            yield (inner.struct.name, inner.key), inner
-            for other in (*inner.fields, *(inner.tags.known if inner.tags is not None else ())):
-                yield from below(other)
+    def add(item: ir.Field) -> None:
+        if not _holds_struct(item):
+            return
+        assert isinstance(item.type, ir.StructType)
+        struct = item.type.struct
+        if struct.version_field is None:
+            found[struct.name] = struct
+            for inner in struct.fields:
+                add(inner)
 
-    for found in context.layouts.values():
-        for step in found.tags.known if found.tags is not None else ():
-            yield from below(step)
+    for known in context.layouts.values():
+        for step in known.tags.known if known.tags is not None else ():
+            add(step.field)
+        for item in known.absent:
+            if not item.ignorable:
+                add(item)
+    return [found[name] for name in sorted(found)]

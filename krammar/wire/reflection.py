@@ -1,0 +1,282 @@
+"""What the definitions say about the fields of generated classes, and walkers to the values of an entity.
+
+An *entity* is what a value names, in the words of Kafka's schemas (``entityType``): ``topicName``, ``groupId``,
+``transactionalId``, ``producerId`` or ``brokerId``.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache, partial
+from itertools import count, pairwise
+from typing import Any
+
+from krammar.wire.layout import Array, Layout, Nested, Scalar, Sized, Text, Type, Versioned
+from krammar.wire.message import Codec, Struct, named
+from krammar.wire.tables import FieldForms, StructTable, table_of
+
+# What generated docstrings say about versions, tags and defaults, at their end.
+_FACTS = re.compile(r"\s*\((?:v\d|tag \d|default |ignorable)[^\n]*\)$")
+# A version is an int16.
+_ENDLESS = 1 << 15
+# Names for annotations in FieldInfo, which has an attribute ``type``.
+StructClass = type[Struct]
+EnumClass = type[IntEnum]
+Visit = Callable[[Any], Any]
+Walker = Callable[[Any, Visit], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInfo:
+    """A field of a generated class, in all versions.
+
+    ``name``               the attribute
+    ``type``               the type in the notation of the definitions, such as ``[int32]``, of the newest version
+                           that has the field
+    ``versions``           the versions with the field
+    ``nullable_versions``  those in which its value can be None; empty if it never can
+    ``default``            the value if none is given: ``()`` for an empty array, a struct of defaults for a struct
+    ``tag``                the number of a tagged field, or None
+    ``entity``             what the value names, such as ``topicName``; empty if that is not defined
+    ``ignorable``          whether versions without the field drop its value instead of raising EncodeError
+    ``struct``, ``enum``   the class of the struct or of the enum in the type, or None
+    ``owner``              the class with the field
+    """
+
+    owner: StructClass
+    name: str
+    type: str
+    versions: range
+    nullable_versions: range
+    default: Any
+    tag: int | None
+    entity: str
+    ignorable: bool
+    struct: StructClass | None
+    enum: EnumClass | None
+
+    @property
+    def doc(self) -> str:
+        """The documentation in the definition; empty if there is none, or no source file of the class."""
+        return _docs(self.owner.__module__).get(self.owner.__qualname__, {}).get(self.name, "")
+
+
+def fields(cls: type[Any]) -> tuple[FieldInfo, ...]:
+    """Return the fields of a generated class, in the order of the definition.
+
+    ``fields(MetadataResponse)`` describes the message, ``fields(MetadataResponse.Topic)`` a struct inside it.
+
+    Raises:
+        TypeError: the class is not generated.
+    """
+    key: Any = cls  # mypy takes instances, which have no hash, for their class
+    return _fields(key)
+
+
+@cache
+def _fields(cls: Any) -> tuple[FieldInfo, ...]:
+    table = _table(cls)
+    message: Any = named(cls, cls.__qualname__.split(".")[0])
+    last = _ENDLESS
+    if issubclass(message, Codec) and not message._open_ended:
+        last = message.max_version + 1
+    fresh = cls()
+    return tuple(_info(cls, item, last, fresh) for item in table.fields)
+
+
+def _info(cls: type[Struct], item: FieldForms, last: int, fresh: Struct) -> FieldInfo:
+    present = [(first, form) for first, form in item.forms.items() if form is not None]
+    ends = [first for first, form in item.forms.items() if form is None and first > present[0][0]]
+    end = ends[0] if ends else last
+    type_ = present[-1][1]
+    nullable = [first for first, form in present if form.nullable]
+    inner = _element(type_)
+    struct = inner.name if isinstance(inner, Versioned) else ""
+    if isinstance(inner, Nested):
+        struct = inner.layout.name
+    enum = inner.enum if isinstance(inner, Scalar) else ""
+    default = item.options["default"]
+    return FieldInfo(
+        owner=cls,
+        name=item.name,
+        type=_notation(type_),
+        versions=range(present[0][0], end),
+        nullable_versions=range(nullable[0], end) if nullable else range(0),
+        default=getattr(fresh, item.name) if struct and default not in (None, ()) else default,
+        tag=item.options.get("tag"),
+        entity=item.options.get("entity", ""),
+        ignorable=item.options.get("ignorable", False),
+        struct=named(cls, struct) if struct else None,
+        enum=named(cls, enum) if enum else None,
+    )
+
+
+def walker(cls: type[Codec], version: int, *entities: str) -> Walker:
+    """Return a function that visits all values of some entities in a message of a version.
+
+    The function takes a message and a function that gets each value, in the order of the definition. What that one
+    returns replaces the value, unless it is None. So ``walk(message, names.add)`` collects, and
+    ``walk(message, lambda name: f"test-{name}")`` renames. Null is not visited, nor are fields that the version
+    lacks. It is compiled on first use, for each class, version and set of entities::
+
+        walk = walker(MetadataResponse, 12, "topicName")
+        walk(response, names.add)
+
+    Raises:
+        TypeError: the class is not generated, or cannot be encoded alone.
+        UnsupportedVersionError: the class does not have this version.
+        ValueError: no entity is given.
+    """
+    if not entities:
+        raise ValueError("walker needs at least one entity, such as 'topicName'")
+    return _walker(cls, version, frozenset(entities))
+
+
+def entity_paths(cls: type[Codec], version: int, *entities: str) -> tuple[str, ...]:
+    """Return where a message of a version has values of some entities, such as ``topics[].name``.
+
+    Errors are as for ``walker``.
+    """
+    return tuple(path for path, _ in _paths(_layout(cls, version), frozenset(entities)))
+
+
+@cache
+def _walker(cls: type[Codec], version: int, entities: frozenset[str]) -> Walker:
+    source = _Source(entities)
+    source.struct(_layout(cls, version), "message", "    ")
+    code = "\n".join(["def walk(message, visit):", *source.lines, "    return"])
+    scope: dict[str, Any] = {"follow": partial(_follow, entities)}
+    exec(compile(code, f"<walker of {cls.__qualname__} v{version}>", "exec"), scope)
+    found: Walker = scope["walk"]
+    return found
+
+
+def _follow(entities: frozenset[str], value: Any, visit: Visit) -> None:
+    """Visit a struct whose version field selects its layout."""
+    cls: Any = type(value)
+    _walker(cls, getattr(value, cls._version_field), entities)(value, visit)
+
+
+class _Source:
+    """The statements of a walker."""
+
+    def __init__(self, entities: frozenset[str]) -> None:
+        self.lines: list[str] = []
+        self._entities = entities
+        self._numbers = count()
+
+    def struct(self, layout: Layout, place: str, indent: str) -> None:
+        """Visit the values in a struct."""
+        before = len(self.lines)
+        for item in (*layout.fields, *layout.tags):
+            wanted = item.entity in self._entities
+            if wanted or _holds(item.type, self._entities):
+                self._value(item.type, f"{place}.{item.name}", indent, wanted)
+        if len(self.lines) == before:
+            self.lines.append(f"{indent}pass")
+
+    def _value(self, type_: Type, place: str, indent: str, wanted: bool) -> None:
+        number = next(self._numbers)
+        value, inside = f"value_{number}", f"{indent}    "
+        self.lines += [f"{indent}{value} = {place}", f"{indent}if {value} is not None:"]
+        if isinstance(type_, Array):
+            self.lines.append(f"{inside}for index_{number} in range(len({value})):")
+            self._value(type_.element, f"{value}[index_{number}]", f"{inside}    ", wanted)
+        elif isinstance(type_, Nested):
+            self.struct(type_.layout, value, inside)
+        elif isinstance(type_, Versioned):
+            self.lines.append(f"{inside}follow({value}, visit)")
+        else:
+            self.lines += [
+                f"{inside}new = visit({value})",
+                f"{inside}if new is not None:",
+                f"{inside}    {place} = new",
+            ]
+
+
+def _holds(type_: Type, entities: frozenset[str]) -> bool:
+    """Whether a type contains structs with values of the entities. A versioned struct is followed when it is met."""
+    inner = _element(type_)
+    return isinstance(inner, Versioned) or (
+        isinstance(inner, Nested) and any(True for _ in _paths(inner.layout, entities))
+    )
+
+
+def _paths(layout: Layout, entities: frozenset[str]) -> Iterator[tuple[str, Type]]:
+    for item in (*layout.fields, *layout.tags):
+        place, type_ = item.name, item.type
+        while isinstance(type_, Array):
+            place, type_ = f"{place}[]", type_.element
+        if item.entity in entities:
+            yield place, type_
+        elif isinstance(type_, Nested):
+            for path, found in _paths(type_.layout, entities):
+                yield f"{place}.{path}", found
+
+
+def _layout(cls: type[Codec], version: int) -> Layout:
+    _table(cls)
+    if not hasattr(cls, "_layout"):
+        raise TypeError(f"{cls.__qualname__} cannot be encoded alone: walk the message around it")
+    return cls._layout(version)
+
+
+def _table(cls: type[Any]) -> StructTable:
+    try:
+        return table_of(cls)
+    except (AttributeError, ImportError, KeyError, TypeError):
+        raise TypeError(f"{cls!r} is not a class that krammar generated") from None
+
+
+def _element(type_: Any) -> Any:
+    while isinstance(type_, Array):
+        type_ = type_.element
+    return type_
+
+
+def _notation(type_: Any) -> str:
+    """Return a type as in definitions, without what depends on the version: nulls, and the form of lengths."""
+    if isinstance(type_, Array):
+        return f"[{_notation(type_.element)}]"
+    if isinstance(type_, Nested):
+        return type_.layout.name
+    if isinstance(type_, Text):
+        return type_.kind
+    if isinstance(type_, Scalar):
+        return f"enum-{type_.enum}" if type_.enum else type_.name
+    if isinstance(type_, Sized):
+        return "bytes"
+    return str(type_.name)
+
+
+@cache
+def _docs(module: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings of all fields of a module, by class and attribute. Empty without a source."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError):
+        return {}
+    found: dict[str, dict[str, str]] = {}
+
+    def visit(body: list[ast.stmt], name: str) -> None:
+        docs = found.setdefault(name, {})
+        for statement, after in pairwise(body):
+            if not (
+                isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
+            ):
+                continue
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                text = inspect.cleandoc(str(after.value.value))
+                docs[statement.target.id] = _FACTS.sub("", text)
+        for statement in body:
+            if isinstance(statement, ast.ClassDef):
+                visit(statement.body, f"{name}.{statement.name}" if name else statement.name)
+
+    visit(tree.body, "")
+    return found

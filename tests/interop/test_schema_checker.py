@@ -1,0 +1,84 @@
+"""Kafka's own checker of schemas beside `krammar diff`, for the changes in ``tests/compiler/evolution.py``.
+
+``tests/compiler/test_evolution.py`` has the verdicts of krammar, and the bytes where the two differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from krammar.compiler.front.source import compile_source
+from krammar.compiler.kafka_json import export
+from krammar.util.diagnostics import Diagnostics
+from tests.compiler.conftest import write_files
+from tests.compiler.evolution import CHANGES, NO_SCHEMA
+from tests.interop.apache import CACHE, class_path, java
+from tests.interop.processes import Unavailable
+
+SOURCE = Path(__file__).parent / "SchemaChecker.java"
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """The folder with the compiled program that asks Kafka's checker."""
+    if shutil.which("javac") is None:
+        pytest.skip("needs javac")
+    try:
+        jars = class_path("checker")
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    stamp = hashlib.sha256(SOURCE.read_bytes() + jars.encode()).hexdigest()[:16]
+    folder = CACHE / f"checker-{stamp}"
+    if not (folder / "SchemaChecker.class").exists():
+        command = ["javac", "-proc:none", "-d", str(folder), "-cp", jars, str(SOURCE)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def schemas(folder: Path, text: str) -> dict[str, str]:
+    """The schemas of a request and its response, as far as Kafka has such."""
+    diagnostics = Diagnostics()
+    (protocol,) = compile_source(write_files(folder, text), diagnostics)
+    assert diagnostics.found == []
+    files = export(protocol)[0]
+    return {
+        kind: text
+        for kind in ("Request", "Response")
+        for name, text in files.items()
+        if name.endswith(f"{kind}.json")
+    }
+
+
+def test_verdicts(program: Path, tmp_path: Path) -> None:
+    for number, change in enumerate(CHANGES):
+        pairs = tmp_path / "schemas" / f"{number:03}"
+        pairs.mkdir(parents=True)
+        for side, text in (("old", change.old), ("new", change.new)):
+            found = schemas(tmp_path / "definitions" / f"{number:03}" / side, text)
+            assert (len(found) == 2) is (side == "old" or change.kafka != NO_SCHEMA), change.name
+            for kind, schema in found.items():
+                (pairs / f"{kind}-{side}.json").write_text(schema)
+        if change.kafka == NO_SCHEMA:
+            shutil.rmtree(pairs)
+
+    command = java("checker", "SchemaChecker", str(tmp_path / "schemas"), classes=program)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    said = dict(line.split("\t") for line in done.stdout.splitlines())
+    asked = {
+        f"{number:03}": change for number, change in enumerate(CHANGES) if change.kafka != NO_SCHEMA
+    }
+    assert said.keys() == asked.keys()
+    wrong = {
+        change.name: said[number]
+        for number, change in asked.items()
+        if bool(said[number]) is not bool(change.kafka) or change.kafka not in said[number]
+    }
+    assert wrong == {}
