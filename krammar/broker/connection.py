@@ -386,9 +386,7 @@ class Connection(asyncio.BufferedProtocol):
         if session.authenticated:
             self.wire.max_frame = self.config.socket_request_max_bytes
         elif session.sasl is not None and session.sasl.failed:
-            # A delay after a failed login slows down guessing passwords.
-            delay = self.config.connection_failed_authentication_delay_ms / 1000
-            self._later = self.timers.call_later(delay, self._last_words, frame)
+            self._refuse_login(frame)
             return
         self.connections.sent += len(frame)
         if self._faulty is None or delivery is None:
@@ -396,10 +394,17 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._faulty.deliver(event, delivery, frame)
 
+    def _refuse_login(self, frame: bytes) -> None:
+        """Send the last response and close, with a delay that slows down guessing passwords."""
+        delay = self.config.connection_failed_authentication_delay_ms / 1000
+        delay = self.connections.guesses.failed(self.session.host, delay)
+        self._later = self.timers.call_later(delay, self._last_words, frame)
+
     def _last_words(self, frame: bytes) -> None:
         self._later = None
         if not self.transport.is_closing():
-            self.transport.write(frame)
+            if frame:
+                self.transport.write(frame)
             self.close()
 
     def _raw_token(self, token: bytes) -> None:
@@ -407,7 +412,8 @@ class Connection(asyncio.BufferedProtocol):
         session = self.session
         answer = session.sasl.raw(token)
         if session.sasl.failed or answer is None:
-            raise CloseConnection("SASL authentication failed")
+            self._refuse_login(b"")  # there is no response for a raw token
+            return
         if session.authenticated:
             self.wire.max_frame = self.config.socket_request_max_bytes
         self.transport.write(join_frame([answer]))

@@ -6,7 +6,7 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from krammar.broker.admission import Admission
+from krammar.broker.admission import Admission, Guesses
 from krammar.broker.session import Session
 from krammar.broker.slices import Slices
 from krammar.broker.turns import Turns
@@ -45,6 +45,7 @@ class Connections:
     """The open connections, and the memory of their requests and responses.
 
     ``admission``  counts and refuses connections
+    ``guesses``  slows down addresses with failed logins
     ``open``     all connections
     ``blocked``  connections whose clients do not read their responses
     ``unfinished``  bytes of a large request so far, by connection
@@ -60,6 +61,7 @@ class Connections:
 
     def __init__(self, config: BrokerConfig) -> None:
         self.admission = Admission(config)
+        self.guesses = Guesses()
         self.open: set[OpenConnection] = set()
         self.blocked: set[OpenConnection] = set()
         self.unfinished: dict[OpenConnection, int] = {}
@@ -76,7 +78,8 @@ class Connections:
         self._drained = asyncio.Event()
 
     def share(self, other: Connections) -> None:
-        """Take numbers and time from the connections of another node in the same process."""
+        """Take numbers, time and failed logins from the connections of another node in the same process."""
+        self.guesses = other.guesses
         self.numbers, self.slices, self.turns = other.numbers, other.slices, other.turns
 
     def remove(self, connection: OpenConnection) -> None:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import errno
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from kafka_wire import ApiVersionsRequest, ErrorCode
+from kafka_wire import (
+    ApiVersionsRequest,
+    ErrorCode,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
 
 from krammar.broker import Broker
 from krammar.broker import admission as admission_module
+from krammar.broker.admission import Guesses
 from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.broker.config.definitions import connections_by_ip
 from krammar.broker.log.segment import Segment
@@ -138,3 +146,57 @@ def test_storage_errors_are_logged(
         assert produce(client, "t", batch(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     [line] = [line for line in caplog.messages if "Produce failed" in line]
     assert "t-0" in line and "Too many open files" in line
+
+
+def test_failed_logins_are_slowed_down() -> None:
+    now = 0.0
+    guesses = Guesses(lambda: now)
+    assert [guesses.failed("a", 0.1) for _ in range(Guesses.FREE)] == [0.1] * Guesses.FREE
+    assert [guesses.failed("a", 0.1) for _ in range(9)] == pytest.approx(
+        [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0, 10.0]
+    )
+    assert guesses.failed("b", 0.1) == 0.1
+    # The setting turns the delay off, or makes it longer than the limit.
+    assert guesses.failed("a", 0) == 0 and guesses.failed("a", 60) == 60
+    now = 61.0
+    assert guesses.failed("a", 0.1) == 0.1
+
+
+def test_old_addresses_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Guesses, "MOST_HOSTS", 3)
+    guesses = Guesses()
+    for host in "abcd":
+        for _ in range(Guesses.FREE):
+            guesses.failed(host, 0.1)
+    assert guesses.failed("d", 0.1) == 0.2 and guesses.failed("a", 0.1) == 0.1
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_every_login_that_fails_has_a_delay(version: int) -> None:
+    """Also one with SaslHandshake v0, whose tokens have no response."""
+    properties = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+        ),
+        "connection.failed.authentication.delay.ms": "600000",
+    }
+    with Broker.start(properties=properties) as broker, RawClient(broker.port) as client:
+        client.call(SaslHandshakeRequest(mechanism="PLAIN"), version)
+        token = b"\0alice\0wrong"
+        if version:
+            client.send(SaslAuthenticateRequest(auth_bytes=token), 2)
+        else:
+            client.socket.sendall(struct.pack(">i", len(token)) + token)
+        guesses: Any = broker.connections.guesses
+        while not broker.call(lambda: guesses._hosts):
+            pass
+        client.socket.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            client.socket.recv(1)
+        broker.call(broker.timers.advance, 600_000)
+        client.socket.settimeout(PATIENCE)
+        received = client.socket.recv(4096)
+        assert bool(received) == bool(version)
+        assert not received or is_closed(client.socket)
