@@ -60,9 +60,10 @@ def diff(
     The exit code is 1 if a change from OLD to NEW breaks programs that use OLD:
 
     \b
-    B1xx  on the wire: a message or a version is missing, or the bytes of a
-          version differ
-    B2xx  in the Python API: a name is missing, or a default differs
+    B1xx  on the wire: a message or a version is missing, the bytes of a
+          version differ, or a tag is free for another field
+    B2xx  in the Python API: a name is missing, a default differs, or
+          encoding refuses more values
 
     Compatible additions are listed too. Each diagnostic names its rule, for the file of accepted changes.
     """

@@ -100,7 +100,7 @@ class _Collected:
             counts = None
             for version, of in layouts.items():
                 form = self.form(of, item, classic)
-                if not forms or forms[-1][1] != form:
+                if forms[-1][1] != form if forms else form is not None:
                     forms.append((version, form))
                 counts = counts or layout.counted(of).get(item.python_name)
             fields.append(TableField(item, tuple(forms), counts))

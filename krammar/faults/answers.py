@@ -135,9 +135,9 @@ def build(cls: Any, shape: Shape, about: list[Subject], place: Place, code: int)
 
 
 def _kind_getter(cls: Any) -> Callable[[Any, str], Any]:
-    from krammar.wire.message import named
+    from krammar.wire.message import kinds_of, named
 
-    return lambda owner, name: named(owner, owner._kinds[name])
+    return lambda owner, name: named(owner, kinds_of(owner)[name])
 
 
 def _build(

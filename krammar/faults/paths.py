@@ -13,7 +13,7 @@ from uuid import UUID
 from krammar.faults.errors import FaultError, unknown
 from krammar.wire.errors import EncodeError
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Type
-from krammar.wire.message import named
+from krammar.wire.message import kinds_of, named
 from krammar.wire.package import Package
 
 # Returns the name of a topic by its id, or None.
@@ -108,7 +108,7 @@ class Path:
         for step in self.steps:
             if step.name not in cls._fields:
                 return unknown(f"{cls.__qualname__}: the field", step.name, cls._fields)
-            kind = cls._kinds.get(step.name, ":")
+            kind = kinds_of(cls).get(step.name, ":")
             inner = None if kind.startswith(":") else named(cls, kind)
             if inner is None or not hasattr(inner, "_fields"):
                 return None

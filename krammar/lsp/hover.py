@@ -15,7 +15,8 @@ from krammar.lsp.versions import inherited
 from krammar.lsp.words import MILLIS, WORDS
 
 _MAX_MEMBERS = 12
-_WORD = re.compile(r"=>|[A-Za-z_][\w-]*")
+_PHRASES = "|".join(each for each in WORDS if " " in each)
+_WORD = re.compile(rf"=>|(?:{_PHRASES})\b|[A-Za-z_][\w-]*")
 
 
 def hover(

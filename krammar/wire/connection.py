@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
 from krammar.wire.framing import MAX_FRAME, PREFIX, Buffer, FrameReader, join_frame
-from krammar.wire.message import named
+from krammar.wire.message import kinds_of, named
 from krammar.wire.package import Package, package_of
 
 # ApiVersions is a special case. Clients send it before they know the versions of the broker, so it must be
@@ -208,7 +208,7 @@ def unsupported_version_response(
     """
     package = package_of(protocol)
     response = package.response_class(API_VERSIONS)
-    entry = named(response, response._kinds["api_keys"])
+    entry = named(response, kinds_of(response)["api_keys"])
     limits = serves if isinstance(serves, Mapping) else None
     keys = package.requests if serves is None else set(serves)
     entries = []

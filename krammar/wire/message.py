@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Decoder = Callable[[bytes, int, Any, int], tuple[Any, int]]
 Encoder = Callable[[Any, list[bytes], int], None]
 Buffer = bytes | bytearray | memoryview
+_D = TypeVar("_D", bound=Decoder)
+_E = TypeVar("_E", bound=Encoder)
 S = TypeVar("S", bound="Struct")
 C = TypeVar("C", bound="Codec")
 V = TypeVar("V", bound="VersionedCodec")
@@ -43,9 +45,7 @@ class _Kind(type):
 class Struct(metaclass=_Kind):
     """The base class of generated structs: attributes in slots, equality by value, dictionaries for JSON.
 
-    ``_fields`` are the attributes in the order of the definition. ``_kinds`` are the types that a JSON value
-    does not show: ``":uuid"``, ``":bytes"``, the class of a nested struct, or the enum of an integer.
-    ``_lengths`` are the length fields (``length-field-minus``), each with the counted field and the number that
+    ``_fields`` are the attributes in the order of the definition. ``_lengths`` are the length fields (``length-field-minus``), each with the counted field and the number that
     is added to its length in bytes.
     """
 
@@ -56,11 +56,11 @@ class Struct(metaclass=_Kind):
         cls._fields = vars(cls).get("__match_args__", ())
         if "versions" in facts:
             cls.min_version, cls.max_version = facts.pop("versions")  # type: ignore[attr-defined]
+            cls._decoders, cls._encoders = {}, {}  # type: ignore[attr-defined]
         for name, value in facts.items():
             setattr(cls, name, value)
 
     _fields: ClassVar[tuple[str, ...]] = ()
-    _kinds: ClassVar[dict[str, str]] = {}
     _lengths: ClassVar[dict[str, tuple[str, int]]] = {}
     _unknown_tags: dict[int, bytes] | None
 
@@ -91,11 +91,10 @@ class Struct(metaclass=_Kind):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        parts = []
-        for name in self._fields:
-            value = getattr(self, name)
-            kind = self._kinds.get(name)
-            parts.append(f"{name}={_show(value, kind, type(self))}")
+        cls, kinds = type(self), kinds_of(type(self))
+        parts = [
+            f"{name}={_show(getattr(self, name), kinds.get(name), cls)}" for name in self._fields
+        ]
         text = f"{type(self).__qualname__}({', '.join(parts)})"
         return f"{text}.with_unknown_tags({self._unknown_tags!r})" if self._unknown_tags else text
 
@@ -162,13 +161,14 @@ class Struct(metaclass=_Kind):
             )
         arguments = {}
         tags = None
+        kinds = kinds_of(cls)
         for name, value in values.items():
             if name == "unknown_tags":
                 tags = {int(tag): base64.b64decode(data) for tag, data in value.items()}
                 continue
             if name not in cls._fields:
                 raise EncodeError(f"{cls.__name__} has no field {name!r}", path=name)
-            arguments[name] = _from_plain(value, cls._kinds.get(name), cls, name)
+            arguments[name] = _from_plain(value, kinds.get(name), cls, name)
         result = cls(**arguments)
         result._unknown_tags = tags
         return result
@@ -419,6 +419,16 @@ class Response(Codec):
     throttle_from: ClassVar[int | None] = None
 
 
+def kinds_of(cls: type[Struct]) -> Mapping[str, str]:
+    """Return the types that a JSON value does not show, by attribute.
+
+    They are ``":uuid"``, ``":bytes"``, the name of a struct's class, or the name of an integer's enum.
+    """
+    from krammar.wire.tables import table_of
+
+    return table_of(cls).kinds
+
+
 def named(cls: type[Struct], name: str) -> Any:
     """Return the class ``name``, such as ``FetchRequest.FetchTopic``, of the package that contains ``cls``."""
     found: Any = sys.modules[cls.__module__.rpartition(".")[0]]
@@ -427,10 +437,24 @@ def named(cls: type[Struct], name: str) -> Any:
     return found
 
 
-def codec(cls: type[Codec], decoder: Decoder, encoder: Encoder, versions: Iterable[int]) -> None:
-    """Set the codec of a generated class for ``versions``."""
-    cls._decoders = dict(sorted({**cls._decoders, **dict.fromkeys(versions, decoder)}.items()))
-    cls._encoders = dict(sorted({**cls._encoders, **dict.fromkeys(versions, encoder)}.items()))
+def decoder(cls: type[Codec], versions: Iterable[int]) -> Callable[[_D], _D]:
+    """Make a function the decoder of a generated class for some versions."""
+
+    def register(function: _D) -> _D:
+        cls._decoders.update(dict.fromkeys(versions, function))
+        return function
+
+    return register
+
+
+def encoder(cls: type[Codec], versions: Iterable[int]) -> Callable[[_E], _E]:
+    """Make a function the encoder of a generated class for some versions."""
+
+    def register(function: _E) -> _E:
+        cls._encoders.update(dict.fromkeys(versions, function))
+        return function
+
+    return register
 
 
 def _show(value: Any, kind: str | None, cls: type[Struct]) -> str:

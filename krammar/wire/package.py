@@ -16,10 +16,8 @@ from krammar.wire.errors import (
     UnsupportedVersionError,
 )
 
-# A request: its class, its response's class, the first and the last version, the header versions of request
-# and response as pairs (first version, header version), the first flexible version, and the routing.
+# Pairs of a first version and the header version from it on.
 _Pairs = tuple[tuple[int, int], ...]
-_Request = tuple[str, str | None, int, int, _Pairs, _Pairs, int | None, str]
 
 
 class ParsedRequest(NamedTuple):
@@ -43,6 +41,19 @@ class HeaderVersions(NamedTuple):
     response: int
 
 
+class _Request(NamedTuple):
+    """A request: its class, its response's class, its versions, and the header versions of both."""
+
+    name: str
+    response: str | None
+    low: int
+    high: int
+    flexible_from: int | None
+    routing: str
+    request_headers: _Pairs
+    response_headers: _Pairs
+
+
 class RequestInfo(NamedTuple):
     """A request of a protocol.
 
@@ -62,18 +73,44 @@ class RequestInfo(NamedTuple):
     routing: str
 
 
+def _request(
+    name: str,
+    response: str | None,
+    low: int,
+    high: int,
+    flexible_from: int | None,
+    routing: str,
+    request_headers: _Pairs = (),
+    response_headers: _Pairs = (),
+) -> _Request:
+    """Return a request. Without header versions, flexible versions have 2 and 1, others 1 and 0 (KIP-482)."""
+    if not request_headers:
+        request_headers, response_headers = ((low, 1),), ((low, 0),)
+        if flexible_from is not None:
+            start = max(low, flexible_from)
+            request_headers += ((start, 2),)
+            response_headers += ((start, 1),)
+    return _Request(
+        name, response, low, high, flexible_from, routing, request_headers, response_headers
+    )
+
+
 class Package:
-    """The contents of a generated package. ``modules`` maps each module to the names that it defines."""
+    """The contents of a generated package.
+
+    ``modules`` maps each module to the names that it defines. ``requests`` has for each api key the arguments of
+    ``_request``.
+    """
 
     def __init__(
         self,
         name: str,
         *,
         modules: Mapping[str, tuple[str, ...]],
-        requests: Mapping[int, _Request],
+        requests: Mapping[int, tuple[Any, ...]],
     ) -> None:
         self.name = name
-        self.requests = requests
+        self.requests = {key: _request(*facts) for key, facts in requests.items()}
         self._module_of = {
             defined: module for module, inside in modules.items() for defined in inside
         }
@@ -109,15 +146,13 @@ class Package:
     def request_infos(self) -> tuple[RequestInfo, ...]:
         """Return the requests of the protocol, ordered by key, without importing their modules."""
         return tuple(
-            RequestInfo(key, name, low, high, flexible_from, routing)
-            for key, (name, _, low, high, _, _, flexible_from, routing) in sorted(
-                self.requests.items()
-            )
+            RequestInfo(key, each.name, each.low, each.high, each.flexible_from, each.routing)
+            for key, each in sorted(self.requests.items())
         )
 
     def versions(self) -> dict[int, tuple[int, int]]:
         """Return the first and the last version of each request by api key, without importing modules."""
-        return {key: (low, high) for key, (_, _, low, high, *_) in self.requests.items()}
+        return {key: (each.low, each.high) for key, each in self.requests.items()}
 
     def layout(self, cls: Any, version: int) -> Any:
         """Return the layout of ``cls`` at ``version``, with all fields, their types and versions.
@@ -143,7 +178,7 @@ class Package:
 
         Raises UnknownApiKeyError and UnsupportedVersionError.
         """
-        name, _, low, high, request, response, _, _ = self._request(api_key)
+        name, _, low, high, _, _, request, response = self._request(api_key)
         if not low <= version <= high:
             raise UnsupportedVersionError(name, version, low, high, api_key=api_key)
         return HeaderVersions(_pick(request, version), _pick(response, version))
@@ -190,7 +225,7 @@ class Package:
             error = self._unknown(key)
             error.header = self._try_header(data, ((0, 1),), version)
             raise error
-        name, _, low, high, headers, _, _, _ = entry
+        name, _, low, high, _, _, headers, _ = entry
         if not low <= version <= high:
             raise UnsupportedVersionError(
                 name,

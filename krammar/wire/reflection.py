@@ -230,7 +230,7 @@ def _layout(cls: type[Codec], version: int) -> Layout:
 def _table(cls: type[Any]) -> StructTable:
     try:
         return table_of(cls)
-    except (AttributeError, ImportError, KeyError, TypeError):
+    except (AttributeError, ImportError, KeyError, StopIteration):
         raise TypeError(f"{cls!r} is not a class that krammar generated") from None
 
 

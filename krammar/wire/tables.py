@@ -7,6 +7,7 @@ a version, and for facts about its fields (``krammar.wire.reflection``).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -121,7 +122,7 @@ class FieldForms:
     """A field in all versions.
 
     ``forms`` are its types, each with the first version that has it, in ascending order. None is a version without
-    the field. A struct in a type is a ``StructTable``, because its layout depends on the version. The other
+    the field, as are those before the first one. A struct in a type is a ``StructTable``, because its layout depends on the version. The other
     attributes are as in ``Field``.
     """
 
@@ -165,6 +166,12 @@ class StructTable:
         self.fields = fields
         self._layouts: dict[int, Layout] = {}
 
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """The types that a JSON value does not show, as ``krammar.wire.message.kinds_of`` returns them."""
+        found = {item.name: _kind(next(filter(None, item.forms.values()))) for item in self.fields}
+        return {name: kind for name, kind in found.items() if kind}
+
     def layout(self, version: int) -> Layout:
         """Return the layout at a version that the struct has."""
         found = self._layouts.get(version)
@@ -189,6 +196,9 @@ class StructTable:
         return Layout(self.name, version, flexible, (*present,), (*tagged,), (*absent,))
 
 
+_TABLES: dict[type[Any], StructTable] = {}
+
+
 class Tables(dict[str, StructTable]):
     """The tables of a module, by the names of structs."""
 
@@ -205,9 +215,33 @@ def table_of(cls: type[Any]) -> StructTable:
     Raises:
         KeyError: the class is not generated.
     """
-    package, _, module = cls.__module__.rpartition(".")
-    tables: Tables = import_module(f"{package}.layouts.{module}").TABLES
-    return tables[cls.__qualname__]
+    found = _TABLES.get(cls)
+    if found is None:
+        # Users may inherit from a generated class.
+        base = next(base for base in cls.__mro__ if "__match_args__" in vars(base))
+        package, _, module = base.__module__.rpartition(".")
+        tables: Tables = import_module(f"{package}.layouts.{module}").TABLES
+        found = _TABLES[cls] = tables[base.__qualname__]
+    return found
+
+
+def _kind(type_: Any) -> str:
+    """The kind of the values of a type; empty for plain JSON values."""
+    match type_:
+        case Array(element):
+            return _kind(element)
+        case Nested(table):
+            return table.name
+        case Versioned(name):
+            return name
+        case Scalar(code="16s"):
+            return ":uuid"
+        case Scalar(enum=enum):
+            return enum
+        case Text(kind="bytes") | Sized():
+            return ":bytes"
+        case _:
+            return ""
 
 
 def _bound(form: Any, version: int) -> Type:

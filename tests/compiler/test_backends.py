@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from krammar.cli import main
-from krammar.wire.message import Struct, named
+from krammar.wire.message import Struct, kinds_of, named
 from tests.compiler.conftest import write_files
 
 DEFINITIONS = Path(__file__).parents[2] / "definitions"
@@ -70,7 +70,7 @@ def filled(cls: type[Struct], depth: int = 0) -> Any:
 def _values(cls: type[Struct], depth: int) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, value in cls().to_dict().items():
-        kind = cls._kinds.get(name, "")
+        kind = kinds_of(cls).get(name, "")
         inner = named(cls, kind) if kind and not kind.startswith(":") else None
         if value is None:
             values[name] = None

@@ -146,13 +146,19 @@ p/a.krm:2:16: error E106: unexpected "Colour": expected a number
   |
 2 |   reserved tag Colour
   |                ^^^^^^
-  = hint: tags of removed fields are written `reserved tag 3` or `reserved tag 3, 5`"""),
+  = hint: tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"""),
+    Case("E106", "a reserved tag behind a field", F + "  A: int8 // reserved tag 0\n", """\
+p/a.krm:2:14: error E106: unexpected "reserved": expected `entity`, `ignorable`, `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
+  |
+2 |   A: int8 // reserved tag 0
+  |              ^^^^^^^^
+  = hint: tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"""),
     Case("E106", "reserved tags, not tag", F + "  reserved tags 1\n", """\
 p/a.krm:2:11: error E106: unexpected " tags 1": expected ` // ` and an annotation, `: ` and a type, a default in parentheses or the end of the line
   |
 2 |   reserved tags 1
   |           ^^^^^^^
-  = hint: tags of removed fields are written `reserved tag 3` or `reserved tag 3, 5`"""),
+  = hint: tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"""),
     Case("E106", "a default that is not closed", S + "  A: int8(3\n", """\
 p/a.krm:2:10: error E106: unexpected "(3": expected ` // ` and an annotation, `=>`, `[`, a default in parentheses or the end of the line
   |
@@ -453,12 +459,28 @@ p/a.krm:2:6: error E307: nullable from v3, but the field exists only in v0-v2
 2 |   A: nullable-string-v3+
   |      ^^^^^^^^^^^^^^^^^^^
   = hint: choose a version that the field has"""),
+    Case("E307", "null after the only version", "S => not top level, max version 2\n  A: nullable-string-v1+ // v0-v0\n", """\
+p/a.krm:2:6: error E307: nullable from v1, but the field exists only in v0-v0
+  |
+2 |   A: nullable-string-v1+ // v0-v0
+  |      ^^^^^^^^^^^^^^^^^^^
+  = hint: choose a version that the field has"""),
     Case("E308", "a tag without flexibility", S + "  A: int8 // tag 0\n", """\
 p/a.krm:2:14: error E308: "A" has a tag, but no version of S is flexible
   |
 2 |   A: int8 // tag 0
   |              ^^^^^
   = hint: add `flexible vN+` to the header"""),
+    Case("E308", "a tag in classic versions", "S => not top level, max version 2, flexible v1+\n  A: int8 // v0-v0, tag 0\n  B: => // v0-v0\n    C: int8 // tag 0\n", """\
+p/a.krm:2:21: error E308: a tag in v0-v0, but S is flexible only from v1
+  |
+2 |   A: int8 // v0-v0, tag 0
+  |                     ^^^^^
+
+p/a.krm:4:16: error E308: a tag in v0-v0, but S is flexible only from v1
+  |
+4 |     C: int8 // tag 0
+  |                ^^^^^"""),
     Case("E308", "a reserved tag without flexibility", S + "  A: int8\n  reserved tag 0\n", """\
 p/a.krm:3:16: error E308: tag 0 is reserved, but no version of S is flexible
   |

@@ -420,9 +420,7 @@ def test_documentation_reaches_docstrings(build: Build) -> None:
 
     assert inspect.getdoc(package.ARequest) == (
         "A request\n"
-        "of two lines; see https://example.org/x//y.\n"
-        "\n"
-        "Api key 0. Versions 0 to 3, flexible from 2."
+        "of two lines; see https://example.org/x//y. (api key 0, v0-v3, flexible v2+)"
     )
     assert [(info.name, info.doc) for info in fields(package.ARequest)] == [
         ("a", "The first,  with  spaces."),

@@ -365,7 +365,7 @@ ReportRequest => key 0, max version 2, flexible v2+
   Inner: Self
   Far: varlong
   Near: varint
-  Spot: nullable=>(null) // tag 0
+  Spot: nullable=>(null) // tag 0, ignorable
     Y: int8
 
 ReportResponse =>
@@ -382,7 +382,7 @@ def test_every_type(tmp_path: Path, build: Any) -> None:
     source = write_files(tmp_path / "own" / "definitions", {"report.krm": OWN})
     result = gen(source, tmp_path / "out", "--option", "name=reports", "--option", "ports=1-2,7000")
     assert result.exit_code == 0, result.output
-    row, place = package.ReportRequestRow, package.ReportRequestRowPlace
+    row, place = package.ReportRequest.Row, package.ReportRequest.Place
     request = package.ReportRequest(
         serial="A\n7",
         matrix=[[1, 65535], []],
@@ -393,7 +393,7 @@ def test_every_type(tmp_path: Path, build: Any) -> None:
         inner=package.Self(version=1, name="ü"),
         far=-(2**63),
         near=-(2**31),
-        spot=package.ReportRequestSpot(y=-1),
+        spot=package.ReportRequest.Spot(y=-1),
     )
     request.unknown_tags = {9: b"?"}
     talk = Conversation(server=7000)

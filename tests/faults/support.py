@@ -9,7 +9,7 @@ import kafka_wire
 from krammar.faults import Faults, Talk
 from krammar.faults.steps import Exchange
 from krammar.wire.layout import Array, Layout, Nested
-from krammar.wire.message import named
+from krammar.wire.message import kinds_of, named
 from krammar.wire.package import package_of
 
 PACKAGE = package_of(kafka_wire)
@@ -36,7 +36,7 @@ def filled(cls: Any, layout: Layout) -> Any:
         if isinstance(kind, Array):
             element = kind.element
             if isinstance(element, Nested):
-                inner = named(cls, cls._kinds[field.name])
+                inner = named(cls, kinds_of(cls)[field.name])
                 setattr(message, field.name, [filled(inner, element.layout)])
             elif not isinstance(element, Array):
                 value = getattr(element, "kind", "") == "string"

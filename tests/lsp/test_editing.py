@@ -49,6 +49,8 @@ def corrected(text: str) -> str:
         ("nulable[int8]", "nullable[int8]"),
         ("int8 // v007+", "int8 // v7+"),
         ("int8(007)", "int8(007)"),
+        ('string("x")', "string(x)"),
+        ("nullable-string('a b')", "nullable-string(a b)"),
         (" int8", "int8"),
     ],
 )

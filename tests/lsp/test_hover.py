@@ -58,6 +58,11 @@ def test_definitions() -> None:
 def test_words_of_the_language() -> None:
     assert "zig-zag" in shown(Sheet(a="A => not top level\n  B: var‸int\n"))
     assert "from version 7" in shown(Sheet(a="A => not top level\n  B: nullable-st‸ring-v7+\n"))
+    assert "first version; 0" in shown(
+        Sheet(a="ARequest => key 0, max version 3, min vers‸ion 1\n")
+    )
+    assert "removed fields" in shown(Sheet(a="A => not top level\n  reserved t‸ag 0\n"))
+    assert "EncodeError" in shown(Sheet(a="A => not top level\n  B: int8 // v1+, ignor‸able\n"))
     assert "15000" in shown(Sheet(a="A => not top level\n  Timeout‸Millis(3)\n"))
 
 

@@ -246,7 +246,7 @@ def test_facts_of_classes(builds: Builds) -> None:
     for name in NAMES:
         ours, theirs = (message.cls for message in messages(builds, name))
         assert type(ours.encode) is not type(theirs.encode)
-        for fact in ("__name__", "__qualname__", "__doc__", "_fields", "_kinds", "min_version"):
+        for fact in ("__name__", "__qualname__", "__doc__", "_fields", "min_version"):
             assert getattr(ours, fact, None) == getattr(theirs, fact, None), fact
         assert ours.__module__ == f"{COMPILED}.protocol"
         assert ours._decoders.keys() == theirs._decoders.keys()

@@ -16,7 +16,7 @@ from kafka_wire import (
 
 from krammar.tap.rewrite import ENDPOINTS, endpoints, limit_versions, may_change
 from krammar.wire.layout import Array, Layout, Nested
-from krammar.wire.message import named
+from krammar.wire.message import kinds_of, named
 from krammar.wire.package import package_of
 
 PACKAGE = package_of(kafka_wire)
@@ -55,7 +55,7 @@ def test_every_response_with_hosts_and_ports_is_decided_on() -> None:
 @pytest.mark.parametrize("key", sorted(set(ENDPOINTS) - {3, 10, 60, 82}))
 def test_node_endpoints(key: int) -> None:
     cls = kafka_wire.response_class(key)
-    node = named(cls, cls._kinds["node_endpoints"])
+    node = named(cls, kinds_of(cls)["node_endpoints"])
     known, unknown = node(node_id=1, host="h", port=9), node(node_id=2, host="", port=0)
     response = cls(node_endpoints=[known, unknown])
     assert endpoints(key, response) == [known]

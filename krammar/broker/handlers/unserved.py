@@ -14,7 +14,7 @@ from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError, CloseConnection
 from krammar.broker.session import ANONYMOUS, Session
-from krammar.wire.message import named
+from krammar.wire.message import kinds_of, named
 from krammar.wire.reflection import fields
 
 # The maximum number of entries of a request that get a response each.
@@ -45,7 +45,7 @@ class UnservedHandlers:
             if _count(request) > MOST_ENTRIES:
                 raise CloseConnection(f"{error.message}; it has more than {MOST_ENTRIES} entries")
             entries, results = _ENTRIES[name]
-            kind = named(type(response), response._kinds[results])
+            kind = named(type(response), kinds_of(type(response))[results])
             found = getattr(request, entries) or ()
             setattr(response, results, [_mirror(kind, each, error) for each in found])
         return response
@@ -84,7 +84,7 @@ def _mirror(kind: Any, entry: Any, error: ApiError) -> Any:
     for name in set(kind._fields) - {"error_code", "error_message"}:
         value = getattr(entry, "partition_indexes" if name == "partitions" else name, None)
         if isinstance(value, list):
-            inner = named(kind, kind._kinds[name])
+            inner = named(kind, kinds_of(kind)[name])
             value = [_mirror(inner, each, error) for each in value]
         if value is not None:
             setattr(struct, name, value)

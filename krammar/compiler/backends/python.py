@@ -27,21 +27,16 @@ _BUILTIN_TYPES = frozenset({"bool", "bytes", "float", "int", "list", "str"})
 class StructItem:
     """A generated class: its struct, its base class, and facts for the template.
 
-    ``inner`` are the classes inside it.
+    ``inner`` are the classes inside it. ``function`` is the part of function names that identifies the struct.
     """
 
     struct: ir.Struct
     base: str
-    kinds: dict[str, str]
     table: layout.LayoutTable | None = None
     request: ir.Request | None = None
     throttle_from: int | None = None
     inner: tuple[StructItem, ...] = ()
-
-    @property
-    def function(self) -> str:
-        """The part of function names that identifies this struct."""
-        return names.snake_case(self.struct.name)
+    function: str = ""
 
     @property
     def lengths(self) -> dict[str, tuple[str, int]]:
@@ -59,7 +54,8 @@ class StructItem:
         if self.request is not None:
             found.append(f"api_key={self.request.key}")
             if self.request.struct is self.struct:
-                found.append(f"routing={_quoted(self.request.routing)}")
+                if self.request.routing:
+                    found.append(f"routing={_quoted(self.request.routing)}")
             elif self.throttle_from is not None:
                 found.append(f"throttle_from={self.throttle_from}")
         if self.table is not None:
@@ -150,10 +146,22 @@ def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, An
         "response": request.response.name if request.response is not None else None,
         "min_version": request.struct.min_version,
         "max_version": request.struct.max_version,
-        "headers": layout.header_versions(request, *tops),
+        "own_headers": _own_headers(request, *tops),
         "flexible_from": request.struct.flexible_from,
         "routing": request.routing,
     }
+
+
+def _own_headers(request: ir.Request, *tops: int) -> list[Any]:
+    """The header versions of a request and its response; empty if flexible versions alone decide (KIP-482)."""
+    found = layout.header_versions(request, *tops)
+    low, flexible = request.struct.min_version, request.struct.flexible_from
+    usual: list[Any] = [((low, 1),), ((low, 0),)]
+    if flexible is not None:
+        start = max(low, flexible)
+        usual = [((low, 1), (start, 2)), ((low, 0), (start, 1))]
+    pairs = [found.request, found.response]
+    return [] if pairs == usual else pairs
 
 
 def module_context(source: Source, file: ir.DefinitionFile) -> dict[str, Any]:
@@ -213,46 +221,30 @@ def _items(file: ir.DefinitionFile, requests: dict[str, ir.Request]) -> Iterator
         for struct in ir.walk(named):
             if struct.owner != struct.name:
                 inner.setdefault(struct.owner, []).append(_item(struct, requests))
-    for named in file.structs:
-        if named.owner == named.name:
-            yield replace(_item(named, requests), inner=tuple(inner.get(named.name, ())))
+    tops = [struct for struct in file.structs if struct.owner == struct.name]
+    # `request` instead of `heartbeat_request`, in the module `heartbeat`.
+    long = {struct.name: names.snake_case(struct.name) for struct in tops}
+    short = {name: stem.removeprefix(f"{file.module}_") for name, stem in long.items()}
+    stems = short if len(set(short.values())) == len(short) else long
+    for struct in tops:
+        classes = tuple(inner.get(struct.name, ()))
+        yield replace(_item(struct, requests), inner=classes, function=stems[struct.name])
 
 
 def _item(struct: ir.Struct, by_struct: dict[str, ir.Request]) -> StructItem:
-    kinds = {}
     throttle = None
     for item in struct.fields:
-        kind = _kind(item.type)
-        if kind:
-            kinds[item.python_name] = kind
         if item.throttle_from is not None:
             throttle = item.throttle_from
     if not struct.encoding:
-        return StructItem(struct, "Struct", kinds)
+        return StructItem(struct, "Struct")
     table = layout.layout_table(struct)
     request = by_struct.get(struct.name)
     if request is None:
         base = "VersionedCodec" if struct.version_field else "Codec"
-        return StructItem(struct, base, kinds, table)
+        return StructItem(struct, base, table)
     base = "Request" if request.struct is struct else "Response"
-    return StructItem(struct, base, kinds, table, request, throttle)
-
-
-def _kind(type_: ir.Type) -> str:
-    """The kind of values of this type in ``Struct._kinds`` of the runtime; empty for plain JSON values."""
-    while isinstance(type_, ir.Array):
-        type_ = type_.element
-    match type_:
-        case ir.Primitive(name="uuid"):
-            return ":uuid"
-        case ir.Text(kind="bytes") | ir.LengthFieldMinus():
-            return ":bytes"
-        case ir.StructType(struct):
-            return struct.name
-        case ir.EnumType(enum):
-            return enum.name
-        case _:
-            return ""
+    return StructItem(struct, base, table, request, throttle)
 
 
 def _mentioned_structs(item: StructItem) -> Iterator[ir.Struct]:
@@ -446,18 +438,18 @@ def _versions(versions: Sequence[int]) -> str:
 
 
 def _struct_doc(item: StructItem) -> str:
-    """The docstring of a class: its documentation, versions and fields."""
+    """The docstring of a class: its documentation, and its api key and versions in parentheses."""
     struct = item.struct
     lines = [struct.doc or f"{struct.name}."]
     table = item.table
     if table is not None:
-        last = "and above" if table.open_ended else f"to {table.max_version}"
-        facts = f"Versions {table.min_version} {last}"
+        facts = [] if item.request is None else [f"api key {item.request.key}"]
+        last = "+" if table.open_ended else f"-v{table.max_version}"
+        facts.append(f"v{table.min_version}{last}")
         if struct.flexible_from is not None:
-            facts += f", flexible from {struct.flexible_from}"
-        if item.request is not None:
-            facts = f"Api key {item.request.key}. {facts}"
-        lines += ["", facts + "."]
+            facts.append(f"flexible v{struct.flexible_from}+")
+        if facts != ["v0+"]:
+            lines = [f"{lines[0]} ({', '.join(facts)})"]
     for name, (counted, plus) in item.lengths.items():
         size = f"len({counted}) + {plus}" if plus else f"len({counted})"
         lines += [

@@ -617,6 +617,8 @@ def _general_hint(line: str, rest: str) -> str:
     if alone is not None and " // " in line:
         number = alone[1]
         return f"write `v{number}-v{number}` for version {number} only, or `v{number}+` for all from {number}"
+    if re.match(" +reserved ", line, re.I) or rest.startswith("reserved "):
+        return "tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"
     element = line[: len(line) - len(rest)].rpartition(" ")[2].removesuffix("[")
     if rest.startswith("]") and element:
         return f"an array is written `[{element}]`"
@@ -628,8 +630,6 @@ def _general_hint(line: str, rest: str) -> str:
             "separated by `, `; "
             "write comments on the lines above the field"
         )
-    if line.lstrip().startswith("reserved "):
-        return "tags of removed fields are written `reserved tag 3` or `reserved tag 3, 5`"
     if line.startswith(" ") and ":" in line and ": " not in line:
         return "a field is written `Name: type`, with one space after the colon"
     if re.match(r" +[A-Za-z]\w* [^ /(]", line):

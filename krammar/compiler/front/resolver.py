@@ -704,8 +704,9 @@ class _Resolver:
 
     def _check_range(self, node: FieldNode, written: _Annotations, context: _Context) -> None:
         """Check that a field exists in a version of its struct, and ends no later than the struct."""
-        versions, tag = written.versions, written.tag_position
+        versions = written.versions
         if versions == ir.ALL_VERSIONS:
+            self._check_tag_versions(written, context)
             return
         header = context.header
         word = next(word for kind, word in node.annotations if kind == "versions")
@@ -718,20 +719,28 @@ class _Resolver:
                 "raise `max version`, or lower the versions of the field",
             )
             return
-        flexible = header.flexible_from
-        if tag is not None and flexible is not None and (versions.max or flexible) < flexible:
-            self.diagnostics.add(
-                "E308",
-                f"a tag in {versions}, but {header.node.name.text} is flexible only from v{flexible}",
-                tag,
-            )
-            return
         for holder in context.holders:
             if versions.intersect(holder) is None:
                 self._error(
                     "E306",
                     f"{versions} has no version in common with {holder} of the field that contains it",
                     word,
+                )
+                return
+        self._check_tag_versions(written, context)
+
+    def _check_tag_versions(self, written: _Annotations, context: _Context) -> None:
+        """Check that a tagged field, and the fields that contain it, have a flexible version in common."""
+        flexible = context.header.flexible_from
+        if written.tag_position is None or flexible is None:
+            return
+        for versions in (written.versions, *context.holders):
+            if versions.max is not None and versions.max < flexible:
+                name = context.header.node.name.text
+                self.diagnostics.add(
+                    "E308",
+                    f"a tag in {versions}, but {name} is flexible only from v{flexible}",
+                    written.tag_position,
                 )
                 return
 
@@ -742,9 +751,7 @@ class _Resolver:
         if not isinstance(nullable, ir.VersionRange) or nullable == ir.ALL_VERSIONS:
             return
         highest = context.header.max_version
-        exists = (
-            versions if highest is None else ir.VersionRange(versions.min, versions.max or highest)
-        )
+        exists = versions if versions.max is not None else ir.VersionRange(versions.min, highest)
         if exists.intersect(nullable) is None:
             self._error(
                 "E307",
