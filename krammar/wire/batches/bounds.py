@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 
+from krammar.wire.batches.records import compiled
 from krammar.wire.errors import BatchLimitError
 from krammar.wire.primitives import FAILURES, Malformed, varint, varlong
 
@@ -68,8 +69,10 @@ class Bounds:
         # A header needs two bytes, and a record seven more.
         if end - pos - 7 * count <= 2 * self.headers:
             return
+        native = compiled.loops()
+        count_headers = _headers if native is None else native.count_headers
         try:
-            found = _headers(buf, pos, count, self.headers)
+            found = count_headers(buf, pos, count, self.headers)
         except FAILURES:
             return
         if found > self.headers:
@@ -86,15 +89,18 @@ def _headers(buf: bytes, pos: int, count: int, most: int) -> int:
     """Count headers without reading them. Stops above ``most``."""
     found = 0
     for _ in range(count):
-        length, pos = varint(buf, pos)
-        end = pos + length
-        if length < 6:
+        size, pos = varint(buf, pos)
+        if not 1 <= size <= len(buf) - pos:
             raise Malformed
+        end = pos + size
         _, pos = varlong(buf, pos + 1)
         _, pos = varint(buf, pos)
-        size, pos = varint(buf, pos)
-        size, pos = varint(buf, pos + max(size, 0))
-        headers, pos = varint(buf, pos + max(size, 0))
+        for _ in ("key", "value"):
+            size, pos = varint(buf, pos)
+            if not -1 <= size <= len(buf) - pos:
+                raise Malformed
+            pos += max(size, 0)
+        headers, pos = varint(buf, pos)
         found += max(headers, 0)
         if found > most:
             break

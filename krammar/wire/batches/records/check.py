@@ -38,12 +38,14 @@ def check_records(
     bounds.check_count(count)
     native = compiled.loops()
     if native is not None:
-        bounds.check_headers(buf, pos, len(buf), count)
         try:
-            found: tuple[int, int, int] = native.check(buf, pos, count)
-            return found
+            found: tuple[int, int, int] = native.check(buf, pos, count, bounds.headers)
         except FAILURES:
             pass
+        else:
+            if found[2] == -2:
+                raise bounds.too_many_headers()
+            return found
     try:
         return _check_records(buf, pos, count, bounds.headers)
     except _TooManyHeaders:
