@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -24,7 +25,7 @@ from krammar.broker import apis
 from krammar.broker.connections import RECEIVE_SIZE
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import Session
-from krammar.broker.slices import InThread, Steps, advance
+from krammar.broker.slices import SLICE_SECONDS, InThread, Progress, Steps, advance
 from krammar.wire.connection import (
     ConnectionClosed,
     InvalidRequest,
@@ -105,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._own_memory = False  # the next bytes go into the frame's own buffer
         self._ended = False  # the client has closed its side
         self._waits = False  # for the next turn
+        self._decoded_long = False  # the last request
         self._later: Timer | None = None  # goes on with the connection
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
         self.number = 0  # from 1, in the order of connections
@@ -242,7 +244,9 @@ class Connection(asyncio.BufferedProtocol):
                     continue
                 if not session.authenticated:
                     self._check_handshake()
+                began = time.monotonic()
                 event = self.wire.next_event()
+                self._decoded_long = time.monotonic() - began > SLICE_SECONDS / 2
                 if event is None or isinstance(event, ConnectionClosed):
                     break
                 self.connections.unfinished.pop(self, None)
@@ -319,7 +323,8 @@ class Connection(asyncio.BufferedProtocol):
             response = self._call_handler(event, request)
             if inspect.isgenerator(response):
                 steps = cast("Steps[Any]", response)
-                progress = advance(steps)
+                # A request that took long to decode begins in the next turn.
+                progress = Progress(False) if self._decoded_long else advance(steps)
                 response = progress.result
                 if not progress.done:
                     response = self._in_slices(event, steps, progress.job)
