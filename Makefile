@@ -104,6 +104,7 @@ torture: setup ## Kill the broker under load ROUNDS times (default 500) and look
 
 attack: setup ## Send the broker its most expensive requests, and print their costs
 	$(BIN)/python -m tests.broker.attacks
+	$(BIN)/python -m tests.attack
 
 fuzz: setup ## Fuzz decoding with atheris for SECONDS (default 300)
 	$(BIN)/python -m pip install --quiet 'atheris>=3.0'

@@ -155,8 +155,9 @@ class _Builder:
     def element(self, field: FieldInfo, path: tuple[str, ...]) -> Any:
         if field.struct is not None:
             return self.struct(field.struct, path)
-        if field.name in FIXED:
-            return FIXED[field.name]
+        fixed = FIXED.get(field.name)
+        if fixed is not None and isinstance(fixed, str) == (field.type == "string"):
+            return fixed
         if field.enum is not None and field.type.strip("[]").startswith("int"):
             return next(iter(field.enum))
         found = self.values(field, next(self.numbers))
@@ -168,15 +169,17 @@ def _zero(field: FieldInfo) -> Any:
     return False if kind == "bool" else 0.0 if kind == "float64" else 0
 
 
-def cases(key: int, version: int, values: dict[str, Values] | None = None) -> Iterator[Case]:
-    """Yield the most expensive requests of one API in one version."""
+def cases(
+    key: int, version: int, values: dict[str, Values] | None = None, elements: int = MOST
+) -> Iterator[Case]:
+    """Yield the most expensive requests of one API in one version, with this number of array elements."""
     cls: Any = kafka_wire.request_class(key)
     arrays = list(_arrays(cls, version)) or [()]
     for many in arrays:
         for name, make in (VALUES if values is None else values).items():
             # Elements around the array, and one of each array inside, count too.
             depth = sum(1 for path in arrays if path[: len(many)] == many)
-            most = MOST // max(depth, 1) - len(arrays)
+            most = elements // max(depth, 1) - len(arrays)
             if make is long:
                 most = min(most, MAX_PLAIN_FRAME // (LONGEST + 50) // max(depth, 1) // 4)
             try:
