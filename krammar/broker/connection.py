@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._own_memory = False  # the next bytes go into the frame's own buffer
         self._ended = False  # the client has closed its side
         self._waits = False  # for the next turn
-        self._decoded_long = False  # the last request
+        self._received_at = 0.0  # when the decoding of the current request began
         self._later: Timer | None = None  # goes on with the connection
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
         self.number = 0  # from 1, in the order of connections
@@ -228,12 +228,14 @@ class Connection(asyncio.BufferedProtocol):
             if first is not None:
                 first()
             served = 0
+            turns = self.connections.turns
             while not (self.busy or self in blocked or self.transport.is_closing()):
-                if not self.connections.turns.grant(served):
+                now = time.monotonic()
+                if now >= turns.until and not turns.grant(served, now):
                     # Clients that send many requests at once must not block the others.
                     self._pause()
                     self._waits = True
-                    self.connections.turns.wait(self, known=session.authenticated)
+                    turns.wait(self, known=session.authenticated)
                     return
                 served += 1
                 if session.sasl is not None and session.sasl.expects_raw:
@@ -244,12 +246,11 @@ class Connection(asyncio.BufferedProtocol):
                     continue
                 if not session.authenticated:
                     self._check_handshake()
-                began = time.monotonic()
                 event = self.wire.next_event()
-                self._decoded_long = time.monotonic() - began > SLICE_SECONDS / 2
                 if event is None or isinstance(event, ConnectionClosed):
                     break
                 self.connections.unfinished.pop(self, None)
+                self._received_at = now
                 self._handle(event)
             else:
                 if not self.busy:
@@ -324,7 +325,9 @@ class Connection(asyncio.BufferedProtocol):
             if inspect.isgenerator(response):
                 steps = cast("Steps[Any]", response)
                 # A request that took long to decode begins in the next turn.
-                progress = Progress(False) if self._decoded_long else advance(steps)
+                now = time.monotonic()
+                long = now - self._received_at > SLICE_SECONDS / 2
+                progress = Progress(False) if long else advance(steps, now=now)
                 response = progress.result
                 if not progress.done:
                     response = self._in_slices(event, steps, progress.job)

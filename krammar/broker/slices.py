@@ -40,13 +40,16 @@ class Progress(NamedTuple):
     job: InThread | None = None
 
 
-def advance(steps: Steps[Any], resume: Callable[[], Any] | None = None) -> Progress:
+def advance(
+    steps: Steps[Any], resume: Callable[[], Any] | None = None, now: float | None = None
+) -> Progress:
     """Run steps for one slice.
 
     Args:
         resume: passes the result of a job to the steps
+        now: ``time.monotonic()``, if the caller knows it
     """
-    until = time.monotonic() + SLICE_SECONDS
+    until = (time.monotonic() if now is None else now) + SLICE_SECONDS
     try:
         step = next(steps) if resume is None else resume()
         while True:

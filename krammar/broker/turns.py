@@ -22,18 +22,25 @@ class Waiting(Protocol):
 
 
 class Turns:
-    """Decides whether a connection may handle a request in this turn."""
+    """Decides whether a connection may handle a request in this turn.
+
+    ``until``  the end of the budget of this turn, in ``time.monotonic()``; 0 while connections wait, which ``grant``
+               must be asked for
+    """
 
     def __init__(self) -> None:
+        self.until = 0.0
         self._until = 0.0
         self._next: asyncio.Handle | None = None  # begins the next turn
         self._clients: dict[Waiting, None] = {}
         self._strangers: dict[Waiting, None] = {}
         self.postponed = 0  # requests so far that had to wait
 
-    def grant(self, served: int) -> bool:
-        """Return whether a connection may handle a request, after ``served`` others in a row."""
-        now = time.monotonic()
+    def grant(self, served: int, now: float) -> bool:
+        """Return whether a connection may handle a request now, after ``served`` others in a row.
+
+        Before ``until``, it may in any case.
+        """
         if now >= self._until:
             # The next turn is only scheduled here: once per budget, not once per request.
             if self._next is not None:
@@ -45,6 +52,7 @@ class Turns:
         """Call ``go_on`` of a connection in one of the next turns. ``known`` clients have logged in."""
         (self._clients if known else self._strangers)[connection] = None
         self.postponed += 1
+        self.until = 0.0
         if self._next is None:
             self._open(time.monotonic())
 
@@ -55,6 +63,7 @@ class Turns:
 
     def _open(self, now: float) -> None:
         self._until = now + TURN_SECONDS
+        self.until = 0.0 if self._clients or self._strangers else self._until
         self._next = asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:

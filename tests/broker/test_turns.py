@@ -26,7 +26,7 @@ class Client:
     def go_on(self) -> None:
         served = 0
         while self.left:
-            if not self.turns.grant(served):
+            if not self.turns.grant(served, turns_module.time.monotonic()):
                 self.turns.wait(self, known=self.known)
                 return
             served += 1
@@ -42,13 +42,13 @@ def test_a_turn_has_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def serve() -> list[bool]:
         nonlocal now
-        found = [turns.grant(0)]
+        found = [turns.grant(0, now)]
         now = 0.9
-        found.append(turns.grant(0))
+        found.append(turns.grant(0, now))
         now = 1.0
-        found.append(turns.grant(0))  # the same turn
+        found.append(turns.grant(0, now))  # the same turn
         await asyncio.sleep(0)
-        found.append(turns.grant(0))
+        found.append(turns.grant(0, now))
         return found
 
     assert asyncio.run(serve()) == [True, True, False, True]

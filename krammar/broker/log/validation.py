@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -65,14 +64,22 @@ class LongCheck(Exception):
         self.run = run
 
 
-@cache
 def _quick(bounds: Bounds) -> Bounds:
-    return replace(
-        bounds,
-        uncompressed=min(QUICK.uncompressed, bounds.uncompressed),
-        records=min(QUICK.records, bounds.records),
-        headers=min(QUICK.headers, bounds.headers),
-    )
+    global _last_quick
+    before, found = _last_quick
+    # Hashing the limits for a cache would take longer.
+    if before is not bounds:
+        found = replace(
+            bounds,
+            uncompressed=min(QUICK.uncompressed, bounds.uncompressed),
+            records=min(QUICK.records, bounds.records),
+            headers=min(QUICK.headers, bounds.headers),
+        )
+        _last_quick = bounds, found
+    return found
+
+
+_last_quick = QUICK, QUICK
 
 
 def read_batch(batch: Data, config: LogConfig) -> tuple[BatchHeader, bytes]:

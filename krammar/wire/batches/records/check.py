@@ -35,7 +35,8 @@ def check_records(
     """
     if bounds is None:
         bounds = default_bounds()
-    bounds.check_count(count)
+    if count > bounds.records:
+        bounds.check_count(count)
     native = compiled.loops()
     if native is not None:
         try:
