@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
 from collections.abc import Iterable, Iterator
@@ -65,6 +66,9 @@ def run(cases: Iterable[Case]) -> Iterator[Result]:
     """Send each request to one broker, and yield its cost."""
     with timed_broker() as (target, turns, broker):
         for case in cases:
+            # The objects of this process and of earlier requests are not the broker's cost.
+            gc.collect()
+            gc.freeze()
             turns.longest = 0.0
             with Attacker(target.port) as client:
                 client.socket.settimeout(WAIT)

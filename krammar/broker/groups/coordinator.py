@@ -36,6 +36,7 @@ from krammar.broker.nodes import Logs
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.worker import Worker
+from krammar.wire.batches import Record
 from krammar.wire.errors import WireError
 
 log = logging.getLogger("krammar.broker.groups")
@@ -326,8 +327,9 @@ class GroupCoordinator:
         request: OffsetCommitRequest | TxnOffsetCommitRequest,
         offsets: Sequence[tuple[TopicPartition, Committed]],
         version: int,
+        batch: Sequence[Record],
     ) -> None:
-        """Store offsets; those of a transaction are pending until it ends."""
+        """Store offsets, whose records are ``batch``; those of a transaction are pending until it ends."""
         producer = None
         if isinstance(request, TxnOffsetCommitRequest):
             producer = (request.producer_id, request.producer_epoch)
@@ -359,7 +361,7 @@ class GroupCoordinator:
             self._classic.extend_session(group, group.members[member_id])
         if offsets:
             with _errors_for_clients():
-                shard.commit(group_id, offsets, *(producer or ()))
+                shard.commit(group_id, offsets, batch, *(producer or ()))
 
     def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
         """Handle a transaction marker that was written to a partition of `__consumer_offsets`."""
