@@ -114,13 +114,13 @@ _WEIGHTS = list(accumulate(weight for _, weight in _ARTICLES.values()))
 
 
 def _order(number: int, country: str, chance: random.Random) -> OrderPlaced:
-    from shop import OrderPlaced, OrderPlacedLine, Payment
+    from shop import OrderPlaced, Payment
 
     names = dict.fromkeys(
         chance.choices(_NAMES, cum_weights=_WEIGHTS, k=chance.choice((1, 1, 2, 3)))
     )
     lines = [
-        OrderPlacedLine(
+        OrderPlaced.Line(
             article=name, count=1 + int(chance.random() ** 4 * 3), price=_ARTICLES[name][0]
         )
         for name in names

@@ -63,6 +63,13 @@ if TYPE_CHECKING:
     metavar="PATH=VALUE",
     help="Texts: the default of a field, such as FetchRequest.replica_state.replica_id=-1.",
 )
+@click.option(
+    "--array",
+    "arrays",
+    multiple=True,
+    metavar="PATH=yes|no",
+    help="Texts: whether a tagged field is an array, such as FetchResponse.node_endpoints=yes.",
+)
 @click.option("--docs", is_flag=True, help="JSON: include the schemas' documentation, as comments.")
 @click.option(
     "--enums",
@@ -83,6 +90,7 @@ def import_(
     types: tuple[str, ...],
     nullable: tuple[str, ...],
     defaults: tuple[str, ...],
+    arrays: tuple[str, ...],
     docs: bool,
     enums: bool,
     release: tuple[str, ...],
@@ -107,14 +115,16 @@ def import_(
         raise click.UsageError("give files or folders, not both")
     if texts and (docs or enums or release):
         raise click.UsageError("--docs, --enums and --release need folders of JSON schemas")
-    if not texts and (key or types or nullable or defaults):
-        raise click.UsageError("--key, --type, --nullable and --default need texts, not folders")
+    if not texts and (key or types or nullable or defaults or arrays):
+        raise click.UsageError(
+            "--key, --type, --nullable, --default and --array need texts, not folders"
+        )
     if release and len(release) != len(source):
         raise click.UsageError("give --release once for each folder, in the same order")
     with misuse():
         try:
             if texts:
-                answers = _answers(key, types, nullable, defaults)
+                answers = _answers(key, types, nullable, defaults, arrays)
                 result = _import_texts(texts, out, answers, format_)
             else:
                 result = import_schemas(
@@ -187,6 +197,7 @@ def _answers(
     types: tuple[str, ...],
     nullable: tuple[str, ...],
     defaults: tuple[str, ...],
+    arrays: tuple[str, ...],
 ) -> Answers:
     from krammar.compiler.guide import Answers
 
@@ -194,11 +205,16 @@ def _answers(
     for name, number in keys.items():
         if not number.isdecimal() or int(number) > 0x7FFF:
             raise click.UsageError(f"--key {name}={number}: needs a number from 0 to 32767")
+    facts = key_values("--array", arrays)
+    for name, answer in facts.items():
+        if answer not in ("yes", "no"):
+            raise click.UsageError(f"--array {name}={answer}: needs yes or no")
     return Answers(
         {name: int(number) for name, number in keys.items()},
         key_values("--type", types),
         frozenset(nullable),
         key_values("--default", defaults),
+        {name: answer == "yes" for name, answer in facts.items()},
     )
 
 

@@ -36,7 +36,8 @@ from krammar.lsp.words import (
 TRIGGERS = [" ", ":", "-", "(", "[", "/", ","]
 
 _Kind = lsp.CompletionItemKind
-_HEADER = re.compile(r"([A-Za-z]\w*) =>(?: (.*))?$")
+_NAME = r"[A-Za-z]\w*(?:\.[A-Za-z]\w*)?"
+_HEADER = re.compile(rf"({_NAME}) =>(?: (.*))?$")
 _RANGE = re.compile(r"v(\d+)(?:(\+)|-v(\d+))")
 # The most names of fields that are offered.
 _MAX_NAMES = 200
@@ -101,7 +102,7 @@ def _items(analysis: Analysis, file: File, index: int, prefix: str) -> Iterator[
             tag = f"reserved tag {place.free_tag()}"
             yield _Item(tag, _Kind.Keyword, len(match[1]), doc=ANNOTATIONS["reserved tag"])
     elif match := re.search(r" // (.*)$", prefix):
-        yield from _annotations(place, match[1])
+        yield from _annotations(analysis, place, match[1])
     elif match := re.match(r"\s+\w+(?:: (.*?))?\(([^()]*)$", prefix):
         yield from _defaults(analysis, match[1] or "", match[2])
     elif match := re.search(r": length-field-minus => (\w*)$", prefix):
@@ -109,7 +110,7 @@ def _items(analysis: Analysis, file: File, index: int, prefix: str) -> Iterator[
         for name in place.integers_before():
             yield _Item(name, _Kind.Field, len(typed))
     elif match := re.match(r"\s+\w+: (.*)$", prefix):
-        yield from _types(analysis, match[1])
+        yield from _types(analysis, place.name, match[1])
 
 
 # Definitions
@@ -120,7 +121,7 @@ def _definition(analysis: Analysis, file: File, index: int, prefix: str) -> Iter
         yield from _responses(file, index, prefix)
     elif match := _HEADER.match(prefix):
         yield from _modifiers(analysis, file, match[1], match[2])
-    elif match := re.fullmatch(r"[A-Za-z]\w* (\w*)", prefix):
+    elif match := re.fullmatch(rf"{_NAME} (\w*)", prefix):
         yield _Item("=>", _Kind.Operator, len(match[1]), "a struct")
         for name, primitive in PRIMITIVES.items():
             if primitive.is_integer:
@@ -174,6 +175,12 @@ def _modifiers(analysis: Analysis, file: File, name: str, written: str | None) -
             "max version": "max version ",
             "frequent": "frequent",
         }
+        if "no encoding" in used:
+            # The versions are those of the message that contains the struct.
+            offered = {}
+    elif "." in name and not before:
+        # A struct of a message is not encoded alone.
+        offered["not top level"] = "not top level, no encoding"
     elif not before:
         offered["not top level"] = "not top level"
         request = f"key {_next_key(analysis)}, max version 0"
@@ -239,7 +246,7 @@ class _Place:
     @property
     def name(self) -> str:
         """The name of the definition."""
-        match = re.match(r"\w+", self._rows[self._head])
+        match = re.match(r"[\w.]+", self._rows[self._head])
         return match[0] if match else ""
 
     def holders(self) -> Iterator[VersionRange]:
@@ -362,9 +369,9 @@ def _written(fields: Sequence[FieldNode]) -> Iterator[str]:
         yield from _written(field.fields)
 
 
-def _types(analysis: Analysis, written: str) -> Iterator[_Item]:
-    """Types after ``Name: ``. Within brackets only those that can be elements."""
-    match = re.fullmatch(r"((?:nullable(?:-v\d+\+)?|varint)?\[+)?([\w+-]*)", written)
+def _types(analysis: Analysis, message: str, written: str) -> Iterator[_Item]:
+    """Types after ``Name: `` in a message. Within brackets only those that can be elements."""
+    match = re.fullmatch(r"((?:nullable(?:-v\d+\+)?|varint)?\[+)?([\w.+-]*)", written)
     if match is None:
         return
     inside, typed = bool(match[1]), match[2]
@@ -374,7 +381,12 @@ def _types(analysis: Analysis, written: str) -> Iterator[_Item]:
     for name, node in analysis.definitions.items():
         if isinstance(node, EnumNode):
             yield _Item(f"enum-{name}", _Kind.Enum, len(typed), node.type.text, doc=node.doc)
-        elif not any(kind == "key" for kind, _ in node.modifiers) and node.modifiers:
+        elif (
+            not any(kind == "key" for kind, _ in node.modifiers)
+            and node.modifiers
+            # A struct of a message can be used only there.
+            and name.rpartition(".")[0] in ("", message.partition(".")[0])
+        ):
             yield _Item(name, _Kind.Struct, len(typed), doc=node.doc)
     if inside:
         yield _Item(f"=>{close}", _Kind.Struct, len(typed), doc=OTHER_TYPES["[=>]"])
@@ -385,12 +397,14 @@ def _types(analysis: Analysis, written: str) -> Iterator[_Item]:
     yield _Item("varint[", _Kind.Keyword, len(typed), doc="An array with a zig-zag varint count.")
 
 
-def _annotations(place: _Place, written: str) -> Iterator[_Item]:
-    """Versions that the field can have, the next free tag, and the other annotations."""
+def _annotations(analysis: Analysis, place: _Place, written: str) -> Iterator[_Item]:
+    """Versions that the field can have, the next free tag, and the words that can follow."""
     *before, typed = written.split(", ")
-    if match := re.fullmatch(r"entity (\w*)", typed):
-        for word, doc in ENTITIES.items():
-            yield _Item(word, _Kind.Value, len(match[1]), doc=doc)
+    if entity := re.fullmatch(r"entity (\w*)", typed):
+        # The word that is being typed is in the definitions too.
+        own = {name for name in _entities(analysis) if name != entity[1]} - ENTITIES.keys()
+        for name in (*ENTITIES, *sorted(own)):
+            yield _Item(name, _Kind.Value, len(entity[1]), doc=ENTITIES.get(name, ""))
         return
     if not any(_RANGE.fullmatch(each) for each in before):
         yield from _versions(place, typed)
@@ -402,7 +416,22 @@ def _annotations(place: _Place, written: str) -> Iterator[_Item]:
     if "ignorable" not in before:
         yield _Item("ignorable", _Kind.Property, len(typed), doc=ANNOTATIONS["ignorable"])
     if not any(each.startswith("entity ") for each in before):
-        yield _Item("entity ", _Kind.Property, len(typed), doc=ANNOTATIONS["entity"])
+        doc = ANNOTATIONS["entity"]
+        yield _Item("entity", _Kind.Property, len(typed), doc=doc, insert="entity ")
+
+
+def _entities(analysis: Analysis) -> Iterator[str]:
+    """The entities that the folder's definitions name."""
+    todo = [
+        field
+        for node in analysis.definitions.values()
+        if isinstance(node, StructNode)
+        for field in node.fields
+    ]
+    while todo:
+        field = todo.pop()
+        todo += field.fields
+        yield from (word.text for kind, word in field.annotations if kind == "entity")
 
 
 def _versions(place: _Place, typed: str) -> Iterator[_Item]:

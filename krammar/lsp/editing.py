@@ -109,7 +109,13 @@ def rename(project: Project, file: File, offset: int, name: str) -> lsp.Workspac
     analysis = project.analysis(file.path)
     if not next(analysis.declarations(found.target), None):
         raise RenameError(f'"{found.target.path[-1]}" is not defined in this folder')
-    _check_name(found.target, name)
+    owner, dot, _ = found.target.path[0].rpartition(".")
+    if owner and found.target.kind is Kind.DEFINITION:
+        # A struct of a message, which can be named without the message.
+        _check_name(found.target, name.removeprefix(owner + dot))
+        name = owner + dot + name.removeprefix(owner + dot)
+    else:
+        _check_name(found.target, name)
     changes: dict[Path, list[tuple[int, int, str]]] = {}
     for target, new in _renamed(analysis, found.target, name):
         other = analysis.definitions.get(new) if target.kind is Kind.DEFINITION else None
@@ -147,11 +153,12 @@ def _check_name(target: Target, name: str) -> None:
 
 
 def _renamed(analysis: Analysis, target: Target, name: str) -> Iterator[tuple[Target, str]]:
-    """The target with its new name, and the response of a request, or the request of a response."""
+    """The target with its new name, its structs, and the response of a request, or the reverse, with its structs."""
     yield target, name
     old = target.path[0]
     if target.kind is not Kind.DEFINITION:
         return
+    yield from _structs(analysis, old, name)
     for own, other in (_PAIR, _PAIR[::-1]):
         if old.endswith(own):
             partner = old.removesuffix(own) + other
@@ -165,6 +172,14 @@ def _renamed(analysis: Analysis, target: Target, name: str) -> Iterator[tuple[Ta
                     "response"
                 )
             yield definition_target(partner), name.removesuffix(own) + other
+            yield from _structs(analysis, partner, name.removesuffix(own) + other)
+
+
+def _structs(analysis: Analysis, message: str, name: str) -> Iterator[tuple[Target, str]]:
+    """The structs of a message, with their names after it is renamed."""
+    for each in analysis.definitions:
+        if each.startswith(f"{message}."):
+            yield definition_target(each), f"{name}{each.removeprefix(message)}"
 
 
 def _is_message(analysis: Analysis, name: str) -> bool:

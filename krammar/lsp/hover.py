@@ -15,8 +15,9 @@ from krammar.lsp.versions import inherited
 from krammar.lsp.words import MILLIS, WORDS
 
 _MAX_MEMBERS = 12
-_PHRASES = "|".join(each for each in WORDS if " " in each)
-_WORD = re.compile(rf"=>|(?:{_PHRASES})\b|[A-Za-z_][\w-]*")
+# Words of several words come first: `max version`, `not flexible`.
+_PHRASES = "|".join(re.escape(each) for each in WORDS if " " in each)
+_WORD = re.compile(rf"=>|\b(?:{_PHRASES})\b|[A-Za-z_][\w-]*")
 
 
 def hover(

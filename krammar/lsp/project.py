@@ -168,6 +168,24 @@ class Project:
         file.uri = uri or file.uri
         self._open[path] = file
 
+    def change(self, path: Path, changes: Sequence[lsp.TextDocumentContentChangeEvent]) -> bool:
+        """Apply changes of the editor to the text of an open document, each to the result of the one before.
+
+        Returns:
+            Whether the document is open.
+        """
+        if path not in self._open:
+            return False
+        file = self._open[path]
+        text = file.text
+        for each in changes:
+            if isinstance(each, lsp.TextDocumentContentChangePartial):
+                text = Text(text.replaced(each.range, each.text), self._encoding)
+            else:
+                text = Text(each.text, self._encoding)
+        self.open(path, text.text, file.uri)
+        return True
+
     def close(self, path: Path) -> None:
         """Forget the editor's text of a document."""
         self._open.pop(path, None)

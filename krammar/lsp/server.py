@@ -32,6 +32,7 @@ from krammar.lsp.hover import hover
 from krammar.lsp.layouts import message_page, versions_text
 from krammar.lsp.outline import SHOW_BYTES, foldings, lenses, outline, workspace_symbols
 from krammar.lsp.project import Analysis, File, Project
+from krammar.lsp.protocol import Protocol
 from krammar.lsp.versions import hints
 
 # Seconds between a change and its diagnostics. Changes that arrive meanwhile are compiled together.
@@ -43,7 +44,10 @@ class Server(LanguageServer):
 
     def __init__(self) -> None:
         super().__init__(
-            "krammar", __version__, text_document_sync_kind=lsp.TextDocumentSyncKind.Full
+            "krammar",
+            __version__,
+            text_document_sync_kind=lsp.TextDocumentSyncKind.Incremental,
+            protocol_cls=Protocol,
         )
         self.project = Project()
         # Paths whose folders have changed since their last diagnostics.
@@ -138,9 +142,9 @@ def _synchronisation(server: Server) -> None:
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
     def did_change(ls: Server, params: lsp.DidChangeTextDocumentParams) -> None:
-        uri = params.text_document.uri
-        ls.project.open(path_of(uri), ls.workspace.get_text_document(uri).source, uri)
-        ls.change(path_of(uri))
+        path = path_of(params.text_document.uri)
+        if ls.project.change(path, params.content_changes):
+            ls.change(path)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
     def did_close(ls: Server, params: lsp.DidCloseTextDocumentParams) -> None:
@@ -301,6 +305,10 @@ def _bytes(server: Server) -> None:
     @server.command(SHOW_BYTES)
     async def show_bytes(ls: Server, *arguments: Any) -> str | None:
         """Show the bytes of a message: its URI, its name, and its version; without one, ask."""
+        if len(arguments) not in (2, 3):
+            raise JsonRpcInvalidParams(
+                message=f"{SHOW_BYTES} needs a URI, a name and optionally a version, not {len(arguments)} arguments"
+            )
         uri, name, *rest = arguments
         found = ls.look_up(str(uri))
         struct = found[0].structs.get(str(name)) if found is not None else None

@@ -17,6 +17,7 @@ from lsprotocol import types as lsp
 from krammar.util.diagnostics import Position
 
 _BOM = "\ufeff"
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
@@ -78,6 +79,15 @@ class Text:
     def range(self, start: int, end: int) -> lsp.Range:
         """Return the editor's range of two offsets."""
         return lsp.Range(self.position(start), self.position(end))
+
+    def replaced(self, area: lsp.Range, text: str) -> str:
+        """Return the text with an editor's range replaced."""
+        start, end = self.offset(area.start), self.offset(area.end)
+        whole = self.text[:start] + text + self.text[max(start, end) :]
+        # The halves of a character can arrive one after the other.
+        if _PAIR.search(whole):
+            return whole.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        return whole
 
     def span(self, position: Position) -> tuple[int, int]:
         """Return the offsets of a range of the compiler, at most to the end of its line."""

@@ -68,4 +68,4 @@ ANNOTATIONS = {
     "retriable": "A client can retry after this error.",
     "camelcase": "The members are written in camel case.",
 }
-WORDS = {**TYPES, **OTHER_TYPES, **MILLIS, **MODIFIERS, **ANNOTATIONS}
+WORDS = {**TYPES, **OTHER_TYPES, **MILLIS, **MODIFIERS, **ANNOTATIONS, **ENTITIES}

@@ -378,13 +378,6 @@ class VersionedCodec(Codec):
             )
         return version
 
-    @classmethod
-    def _decode_inside(cls: type[V], buf: bytes, pos: int, view: Any) -> tuple[V, int]:
-        """Decode a value inside another struct's codec."""
-        version = int.from_bytes(buf[pos : pos + 2], "big", signed=True)
-        decoder = cls._decoders.get(version) or cls._decoders[cls._known_version(version)]
-        return decoder(buf, pos, view, version)
-
     def _encode_inside(self, parts: list[bytes]) -> None:
         """Encode the value inside another struct's codec."""
         version = self._own_version(None)
@@ -435,6 +428,13 @@ def named(cls: type[Struct], name: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part)
     return found
+
+
+def decode_inside(cls: type[V], buf: bytes, pos: int, view: Any) -> tuple[V, int]:
+    """Decode a value with a version of its own inside another struct's codec."""
+    version = int.from_bytes(buf[pos : pos + 2], "big", signed=True)
+    decoder = cls._decoders.get(version) or cls._decoders[cls._known_version(version)]
+    return decoder(buf, pos, view, version)
 
 
 def decoder(cls: type[Codec], versions: Iterable[int]) -> Callable[[_D], _D]:

@@ -7,7 +7,7 @@ precise errors cost the hot path nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from struct import Struct, error, pack
 from typing import Any
@@ -291,7 +291,7 @@ _ITERS = (list.__iter__, tuple.__iter__)
 _LENS = (list.__len__, tuple.__len__)
 
 
-def as_bytes(value: Any) -> bytes | bytearray | memoryview:
+def as_bytes(value: Any) -> Any:
     """Return the value of a ``bytes`` field, which may be any buffer. ``len`` of the result is its size in bytes."""
     if isinstance(value, (bytes, bytearray)):
         return value
@@ -343,7 +343,7 @@ def write_tags(
     parts: list[bytes],
     known: list[tuple[int, list[bytes]]],
     unknown: dict[int, bytes] | None,
-    numbers: tuple[int, ...] = (),
+    numbers: Sequence[int] = (),
 ) -> None:
     """Append count, then tag, size and bytes of each tagged field in ascending order of tags.
 

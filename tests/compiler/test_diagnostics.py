@@ -94,12 +94,13 @@ p/a.krm:2:4: error E106: unexpected ":int8": expected ` // ` and an annotation, 
   |
 2 |   A:int8
   |    ^^^^^
-  = hint: a field is written `Name: type`, with one space after the colon"""),
+  = hint: a field is written `Name: type`: write `A: int8`"""),
     Case("E106", "no space before the arrow", "S=> not top level\n  A: int8\n", """\
 p/a.krm:1:2: error E106: unexpected "=>": expected ` =>` or one space
   |
 1 | S=> not top level
-  |  ^^"""),
+  |  ^^
+  = hint: the arrow is `=>`: write `S => not top level`"""),
     Case("E106", "a type is missing", S + "  A: \n", """\
 p/a.krm:2:4: error E106: unexpected ":": expected ` // ` and an annotation, `: ` and a type, a default in parentheses or the end of the line
   |
@@ -116,7 +117,7 @@ p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator suc
   |
 1 | S => not top-level
   |      ^^^
-  = hint: did you mean "not top level"?"""),
+  = hint: write `S => not top level`"""),
     Case("E106", "a response with a modifier", "ARequest => key 0, max version 0\n\nAResponse => from ARequest\n  A: int8\n", """\
 p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
   |
@@ -134,7 +135,7 @@ p/a.krm:2:10: error E106: unexpected "//": expected ` // ` and an annotation, `=
   |
 2 |   A: int8// v1+
   |          ^^
-  = hint: annotations are `v3+`, `v3-v5`, `tag 0`, `not flexible`, `ignorable` and `entity topicName`, separated by `, `; write comments on the lines above the field"""),
+  = hint: annotations follow ` // `: write `A: int8 // v1+`"""),
     Case("E106", "a version without a plus", S + "  A: int8 // v3\n", """\
 p/a.krm:2:14: error E106: unexpected "v3": expected `entity`, `ignorable`, `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
   |
@@ -880,7 +881,7 @@ p/a.krm:2:13: error E106: unexpected "]": expected `=>`, `[` or a type
   |
 2 |   A: string[]
   |             ^
-  = hint: an array is written `[string]`"""),
+  = hint: write `A: [string]`"""),
     Case("E106", "a comment as in a shell", S + "  # A comment.\n  A: int8\n", """\
 p/a.krm:2:3: error E106: unexpected "#": expected a name or the end of the line
   |
@@ -892,13 +893,13 @@ p/a.krm:2:4: error E106: unexpected " int8": expected ` // ` and an annotation, 
   |
 2 |   A int8
   |    ^^^^^
-  = hint: a field is written `Name: type`, with a colon"""),
+  = hint: a field is written `Name: type`: write `A: int8`"""),
     Case("E106", "a member without a colon", "E int8 (\n  0 A\n)\n", """\
 p/a.krm:2:4: error E106: unexpected " A": expected `: ` and a type
   |
 2 |   0 A
   |    ^^
-  = hint: a member of an enum is written `0: NAME`, with a colon"""),
+  = hint: a member is written `0: NAME`: write `0: A`"""),
     Case("E106", "escape sequences and marks of direction", S + "  A: \x1b[31mint8\n  B: \u202eint8\n", """\
 p/a.krm:2:6: error E106: unexpected "\\x1b[31mint8": expected `=>`, `[`, a type or the end of the line
   |

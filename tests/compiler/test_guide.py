@@ -175,6 +175,11 @@ CASES = {
     "W604": "Ping Response (Version: 0) => text\n  text => STRING\n",
     "W605": PING.replace("STRING", "NULLABLE_STRING")
     + "\nPing Request (Version: 1) => text\n  text => STRING\n",
+    "W606": "Ping API (Key: 7)\n\nPing Request (Version: 0) => { hosts<tag: 0> }\n"
+    "  hosts<tag: 0> => { name }\n    name => COMPACT_STRING\n\nRequest header version: 2\n",
+    "W607": "Ping API (Key: 7)\n\nPing Request (Version: 0) => text _tagged_fields\n"
+    "  text => COMPACT_STRING\n\n| Tag | Tagged field | Description |\n|---|---|---|\n"
+    "| 0 | hops | How far to go. |\n",
 }
 
 
@@ -350,6 +355,11 @@ def test_types(tmp_path: Path, word: str, type: str) -> None:
         ("varint[a]", "a => STRING", "varint[string]"),
         ("[a]", "a => b\n    b => INT8", "[=>]"),
         ("a", "a => b\n    b => INT8", "=>"),
+        ("{ ?[a] }", "a => INT32", "nullable[int32]"),
+        ("{ ?[a] }", "a => { b }\n    b => INT8", "nullable[=>]"),
+        ("{ a }", "a => ?{ b }\n    b => INT8", "nullable=>"),
+        ("{ a }", "a => RECORDS", "bytes"),
+        ("{ a }", "a => NULLABLE_RECORDS", "nullable-bytes(null)"),
         ("nullable(a)", "a => b\n    b => INT8", "nullable=>"),
     ],
 )
@@ -397,6 +407,62 @@ def test_compact_types_tell_flexible_versions(tmp_path: Path) -> None:
         "  D: int8 // v1+, tag 0",
         "  E: [string] // v1+, tag 1",
     ]
+
+
+def test_braces_tell_which_arrays_are_compact(tmp_path: Path) -> None:
+    assert ping(
+        tmp_path,
+        "{ [a] [b] ?[c] }\n  a => INT32\n  b => { d }\n    d => INT8\n  c => STRING",
+        "{ [a] (b) ?(c) }\n  a => INT32\n  b => { d }\n    d => INT8\n  c => COMPACT_STRING",
+    ) == [
+        "PingRequest => key 7, max version 1, flexible v1+",
+        "  A: [int32] // not flexible",
+        "  B: [=>]",
+        "    D: int8",
+        "  C: nullable[string]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "codes", "type"),
+    [
+        ([], {"W606"}, "[=>]"),
+        (["--array", "PingRequest.hosts=yes"], set(), "[=>]"),
+        (["--array", "PingRequest.hosts=no"], {"W602"}, "=>Hosts"),
+    ],
+)
+def test_tagged_arrays(tmp_path: Path, options: list[str], codes: set[str], type: str) -> None:
+    result = run(CASES["W606"], tmp_path, *options)
+    assert {code for code in ("W602", "W606") if code in result.output} == codes
+    made = (tmp_path / "made" / "ping.krm").read_text().splitlines()
+    assert made[1:] == [f"  Hosts: {type.removesuffix('Hosts')} // tag 0", "    Name: string"]
+
+
+def test_another_version_tells_whether_a_tagged_field_is_an_array(tmp_path: Path) -> None:
+    text = CASES["W606"] + (
+        "\nPing Request (Version: 1) => [hosts]<tag: 0>\n  [hosts]<tag: 0> => name\n    name => COMPACT_STRING\n"
+    )
+    result = run(text, tmp_path)
+    assert "W606" not in result.output
+    assert "  Hosts: [=>] // tag 0\n" in (tmp_path / "made" / "ping.krm").read_text()
+
+
+def test_an_answer_about_an_array_that_is_known(tmp_path: Path) -> None:
+    result = run(PING, tmp_path, "--array", "PingRequest.text=no")
+    assert result.exit_code == 1
+    assert result.output.strip().endswith(
+        "--array PingRequest.text: unknown field (the texts say whether it is an array)"
+    )
+
+
+def test_headers_without_marks_are_flexible_as_in_kafka(tmp_path: Path) -> None:
+    headers = "".join(
+        f"Request Header v{n} => {{ id }}\n  id => NULLABLE_STRING\n\n" for n in (1, 2)
+    )
+    assert imported(headers + CASES["W606"], tmp_path)["headers.krm"] == (
+        "RequestHeader => not top level, max version 2, min version 1, flexible v2+\n"
+        "  Id: nullable-string // not flexible\n"
+    )
 
 
 def test_the_version_of_the_header_tells_flexible_versions(tmp_path: Path) -> None:
@@ -504,6 +570,7 @@ def test_answers_about_nothing(tmp_path: Path, options: list[str], message: str)
     ("options", "message"),
     [
         (["--key", "Ping"], "--key Ping: needs KEY=VALUE"),
+        (["--array", "PingRequest.text=1"], "--array PingRequest.text=1: needs yes or no"),
         (["--key", "Ping=x"], "--key Ping=x: needs a number from 0 to 32767"),
         (["--docs"], "--docs, --enums and --release need folders of JSON schemas"),
     ],
@@ -542,6 +609,17 @@ def test_each_text_has_its_diagnostic(tmp_path: Path, code: str) -> None:
             PING + "\nPing Request (Version: 1) => a\n    a => INT8\n  b => INT8\n",
             "this line is indented more than the first line of its struct",
         ),
+        (
+            PING + "\nPing Request (Version: 1) => { (text) }\n  text => STRING\n",
+            "the array text is compact, but its elements are classic",
+        ),
+        (
+            PING + "\nPing Request (Version: 1) => { (text) }\n  text => ?{ a }\n    a => INT8\n",
+            "the elements of text cannot be null",
+        ),
+        (PING + "\nPing Request (Version: 1) => ?{ }\n", "the message cannot be null"),
+        (PING + "\nPing Request (Version: 1) => { text\n", "{ is not a field"),
+        (PING + "\nPing Request (Version: 1) => { (text] }\n", "(text] is not a field"),
         (PING + "  text is => STRING\n", "this line is not a field and its type"),
         (PING + "\nPing Request (Version: 40000) => \n", "version 40000 is higher than 32767"),
         (PING.replace("text\n", "text text\n", 1), "the field text appears twice"),
@@ -591,6 +669,22 @@ def test_each_text_has_its_diagnostic(tmp_path: Path, code: str) -> None:
 )
 def test_texts_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
     assert message in refused(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("type", "hint"),
+    [
+        ("INT46", 'did you mean "INT64"?'),
+        ("UINT8", "no type is an unsigned integer of 8 bits"),
+        (
+            "FLOAT32",
+            "no type is a float of 32 bits; `float64` has 64; give it with --type FLOAT32=TYPE",
+        ),
+        ("INT48", "no type has this name; give it with --type INT48=TYPE"),
+    ],
+)
+def test_hints_for_types(tmp_path: Path, type: str, hint: str) -> None:
+    assert f"hint: {hint}" in refused(PING.replace("STRING", type), tmp_path)
 
 
 def test_what_definitions_cannot_express_is_reported(tmp_path: Path) -> None:

@@ -419,8 +419,7 @@ def test_documentation_reaches_docstrings(build: Build) -> None:
     )
 
     assert inspect.getdoc(package.ARequest) == (
-        "A request\n"
-        "of two lines; see https://example.org/x//y. (api key 0, v0-v3, flexible v2+)"
+        "A request\n" "of two lines; see https://example.org/x//y. (api key 0, v0-v3, flexible v2+)"
     )
     assert [(info.name, info.doc) for info in fields(package.ARequest)] == [
         ("a", "The first,  with  spaces."),

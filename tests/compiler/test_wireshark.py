@@ -275,7 +275,119 @@ def test_bytes_that_are_no_frames(script: Path, tmp_path: Path) -> None:
     talk.send(b"\xff\xff\xff\xffrubbish", by_client=True)
     (shown,) = frames(script, write_pcap(tmp_path / "a.pcap", [talk]), "kafka_wire")
 
-    assert remarks(shown) == ["a frame of -1 bytes is impossible"]
+    assert remarks(shown) == ["the capture begins inside a frame: no frame begins in this packet"]
+
+
+def test_a_size_that_is_impossible(script: Path, tmp_path: Path) -> None:
+    """The next packet is searched for a frame again."""
+    talk = Conversation()
+    talk.frame(METADATA, by_client=True)
+    talk.send(b"\xff\xff\xff\xffrubbish", by_client=True)
+    talk.frame(METADATA, by_client=True)
+    first, wrong, last = frames(script, write_pcap(tmp_path / "a.pcap", [talk]), "kafka_wire")
+
+    assert remarks(wrong) == ["a frame of -1 bytes is impossible"]
+    assert remarks(first) == remarks(last) == []
+
+
+# -- Captures that begin inside a frame ---------------------------------------------------------------
+
+SKIPPED = "the capture begins inside a frame: {} bytes are skipped up to the next one"
+NONE = "the capture begins inside a frame: no frame begins in this packet"
+
+
+def produce(value: bytes) -> bytes:
+    """The body of a Produce request v3."""
+    part = kafka_wire.ProduceRequest.PartitionProduceData(
+        records=encode_batch([Record(value=value)])
+    )
+    topic = kafka_wire.ProduceRequest.TopicProduceData(name="orders", partition_data=[part])
+    request = kafka_wire.ProduceRequest(topic_data=[topic])
+    return bytes.fromhex("0000 0003 00000009 0003") + b"app" + request.encode(3)
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+
+
+def topics(shown: Shown) -> list[str]:
+    names = ("metadata_request.topics.name", "produce_request.topic_data.name")
+    return [item.show for item in shown.walk() if item.name in names]
+
+
+@pytest.mark.parametrize("more", [(), ("-2",)])
+@pytest.mark.parametrize("cut", [1, 3, 4, 5, 9, 100, 170])
+def test_the_next_frame_begins_in_the_same_packet(
+    script: Path, tmp_path: Path, cut: int, more: tuple[str, ...]
+) -> None:
+    # Zeros could be sizes, keys and versions.
+    data = framed(produce(bytes(90) + b"\0\0\0\x0c\0\0\0\3" * 5))
+    assert len(data) > 200
+    talk = Conversation()
+    talk.send(data[cut:] + framed(METADATA, METADATA), by_client=True)
+    talk.frame(METADATA, by_client=True)
+    found = frames(script, write_pcap(tmp_path / "a.pcap", [talk]), "kafka_wire", *more)
+
+    assert [remarks(each) for each in found] == [[SKIPPED.format(len(data) - cut)], [], [], []]
+    assert found[0].named("skipped")[0].raw == data[cut:]
+    assert [topics(each) for each in found] == [[], ["orders"], ["orders"], ["orders"]]
+
+
+@pytest.mark.parametrize("more", [(), ("-2",)])
+@pytest.mark.parametrize("size", [40, 300, 4000])
+def test_the_next_frame_begins_in_a_later_packet(
+    script: Path, tmp_path: Path, size: int, more: tuple[str, ...]
+) -> None:
+    data = framed(produce(bytes(3000)))[50:]
+    talk = Conversation()
+    for stream in (data, framed(produce(b"x" * 3000)), framed(METADATA)):
+        for at in range(0, len(stream), size):
+            talk.send(stream[at : at + size], by_client=True)
+    found = frames(script, write_pcap(tmp_path / "a.pcap", [talk]), "kafka_wire", *more)
+
+    *lost, big, small = found
+    assert [remarks(each) for each in lost] == [[NONE]] * -(-len(data) // size)
+    assert (remarks(big), topics(big), topics(small)) == ([], ["orders"], ["orders"])
+
+
+@pytest.mark.parametrize("more", [(), ("-2",)])
+def test_a_frame_that_continues_in_the_next_packets(
+    script: Path, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    data = framed(METADATA)[9:] + framed(METADATA, produce(b"x" * 500), METADATA)
+    talk = Conversation()
+    for at in range(0, len(data), 100):
+        talk.send(data[at : at + 100], by_client=True)
+    found = frames(script, write_pcap(tmp_path / "a.pcap", [talk]), "kafka_wire", *more)
+
+    assert remarks(found[0]) == [SKIPPED.format(len(METADATA) - 5)]
+    assert [topics(each) for each in found[1:]] == [["orders"]] * 3
+
+
+def test_responses_of_a_capture_that_begins_inside_one(script: Path, tmp_path: Path) -> None:
+    """Responses are found by the correlation ids of requests in the capture."""
+    answer = bytes.fromhex("00000007") + kafka_wire.MetadataResponse(
+        brokers=[kafka_wire.MetadataResponse.Broker(host="localhost")]
+    ).encode(1)
+    talk = Conversation()
+    talk.send(bytes(300), by_client=False)
+    talk.frame(METADATA, by_client=True)
+    talk.send(bytes(50) + framed(answer), by_client=False)
+    lost, asked, rest, found = frames(script, write_pcap(tmp_path / "a.pcap", [talk]), "kafka_wire")
+
+    assert (remarks(lost), remarks(asked)) == ([NONE], [])
+    assert remarks(rest) == [SKIPPED.format(50)]
+    assert found.named("metadata_response.brokers.host")[0].show == "localhost"
+
+
+def test_nothing_but_part_of_a_frame(script: Path, tmp_path: Path) -> None:
+    talk = Conversation()
+    for _ in range(3):
+        talk.send(bytes(range(256)) * 4, by_client=True)
+    capture = write_pcap(tmp_path / "a.pcap", [talk])
+
+    assert [remarks(each) for each in frames(script, capture, "kafka_wire")] == [[NONE]] * 3
+    assert tshark(script, capture).count("part of a frame") == 3
 
 
 def test_responses_belong_to_requests_of_their_stream(script: Path, tmp_path: Path) -> None:
@@ -393,13 +505,14 @@ def test_every_type(tmp_path: Path, build: Any) -> None:
         inner=package.Self(version=1, name="ü"),
         far=-(2**63),
         near=-(2**31),
-        spot=package.ReportRequest.Spot(y=-1),
     )
     request.unknown_tags = {9: b"?"}
     talk = Conversation(server=7000)
     expected = []
     for version in (0, 1, 2):
         sent = package.RequestHeader(request_api_version=version, correlation_id=version)
+        if version == 2:
+            request.spot = package.ReportRequest.Spot(y=-1)
         headers = package.header_versions(0, version)
         body = sent.encode(headers.request) + request.encode(version)
         talk.frame(body, by_client=True)

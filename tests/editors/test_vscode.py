@@ -15,7 +15,7 @@ import pytest
 
 from krammar import __version__
 from krammar.cli import main
-from krammar.lsp.words import MODIFIERS, TYPES
+from krammar.lsp.words import ANNOTATIONS, ENTITIES, MODIFIERS, TYPES
 from tests.samples import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +66,11 @@ def test_the_grammar_knows_the_words_of_the_language() -> None:
         assert re.fullmatch(type_, word), word
     modifier = repository["struct"]["patterns"][0]["match"]
     assert all(re.fullmatch(modifier, word) for word in MODIFIERS)
+    entity, annotation = (each["match"] for each in repository["annotations"]["patterns"][1:3])
+    assert all(re.fullmatch(entity, f"entity {word}") for word in ENTITIES)
+    # The others belong to types, to lines of their own, and to members of enums.
+    words = ANNOTATIONS.keys() - {"nullable", "reserved tag", "retriable", "camelcase"}
+    assert all(re.fullmatch(annotation, word) for word in words)
 
 
 def test_the_sample_for_helix() -> None:

@@ -32,6 +32,15 @@ def words(text: str) -> list[tuple[str, str]]:
         ),
         ("AResponse =>", [("AResponse", "DEFINITION")]),
         (
+            "ARequest.Part => not top level, no encoding",
+            [
+                *(("ARequest.Part", "DEFINITION"), ("not top level", "KEYWORD")),
+                ("no encoding", "KEYWORD"),
+            ],
+        ),
+        ("  A: [ARequest.Part]", [("A", "FIELD"), ("ARequest.Part", "STRUCT")]),
+        ("  A: =>Part", [("A", "FIELD"), ("Part", "STRUCT")]),
+        (
             "use kafka_wire: ErrorCode, Header",
             [
                 *(("use", "KEYWORD"), ("kafka_wire", "DEFINITION")),

@@ -84,6 +84,30 @@ def test_reserved_tags() -> None:
     assert not any("tag" in each for each in offered(Sheet(a="A => not top level\n  ‸\n")))
 
 
+def test_entities() -> None:
+    found = offered(typed("  New: string // v3+, entity top‸"))
+    assert found == ["topicName", "groupId", "transactionalId", "brokerId", "producerId"]
+    assert "entity " not in offered(typed("  New: string // entity topicName, ‸"))
+    own = PING.replace("Text: nullable-string-v1+(null)", "Text: string // entity lightName")
+    assert "lightName" in offered(typed("  New: string // entity ‸", own, "  // Any text.\n"))
+
+
+def test_structs_of_a_message() -> None:
+    part = "\nPingRequest.Part => not top level, no encoding\n  A: int8\n"
+    assert "PingRequest.Part" in offered(typed("  New: ‸", PING + part))
+    assert "PingRequest.Part" in offered(typed("  New: [PingRequest.‸", PING + part))
+    assert "PingRequest.Part" not in offered(
+        typed("  New: ‸", PING + part, after="  ThrottleMillis\n")
+    )
+    assert offered(Sheet(ping=PING + "\nPingRequest.Part => ‸"))[0] == "not top level, no encoding"
+    assert offered(Sheet(ping=PING + "\nPingRequest.Part => not top level, no encoding, ‸")) == []
+
+
+def test_frequent_messages() -> None:
+    assert "frequent" in offered(Sheet(a="ARequest => key 0, max version 3, ‸\n"))
+    assert "frequent" not in offered(Sheet(a="ARequest => key 0, max version 3, frequent, ‸\n"))
+
+
 def test_versions_of_a_response_are_those_of_its_request() -> None:
     found = offered(typed("  New: int8 // ‸", after="  ThrottleMillis\n"))
     assert found[0] == "v4+"

@@ -11,7 +11,7 @@ from lsprotocol import types as lsp
 from krammar.compiler.formatter import format_source
 from krammar.lsp.editing import RenameError, formatting, quick_fixes, rename, renameable
 from krammar.lsp.project import File
-from tests.lsp.sheets import FOLDER, PING, Sheet, ping
+from tests.lsp.sheets import FOLDER, PING, SHARED, Sheet, ping
 
 ENUM = "Colour int8 (\n  0: RED\n)\n\n"
 
@@ -150,6 +150,26 @@ def test_rename_a_request_with_its_response() -> None:
     assert text == PING.replace("PingRe", "EchoRe")
     [(_, text)] = renamed(ping("PingRes", "ponse"), "EchoResponse").items()
     assert text == PING.replace("PingRe", "EchoRe")
+
+
+def test_rename_a_message_with_its_structs() -> None:
+    part = "\nPingRequest.Part => not top level, no encoding\n  A: int8\n"
+    text = PING.replace(
+        "  Kind: enum-PingKind(1)", "  Part: PingRequest.Part\n  Kind: enum-PingKind(1)", 1
+    )
+    sheet = Sheet(ping=text.replace("PingRequest", "Ping‸Request", 1) + part, shared=SHARED)
+    found = renamed(sheet, "EchoRequest")[FOLDER / "ping.krm"]
+    assert found == (text + part).replace("PingRe", "EchoRe")
+
+
+@pytest.mark.parametrize("name", ["Piece", "PingRequest.Piece"])
+def test_rename_a_struct_of_a_message(name: str) -> None:
+    part = "\nPingRequest.Part => not top level, no encoding\n  A: int8\n"
+    text = PING.replace(
+        "  Kind: enum-PingKind(1)", "  Part: PingRequest.P‸art\n  Kind: enum-PingKind(1)", 1
+    )
+    found = renamed(Sheet(ping=text + part, shared=SHARED), name)[FOLDER / "ping.krm"]
+    assert found == (text + part).replace("‸", "").replace("PingRequest.Part", "PingRequest.Piece")
 
 
 def test_rename_a_field_with_its_uses() -> None:

@@ -62,7 +62,16 @@ def test_words_of_the_language() -> None:
         Sheet(a="ARequest => key 0, max version 3, min vers‸ion 1\n")
     )
     assert "removed fields" in shown(Sheet(a="A => not top level\n  reserved t‸ag 0\n"))
-    assert "EncodeError" in shown(Sheet(a="A => not top level\n  B: int8 // v1+, ignor‸able\n"))
+    assert "first flexible version" in shown(
+        Sheet(a="A => not top level, flex‸ible v0+\n  B: int8\n")
+    )
+    assert "a codec of its own" in shown(Sheet(a="ARequest => key 0, max version 0, freq‸uent\n"))
+    assert "last version" in shown(Sheet(a="ARequest => key 0, max ver‸sion 0\n"))
+    assert "classic" in shown(Sheet(a="A => not top level\n  B: string // not fle‸xible\n"))
+    assert "drop its value" in shown(Sheet(a="A => not top level\n  B: int8 // ignor‸able\n"))
+    assert "The name of a topic" in shown(
+        Sheet(a="A => not top level\n  B: string // entity topic‸Name\n")
+    )
     assert "15000" in shown(Sheet(a="A => not top level\n  Timeout‸Millis(3)\n"))
 
 

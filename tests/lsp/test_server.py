@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 import pytest_lsp
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcException
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams, JsonRpcInvalidRequest
 from pygls.protocol import default_converter
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
 from pytest_lsp.client import register_lsp_features
 
+from krammar.lsp.text import Text
 from tests.lsp.sheets import PING, SHARED
 
 PUBLISH = lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS
@@ -92,6 +94,22 @@ class Document:
             )
         )
 
+    def edit(self, *edits: tuple[str, str]) -> None:
+        """Replace the first occurrences of texts, each in the result of the one before."""
+        changes: list[lsp.TextDocumentContentChangeEvent] = []
+        for old, new in edits:
+            it = Text(self.text)
+            start = self.text.index(old)
+            area = it.range(start, start + len(old))
+            changes.append(lsp.TextDocumentContentChangePartial(range=area, text=new))
+            self.text = self.text.replace(old, new, 1)
+        self.version += 1
+        self.client.text_document_did_change(
+            lsp.DidChangeTextDocumentParams(
+                lsp.VersionedTextDocumentIdentifier(self.version, self.uri), changes
+            )
+        )
+
     async def diagnostics(self) -> list[lsp.Diagnostic]:
         async with asyncio.timeout(30):
             while True:
@@ -120,6 +138,73 @@ async def test_diagnostics_follow_what_is_typed(document: Document) -> None:
     [style] = await document.change(PING[:-1] + " \n")
     assert style.severity == lsp.DiagnosticSeverity.Warning
     assert await document.change(PING) == []
+
+
+async def test_changes_of_a_part_of_the_text(document: Document) -> None:
+    # Lines of an editor do not end at a form feed or a line separator.
+    await document.open(WIDE.replace("// ", "// \x0c \u2028 "))
+    document.edit(("strin", "string"), ("😋", "😋😋"), ("  B", "  Bb"), ("string", "sting"))
+    [found] = await document.diagnostics()
+    assert found.message.startswith('unknown type "sting"')
+    assert found.range == lsp.Range(lsp.Position(2, 6), lsp.Position(2, 11))
+    document.edit(("sting", "string"))
+    assert await document.diagnostics() == []
+
+
+async def test_a_change_of_a_document_that_is_not_open(client: LanguageClient) -> None:
+    place = lsp.Range(lsp.Position(0, 0), lsp.Position(0, 0))
+    identifier = lsp.VersionedTextDocumentIdentifier(2, "file:///nowhere/b.krm")
+    change = lsp.TextDocumentContentChangePartial(range=place, text="x")
+    client.text_document_did_change(lsp.DidChangeTextDocumentParams(identifier, [change]))
+    hover = lsp.HoverParams(lsp.TextDocumentIdentifier(identifier.uri), place.start)
+    assert await client.text_document_hover_async(hover) is None
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "message"),
+    [
+        (
+            "textDocument/hover",
+            {"textDocument": {"uri": "file:///a.krm"}},
+            "invalid parameters of textDocument/hover: params.position: required field missing",
+        ),
+        (
+            "textDocument/hover",
+            {"textDocument": {"uri": "file:///a.krm"}, "position": {"line": "x", "character": 0}},
+            "invalid parameters of textDocument/hover: params.position.line: ",
+        ),
+        (
+            "textDocument/rename",
+            ["a"],
+            "invalid parameters of textDocument/rename: ",
+        ),
+        (
+            "workspace/executeCommand",
+            {"command": "krammar.showBytes", "arguments": ["file:///a.krm"]},
+            "krammar.showBytes needs a URI, a name and optionally a version, not 1 arguments",
+        ),
+    ],
+)
+async def test_requests_with_invalid_parameters_are_answered(
+    client: LanguageClient, method: str, params: object, message: str
+) -> None:
+    with pytest.raises(JsonRpcInvalidParams) as refusal:
+        await answer(client, {"id": "it", "method": method, "params": params})
+    assert refusal.value.message.startswith(message)
+
+
+async def test_a_request_with_an_invalid_id_is_answered(client: LanguageClient) -> None:
+    with pytest.raises(JsonRpcInvalidRequest, match="its id must be a number or a string"):
+        await answer(client, {"id": [1], "method": "textDocument/hover", "params": None}, None)
+
+
+async def answer(client: LanguageClient, message: dict[str, object], id: object = "it") -> object:
+    """Send data that the client does not check. Returns the answer with an id."""
+    future: Future[object] = Future()
+    client.protocol._request_futures[id] = future  # type: ignore[index]
+    client.protocol._send_data({"jsonrpc": "2.0", **message})
+    async with asyncio.timeout(30):
+        return await asyncio.wrap_future(future)
 
 
 async def test_errors_in_other_files_of_the_folder(document: Document) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from lsprotocol import types as lsp
 
@@ -44,6 +44,31 @@ def test_any_range_of_the_compiler_is_a_place_in_the_text(
 ) -> None:
     start, end = Text(text).span(Position(Path("a"), line, column, length))
     assert 0 <= start <= end <= len(text)
+
+
+@given(TEXTS, st.sampled_from(ENCODINGS), TEXTS, st.integers(0, 40), st.integers(0, 40))
+def test_a_replaced_range(text: str, encoding: str, new: str, one: int, other: int) -> None:
+    start, end = sorted((min(one, len(text)), min(other, len(text))))
+    for place in (start, end):
+        assume(text[place - 1 : place + 1] != "\r\n" or place == 0)
+    it = Text(text, encoding)
+    whole = text[:start] + new + text[end:]
+    # Halves of a character become one.
+    whole = whole.replace("\ud800\udc00", "\U00010000")
+    assert it.replaced(it.range(start, end), new) == whole
+
+
+def test_halves_of_a_character_that_arrive_one_after_the_other() -> None:
+    place = lsp.Range(lsp.Position(0, 1), lsp.Position(0, 1))
+    text = Text(Text("ab").replaced(place, "\ud83d"))
+    place = lsp.Range(lsp.Position(0, 2), lsp.Position(0, 2))
+    assert text.replaced(place, "\ude0b") == "a😋b"
+
+
+def test_a_range_outside_of_the_text() -> None:
+    text = Text("ab\ncd")
+    assert text.replaced(lsp.Range(lsp.Position(1, 1), lsp.Position(7, 7)), "X") == "ab\ncX"
+    assert text.replaced(lsp.Range(lsp.Position(1, 1), lsp.Position(0, 1)), "X") == "ab\ncXd"
 
 
 def test_lines_of_the_compiler_and_of_the_editor_differ() -> None:

@@ -107,7 +107,7 @@ def test_cluster_metadata(spark: SparkSession, folder: Folder) -> None:
 
 
 def test_a_package_of_ones_own(spark: SparkSession, tmp_path: Path, orders: Any) -> None:
-    line = orders.OrderPlacedLine(article="pen", count=3)
+    line = orders.OrderPlaced.Line(article="pen", count=3)
     identity = UUID(int=5)
     values = [
         orders.OrderPlaced(id=identity, customer=None, lines=[line, line], total=1.5).encode(1),

@@ -66,6 +66,12 @@ class StructItem:
                 found.append("_open_ended=True")
             if self.struct.version_field:
                 found.append(f"_version_field={_quoted(self.struct.version_field)}")
+        if self.lengths:
+            pairs = (
+                f"{_quoted(name)}: ({_quoted(counted)}, {plus})"
+                for name, (counted, plus) in self.lengths.items()
+            )
+            found.append(f"_lengths={{{', '.join(pairs)}}}")
         return found
 
     @property
@@ -101,11 +107,22 @@ class Context:
     modules: dict[str, str]
     aliases: dict[str, str]
     tag_names: dict[tuple[str, str], str] = field(default_factory=dict)
+    used: Counter[str] = field(default_factory=Counter)
 
     def home(self, struct: ir.Struct) -> str | None:
         """Return the module of ``struct``, or None for the module that is being rendered."""
         module = self.modules[struct.name]
         return None if module == self.module else module
+
+    def begin(self) -> str:
+        """Begin a function, in which no variables are used yet. Returns nothing to render."""
+        self.used.clear()
+        return ""
+
+    def fresh(self, stem: str) -> str:
+        """Return a variable that the function does not use yet, because type checkers want one type for each."""
+        self.used[stem] += 1
+        return f"{stem}{self.used[stem] - 1}"
 
     def tags_name(self, of: layout.StructLayout, verb: str) -> str:
         """Return the name of the function that reads or writes the tagged fields of a layout."""
@@ -126,10 +143,17 @@ def shared_context(source: Source) -> dict[str, Any]:
         "protocol": protocol,
         "title": source.title,
         "modules": dict(sorted(modules.items())),
-        "names": sorted(name for inside in modules.values() for name in inside),
+        "names": sorted((name for inside in modules.values() for name in inside), key=_as_isort),
         "requests": [_request_context(request, protocol) for request in protocol.requests],
         "where": source.modules,
     }
+
+
+def _as_isort(name: str) -> list[Any]:
+    """A key that sorts ``__all__`` as isort: constants first, and numbers in names by their values."""
+    parts = re.split(r"(\d+)", name)
+    constant = len(name) > 1 and name.isupper()
+    return [not constant, *(int(part) if part.isdigit() else part for part in parts)]
 
 
 def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, Any]:
@@ -434,7 +458,9 @@ def _quoted(value: object) -> str:
 def _versions(versions: Sequence[int]) -> str:
     """A literal of versions: a range if there are no gaps."""
     first, last = versions[0], versions[-1]
-    return f"range({first}, {last + 1})" if last - first + 1 == len(versions) else str(versions)
+    if last - first + 1 != len(versions):
+        return str(versions)
+    return f"range({first}, {last + 1})" if first else f"range({last + 1})"
 
 
 def _struct_doc(item: StructItem) -> str:

@@ -92,6 +92,8 @@ CODES = {
     "W603": "A rule is skipped, because it does not describe a message.",
     "W604": "The text contains a response, but not its request.",
     "W605": "The field is nullable in its first versions only, which definitions cannot express.",
+    "W606": "The text does not contain whether a tagged field is an array.",
+    "W607": "The text contains the name of a tagged field, but not its type.",
     "W901": "A line ends with spaces.",
     "W902": "More than one blank line separates two definitions.",
     "W903": "The file starts or ends with a blank line.",

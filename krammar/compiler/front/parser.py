@@ -21,6 +21,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from lark.indenter import Indenter
 from lark.lexer import PatternStr
 
+from krammar.compiler.front import habits
 from krammar.util.diagnostics import Diagnostics, Fix, Position, meant, most_similar
 
 INDENT = 2
@@ -492,19 +493,46 @@ class _Source:
         word = rest.split(" ")[0] if not rest.startswith(" ") else rest
         what = f'unexpected "{word}"' if rest else "the line is incomplete"
         message = f"{what}: expected {expected}" if expected else what
-        hint, wrong, right = _syntax_hint(line, rest)
-        self.diagnostics.add(
-            "E106",
-            message,
-            self.at(number, column, max(1, len(word))),
-            hint,
-            fix=(
-                Fix(self.at(number, column + rest.index(wrong), len(wrong)), right)
-                if wrong
-                else None
-            ),
-        )
+        hint, fix = self._habit(number)
+        if not hint:
+            hint, wrong, right = _syntax_hint(line, rest)
+            if wrong:
+                fix = Fix(self.at(number, column + rest.index(wrong), len(wrong)), right)
+        at = self.at(number, column, max(1, len(word)))
+        self.diagnostics.add("E106", message, at, hint, fix=fix)
         self._take_out(number)
+
+    def _habit(self, number: int) -> tuple[str, Fix | None]:
+        """The hint, and its replacement, for a line in the style of another language."""
+        line = self.lines[number - 1]
+        indent, text = _indent(line), line.strip()
+        above = number - 1
+        while above and (
+            _indent(self.written[above - 1]) or not _is_content(self.written[above - 1])
+        ):
+            above -= 1
+        in_enum = above > 0 and habits.is_enum(self.written[above - 1].rstrip())
+        if line == "}":
+            if in_enum:
+                return "`)` ends an enum", Fix(self.at(number, 1, 1), ")")
+            return "the indent shows where a struct ends: remove the brace", None
+        if text.startswith(("#", "/*")):
+            return "a comment begins with `//`", None
+        if not indent:
+            rewritten = habits.rewrite_header(text)
+            around = "{}\n  0: A\n)" if habits.is_enum(rewritten.text) else "{}"
+        elif in_enum:
+            rewritten, around = habits.rewrite_member(text), "A int8 (\n  {}\n)"
+        else:
+            rewritten, around = habits.rewrite_field(text), "A =>\n  {}"
+        advice = habits.field_advice(rewritten.text) if around == "A =>\n  {}" else ""
+        if advice or rewritten.text == text or not _is_valid(around.format(rewritten.text)):
+            return advice, None
+        hint = f"write `{rewritten.text}`"
+        if rewritten.reasons:
+            hint = f"{', and '.join(rewritten.reasons[-2:])}: {hint}"
+        start, end, right = habits.difference(text, rewritten.text)
+        return hint, Fix(self.at(number, indent + start + 1, end - start), right)
 
     def _expected(self, error: UnexpectedInput) -> str:
         shown = []
@@ -584,6 +612,14 @@ def _wanted(error: UnexpectedInput) -> set[str]:
     return set()
 
 
+def _is_valid(text: str) -> bool:
+    try:
+        _lark().parse(f"\n{text}\n")
+    except UnexpectedInput:
+        return False
+    return True
+
+
 def _is_content(line: str) -> bool:
     return bool(line.strip()) and not line.lstrip().startswith("//")
 
@@ -619,9 +655,6 @@ def _general_hint(line: str, rest: str) -> str:
         return f"write `v{number}-v{number}` for version {number} only, or `v{number}+` for all from {number}"
     if re.match(" +reserved ", line, re.I) or rest.startswith("reserved "):
         return "tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"
-    element = line[: len(line) - len(rest)].rpartition(" ")[2].removesuffix("[")
-    if rest.startswith("]") and element:
-        return f"an array is written `[{element}]`"
     if line.startswith(" ") and (
         "//" in line[: len(line) - len(rest) + 3] or rest.startswith(" /")
     ):

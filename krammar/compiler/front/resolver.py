@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from krammar.compiler import ir, names
+from krammar.compiler.front import type_hints
 from krammar.compiler.front.parser import (
     AnonymousNode,
     ArrayNode,
@@ -37,21 +38,6 @@ _TEXT_TYPES = {
     "nullable-bytes": ir.Text("bytes", ir.ALL_VERSIONS),
     "varint-string": ir.Text("string", ir.ALL_VERSIONS, varint=True),
     "varint-bytes": ir.Text("bytes", ir.ALL_VERSIONS, varint=True),
-}
-# Names of types in other languages, for hints.
-_OTHER_NAMES = {
-    "byte": "int8",
-    "short": "int16",
-    "int": "int32",
-    "integer": "int32",
-    "long": "int64",
-    "float": "float64",
-    "double": "float64",
-    "boolean": "bool",
-    "str": "string",
-    "text": "string",
-    "records": "bytes",
-    "guid": "uuid",
 }
 # Fields that are written without a type, and their defaults in milliseconds.
 _MILLIS = {"ThrottleMillis": 0, "TimeoutMillis": 15000}
@@ -445,14 +431,12 @@ class _Resolver:
         type_ = ir.PRIMITIVES.get(node.type.text)
         if type_ is None or not type_.is_integer:
             integers = [p.name for p in ir.PRIMITIVES.values() if p.is_integer]
-            near = most_similar(node.type.text, integers)
-            self._error(
-                "E403",
-                f'"{node.type.text}" cannot be the type of an enum',
-                node.type,
-                meant(near) or "use one of " + ", ".join(integers),
-                near or None,
-            )
+            text = node.type.text
+            right = type_hints.spelled(text)
+            near = right if right in integers else type_hints.similar_type(text, integers)
+            hint = type_hints.explain(text) or meant(near) or "use one of " + ", ".join(integers)
+            message = f'"{text}" cannot be the type of an enum'
+            self._error("E403", message, node.type, hint, near or None)
             type_ = ir.PRIMITIVES["int32"]
         values: dict[int, str] = {}
         members: dict[str, ir.EnumMember] = {}
@@ -830,12 +814,29 @@ class _Resolver:
             return None if struct is None else ir.StructType(struct)
         if text in self.unread:
             return None
-        near = f"enum-{text}" if text in self.enums else _OTHER_NAMES.get(text.lower())
+        near, why = self._meant_type(text)
+        self._error("E204", f'unknown type "{text}"', word, why or meant(near), near)
+        return None
+
+    def _meant_type(self, text: str) -> tuple[str | None, str]:
+        """The type that an unknown one may mean, or why there is none."""
+        if text in self.enums:
+            return f"enum-{text}", ""
+        if text.removeprefix("nullable-") in self.headers:
+            return (
+                None,
+                "only an anonymous struct can be null: write `nullable=>` and its fields below",
+            )
+        if why := type_hints.explain(text):
+            return None, why
+        right = type_hints.spelled(text)
+        if right is not None and right != text:
+            return right, ""
         known = [*ir.PRIMITIVES, *ir.VARINTS, *_TEXT_TYPES, *_MILLIS, *self.headers]
         known += [f"enum-{name}" for name in self.enums]
-        near = near or self._most_similar(text, known)
-        self._error("E204", f'unknown type "{text}"', word, meant(near), near)
-        return None
+        self.guesses += 1
+        near = type_hints.similar_type(text, known) if self.guesses <= _MAX_GUESSES else ""
+        return near or None, ""
 
     def _enum_type(self, word: Word, name: str) -> ir.EnumType | None:
         if name in self.enums:

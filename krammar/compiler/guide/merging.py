@@ -1,0 +1,297 @@
+"""Merges the versions of each message to a ``Schema`` with ranges of versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from krammar.compiler import ir
+from krammar.compiler.guide.arrays import decide_arrays
+from krammar.compiler.guide.flexibility import Flexibility, lower_headers
+from krammar.compiler.guide.nodes import Answers, Message, Node, camel
+from krammar.compiler.guide.reader import Reader
+from krammar.compiler.names import snake_case
+from krammar.compiler.schemas import Field, Range, Schema, SchemaError
+from krammar.util.diagnostics import Diagnostics, did_you_mean
+
+
+class Merger:
+    """Merges the versions of each message."""
+
+    def __init__(self, reader: Reader, answers: Answers, diagnostics: Diagnostics) -> None:
+        self._messages = reader.messages
+        self._keys = reader.keys
+        self._answers = answers
+        self._diagnostics = diagnostics
+        self._flexibility = Flexibility(self._messages.values(), diagnostics)
+        # Tagged fields of which the texts do not say whether they are arrays.
+        self._unsure = decide_arrays(self._messages.values(), answers.arrays, diagnostics)
+        self._paths: set[str] = set()
+
+    def merge(self) -> list[Schema]:
+        """Return the schemas of all messages. Problems are in the diagnostics.
+
+        Raises:
+            SchemaError: an answer concerns no message or field.
+        """
+        schemas = []
+        for name, message in self._messages.items():
+            if name.endswith("Response") and f"{message.title}Request" in self._messages:
+                continue
+            if name.endswith("Request"):
+                response = self._messages.get(f"{message.title}Response")
+                schemas += self._together([message, *([response] if response else [])])
+            else:
+                schemas += self._together([message])
+        lower_headers(schemas, self._diagnostics)
+        self._check_answers()
+        return schemas
+
+    def _together(self, messages: list[Message]) -> list[Schema]:
+        """Merge a message, or a request and its response, which have the same versions."""
+        versions = sorted({v for each in messages for v in each.versions if v is not None})
+        if not versions:
+            versions = [0]
+        elif any(None in each.versions for each in messages):
+            lone = next(each for each in messages if None in each.versions)
+            self._error("E605", f"{lone.name} appears without a version too", lone.versions[None])
+            return []
+        span = (versions[0], versions[-1])
+        flexible_from = self._flexibility.first(messages)
+        schemas = []
+        for message in messages:
+            known = {0 if v is None else v: root for v, root in message.versions.items()}
+            self._report_gaps(message, sorted(known), span)
+            schema = Schema(
+                path=message.position.path,
+                kind=_kind(message.name, [each.name for each in messages]),
+                name=message.name,
+                key=None,
+                versions=span,
+                flexible_from=flexible_from,
+                unstable=False,
+                release="",
+                file=_file(message),
+                open_ended=None in message.versions,
+            )
+            if schema.kind == "request":
+                schema.key = self._key(message)
+            elif message.name.endswith("Response") and schema.kind == "data":
+                self._diagnostics.add(
+                    "W604",
+                    f"{message.name} has no request in the text; it becomes a struct without API key",
+                    message.position,
+                    f"add a {message.title} Request",
+                )
+            schema.fields = self._fields(known, span, flexible_from, message.name)
+            schemas.append(schema)
+        return schemas
+
+    def _report_gaps(self, message: Message, known: list[int], span: Range) -> None:
+        missing = sorted({*range(span[0], span[1] + 1)} - {*known})
+        if missing:
+            self._diagnostics.add(
+                "W601",
+                f"the text does not contain {message.name} {ir.version_ranges(missing)}",
+                message.position,
+                "a missing version gets the fields of the version below it, or else of the lowest "
+                "version in the text",
+            )
+
+    def _key(self, message: Message) -> int:
+        title = message.title
+        found = self._keys.get(title, set())
+        if title in self._answers.keys:
+            found = {self._answers.keys[title]}
+        if len(found) == 1:
+            return min(found)
+        what = "does not contain the API key" if not found else "contains several API keys"
+        numbers = f": {', '.join(map(str, sorted(found)))}" if found else ""
+        self._diagnostics.add(
+            "E603",
+            f"the text {what} of {title}{numbers}",
+            message.position,
+            f"give it with --key {title}=NUMBER",
+        )
+        return 0
+
+    def _fields(
+        self, roots: Mapping[int, Node], span: Range, flexible_from: int | None, path: str
+    ) -> list[Field]:
+        """Merge the fields of a struct. ``roots`` are its versions in the text, ``span`` all of its versions."""
+        known = sorted(roots)
+        order: list[str] = []
+        forms: dict[str, dict[int, Node]] = {}
+        for version in known:
+            names = []
+            for node in roots[version].fields or []:
+                name = camel(node.name)
+                names.append(name)
+                forms.setdefault(name, {})[version] = node
+            merged = _merge_order(order, names)
+            if merged is None:
+                self._error(
+                    "E605",
+                    f"{path}: the fields have another order in version {version}",
+                    roots[version],
+                )
+                return []
+            order = merged
+        return [self._field(name, forms[name], known, span, flexible_from, path) for name in order]
+
+    def _field(
+        self,
+        name: str,
+        forms: dict[int, Node],
+        known: list[int],
+        span: Range,
+        flexible_from: int | None,
+        path: str,
+    ) -> Field:
+        present = sorted(forms)
+        node = forms[present[-1]]
+        path = f"{path}.{node.name}"
+        self._paths.add(path)
+        begin, end = known.index(present[0]), known.index(present[-1])
+        if known[begin : end + 1] != present:
+            missing = min({*known[begin : end + 1]} - {*present})
+            self._error("E605", f"{path} is missing in version {missing}, but not after it", node)
+        versions = (
+            span[0] if begin == 0 else present[0],
+            span[1] if end == len(known) - 1 else known[end + 1] - 1,
+        )
+        for version in present[:-1]:
+            self._same_type(path, forms[version], version, node, present[-1])
+        result = Field(
+            name=name,
+            type=f"{'[' * (node.brackets - 1)}{node.type}{']' * (node.brackets - 1)}",
+            array=node.brackets > 0,
+            versions=versions,
+            declared=versions,
+            nullable=self._nullable(path, forms, present, versions),
+            tag=node.tag,
+            default=self._default(path, node),
+            flexible=self._is_flexible(path, forms, flexible_from),
+            about="",
+            line=node.position.line,
+            struct="",
+            varint=node.varint,
+        )
+        # An array that cannot be null is empty by default.
+        open_default = result.nullable is not None or not result.array
+        if node.tag is not None and open_default and path not in self._answers.defaults:
+            self._diagnostics.add(
+                "W602",
+                f"the text does not contain the default of the tagged field {path}",
+                node.position,
+                f"it is zero, empty or null; give another one with --default {path}=VALUE",
+            )
+        if node.fields is not None:
+            inner = {version: forms[version] for version in present}
+            result.fields = self._fields(inner, versions, flexible_from, path)
+            if node.brackets > 1:
+                self._error("E601", f"{path} is an array of arrays of structs", node)
+        return result
+
+    def _same_type(self, path: str, one: Node, version: int, other: Node, last: int) -> None:
+        facts = [
+            (n.type, n.fields is None, n.brackets, n.varint, n.tag, n.records) for n in (one, other)
+        ]
+        if facts[0] != facts[1]:
+            what = "another tag" if facts[0][:4] == facts[1][:4] else "another type"
+            self._error(
+                "E605",
+                f"{path} has {what} in version {version} than in version {last}",
+                one,
+                "rename the field in one of the versions",
+            )
+
+    def _nullable(
+        self, path: str, forms: dict[int, Node], present: list[int], versions: Range
+    ) -> Range | None:
+        null = [v for v in present if forms[v].nullable or path in self._answers.nullable]
+        if not null:
+            return None
+        is_struct = forms[null[0]].fields is not None and not forms[null[0]].brackets
+        plain = [v for v in present if v not in null]
+        if not plain or (plain[-1] < null[0] and not is_struct):
+            return (versions[0] if not plain else null[0], versions[1])
+        if is_struct:
+            # A presence byte precedes a nullable struct, so other bytes would result.
+            self._error("E605", f"{path} is nullable in some of its versions only", forms[null[0]])
+        else:
+            self._diagnostics.add(
+                "W605",
+                f"{path} is nullable in {ir.version_ranges(null)} only; the definition allows null in all versions",
+                forms[null[0]].position,
+            )
+        return versions
+
+    def _default(self, path: str, node: Node) -> str | None:
+        if path in self._answers.defaults:
+            return self._answers.defaults[path]
+        nullable = node.nullable or path in self._answers.nullable
+        is_struct = node.fields is not None and not node.brackets
+        return "null" if nullable and (is_struct or node.records) else None
+
+    def _is_flexible(self, path: str, forms: dict[int, Node], flexible_from: int | None) -> bool:
+        """Whether a field has compact lengths in flexible versions."""
+        flexible = {
+            version: node.compact
+            for version, node in forms.items()
+            if node.compact is not None and flexible_from is not None and version >= flexible_from
+        }
+        if len({*flexible.values()}) > 1:
+            version = next(v for v in sorted(flexible) if not flexible[v])
+            self._error("E605", f"{path} is compact in some flexible versions only", forms[version])
+        return all(flexible.values())
+
+    def _check_answers(self) -> None:
+        """Raise SchemaError if an answer concerns no message or field."""
+        titles = {each.title for each in self._messages.values() if each.name.endswith("Request")}
+        for option, given, known in (
+            ("--key", self._answers.keys, titles),
+            ("--nullable", self._answers.nullable, self._paths),
+            ("--default", self._answers.defaults, self._paths),
+            ("--array", self._answers.arrays, self._unsure),
+        ):
+            for name in given:
+                if name not in known:
+                    what = "request" if option == "--key" else "field"
+                    hint = did_you_mean(name, known) or f"the texts contain no such {what}"
+                    if name in self._paths:
+                        hint = "the texts say whether it is an array"
+                    path = next(iter(self._messages.values())).position.path
+                    raise SchemaError(path, 0, f"{option} {name}: unknown {what} ({hint})")
+
+    def _error(self, code: str, message: str, node: Node, hint: str = "") -> None:
+        self._diagnostics.add(code, message, node.position, hint)
+
+
+def _merge_order(old: list[str], new: list[str]) -> list[str] | None:
+    """Merge two lists and preserve both orders, or return None if they contradict each other."""
+    shared = [name for name in old if name in new]
+    if shared != [name for name in new if name in old]:
+        return None
+    result: list[str] = []
+    rest = list(new)
+    for name in old:
+        if name in shared:
+            while rest[0] != name:
+                result.append(rest.pop(0))
+            rest.pop(0)
+        result.append(name)
+    return result + rest
+
+
+def _kind(name: str, pair: list[str]) -> str:
+    if name in ("RequestHeader", "ResponseHeader"):
+        return "header"
+    if name.endswith("Request"):
+        return "request"
+    return "response" if len(pair) == 2 else "data"
+
+
+def _file(message: Message) -> str:
+    if message.name in ("RequestHeader", "ResponseHeader"):
+        return "headers"
+    return snake_case(message.title)

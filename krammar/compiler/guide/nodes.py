@@ -1,0 +1,95 @@
+"""What the stages of reading a guide pass on: messages as trees of nodes, and the user's answers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from krammar.compiler.names import snake_case
+from krammar.util.diagnostics import Position
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a text does not say.
+
+    ``keys`` are API keys by the name of the API. ``types`` are types of definitions by their word in the text.
+    ``nullable`` are paths such as ``FetchRequest.topics``, and ``defaults`` are defaults by path. ``arrays`` says
+    by path whether a tagged field is an array, where the text does not.
+    """
+
+    keys: Mapping[str, int] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    nullable: frozenset[str] = frozenset()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    arrays: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Node:
+    """A field of a message-version.
+
+    A struct has ``fields``; any other type is ``type``, and ``sized`` its length field. ``compact`` is None for
+    types that have a single form. ``marked`` is whether TAG_BUFFER ends a struct. ``maybe_array`` is whether the
+    text leaves open if the field is an array.
+    """
+
+    name: str
+    position: Position
+    brackets: int = 0
+    varint: bool = False
+    nullable: bool = False
+    tag: int | None = None
+    type: str = ""
+    compact: bool | None = None
+    records: bool = False
+    fields: list[Node] | None = None
+    marked: bool = False
+    maybe_array: bool = False
+
+    def walk(self) -> Iterator[Node]:
+        """Yield the node and all nodes below it."""
+        yield self
+        for child in self.fields or []:
+            yield from child.walk()
+
+    def shape(self) -> tuple[object, ...]:
+        """Return all facts, without positions."""
+        inner = None if self.fields is None else tuple(child.shape() for child in self.fields)
+        facts = (self.name, self.brackets, self.varint, self.nullable, self.tag, self.maybe_array)
+        return (*facts, self.type, self.compact, self.marked, inner)
+
+
+@dataclass(slots=True)
+class Message:
+    """The versions of a message; the version of a struct without versions is None."""
+
+    name: str
+    versions: dict[int | None, Node] = field(default_factory=dict)
+    # Versions that the text calls flexible by their header.
+    header_flexible: dict[int | None, bool] = field(default_factory=dict)
+
+    @property
+    def position(self) -> Position:
+        """Where the text describes the message first."""
+        return next(iter(self.versions.values())).position
+
+    @property
+    def title(self) -> str:
+        """The name of the API, without Request or Response."""
+        return re.sub(r"(Request|Response)$", "", self.name)
+
+
+def shown(name: str, version: int | None) -> str:
+    """Return a message-version for diagnostics: ``PingRequest v1``."""
+    return name if version is None else f"{name} v{version}"
+
+
+def camel(word: str) -> str:
+    """Convert ``topic_id`` to ``TopicId``, so that the attribute of the field is ``topic_id`` again."""
+    parts = word.strip("_").split("_")
+    name = "".join(part[:1].upper() + part[1:] for part in parts)
+    if snake_case(name) == snake_case(word.strip("_")):
+        return name
+    return "_".join(part[:1].upper() + part[1:] for part in parts)
