@@ -57,7 +57,7 @@ regen: setup ## Write generated/ from definitions/ and templates/
 regen-check: setup ## Fail if generated/ is not current
 	$(BIN)/krammar gen definitions/ -o generated/ --check
 
-lint: setup ## Check definitions, formatting, style, types and imports
+lint: setup ## Check definitions, formatting, style, types, imports and licences
 	$(BIN)/krammar check definitions/ --strict
 	$(BIN)/krammar fmt definitions/ --check
 	$(BIN)/black --check --quiet krammar pyspark_krammar tests examples tools
@@ -65,6 +65,7 @@ lint: setup ## Check definitions, formatting, style, types and imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/architecture.py circles
+	$(BIN)/python tools/licences.py check
 
 format: setup ## Format definitions and Python
 	$(BIN)/krammar fmt definitions/
@@ -106,6 +107,7 @@ powercut: setup ## Run broker, journals, Spark's sink and gen on all states that
 
 attack: setup ## Send the broker its most expensive requests, and print their costs
 	$(BIN)/python -m tests.broker.attacks
+	$(BIN)/python -m tests.attack
 
 fuzz: setup ## Fuzz decoding with atheris for SECONDS (default 300)
 	$(BIN)/python -m pip install --quiet 'atheris>=3.0'
