@@ -27,9 +27,12 @@ from krammar.journal import FileJournals, journal_file
 
 journals = FileJournals(sys.argv[1], linger_ms=1e6)
 journals.append("x", b"\\x66\\x33\\x93\\x36\\1\\0\\0\\0a").result()
+begun, begins = os.pipe()
 if os.fork() == 0:
+    os.write(begins, b"1")
     sys.stdin.read()  # until the test has ended
     os._exit(0)
+os.read(begun, 1)
 
 
 def killed(*_):
