@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-faults demo-tap test test-sweeps test-all coverage test-pythons test-newest regen regen-check lint format bench interop spark-versions native test-native test-wheel torture attack fuzz site structure clean
+.PHONY: help setup demo demo-faults demo-tap test test-sweeps test-all coverage test-pythons test-newest regen regen-check lint format bench interop spark-versions native test-native test-wheel torture powercut attack fuzz site structure clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -57,7 +57,7 @@ regen: setup ## Write generated/ from definitions/ and templates/
 regen-check: setup ## Fail if generated/ is not current
 	$(BIN)/krammar gen definitions/ -o generated/ --check
 
-lint: setup ## Check definitions, formatting, style, types and imports
+lint: setup ## Check definitions, formatting, style, types, imports and licences
 	$(BIN)/krammar check definitions/ --strict
 	$(BIN)/krammar fmt definitions/ --check
 	$(BIN)/black --check --quiet krammar pyspark_krammar tests examples tools
@@ -65,6 +65,7 @@ lint: setup ## Check definitions, formatting, style, types and imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/architecture.py circles
+	$(BIN)/python tools/licences.py check
 
 format: setup ## Format definitions and Python
 	$(BIN)/krammar fmt definitions/
@@ -101,8 +102,12 @@ test-wheel: setup ## Build the wheel of a release, install it into an empty envi
 torture: setup ## Kill the broker under load ROUNDS times (default 500) and look for lost and duplicate records
 	$(BIN)/python -m tests.broker.torture --rounds $(or $(ROUNDS),500)
 
+powercut: setup ## Run broker, journals, Spark's sink and gen on all states that power cuts can leave (needs strace)
+	$(BIN)/python -m tests.powercut --every $(or $(EVERY),1)
+
 attack: setup ## Send the broker its most expensive requests, and print their costs
 	$(BIN)/python -m tests.broker.attacks
+	$(BIN)/python -m tests.attack
 
 fuzz: setup ## Fuzz decoding with atheris for SECONDS (default 300)
 	$(BIN)/python -m pip install --quiet 'atheris>=3.0'

@@ -69,11 +69,18 @@ def test_a_protocol_in_the_readme(tmp_path: Path) -> None:
 
 def test_the_guide_on_messages(capsys: pytest.CaptureFixture[str]) -> None:
     samples = blocks("docs/messages.md")
-    assert len(samples) == 3
     names: dict[str, Any] = {}
+    printed = []
     for sample in samples:
         exec(compile(sample, "docs/messages.md", "exec"), names)
-    assert capsys.readouterr().out == blocks("docs/messages.md", "", "Layouts")[-1]
+        printed.append(capsys.readouterr().out)
+    _, refusal, _, layout, fields, walk = printed
+    assert refusal.startswith(
+        samples[1].partition("print(error)    # ")[2].partition("(the field")[0]
+    )
+    assert layout == blocks("docs/messages.md", "", "Layouts")[-1]
+    assert fields.startswith("throttle_time_ms int32 range(3, 14) range(0, 0) 0\n")
+    assert walk == "['orders'] test-orders\n"
     assert names["again"] == names["request"]
     assert names["end"] == len(names["data"]) == names["layout"].size_of(names["request"])
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-from krammar.auth.oauth import JwtSettings, OAuthError
+from krammar.auth.oauth import LATEST_MS, JwtSettings, OAuthError
 from krammar.util.extras import require
+from krammar.util.fetching import fetch
 
 try:
     from joserfc import jwt
@@ -31,7 +31,8 @@ ALGORITHMS = [f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 3
 ALGORITHMS += ["EdDSA", "Ed25519"]
 _PUBLIC = ("RSA", "EC", "OKP")
 _MOST_BYTES = 1 << 20
-_TIMEOUT_SECONDS = 10
+# For the whole answer; a server could send a byte every few seconds forever.
+DEADLINE_SECONDS = 10.0
 
 
 class UnknownKeyError(OAuthError):
@@ -47,8 +48,7 @@ def read_keys(url: str) -> KeySet:
     try:
         if urlsplit(url).scheme not in ("file", "http", "https"):
             raise KeysError("is not a URL of the kinds https, http and file")
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
-            text = response.read(_MOST_BYTES + 1)
+        text = fetch(url, _MOST_BYTES + 1, DEADLINE_SECONDS)
         if len(text) > _MOST_BYTES:
             raise KeysError(f"has more than {_MOST_BYTES} bytes")
         found = [key for key in json.loads(text)["keys"] if key.get("kty") in _PUBLIC]
@@ -57,7 +57,14 @@ def read_keys(url: str) -> KeySet:
         raise
     except (OSError, HTTPException) as error:
         raise KeysError(f"cannot be read: {getattr(error, 'reason', None) or error}") from None
-    except (ValueError, LookupError, TypeError, AttributeError, JoseError) as error:
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,  # arrays that are nested too deep
+        JoseError,
+    ) as error:
         raise KeysError(f"is not a JWKS: {error or type(error).__name__}") from None
     if not keys:
         raise KeysError("has no public keys")
@@ -73,7 +80,7 @@ def verify(token: str, keys: KeySet, settings: JwtSettings, now_ms: int) -> tupl
     try:
         claims = jwt.decode(token, keys, algorithms=ALGORITHMS).claims
         _check(claims, settings, now_ms)
-        return claims[settings.sub_claim], int(claims["exp"] * 1000)
+        return claims[settings.sub_claim], min(int(claims["exp"] * 1000), LATEST_MS)
     except InvalidKeyIdError:
         raise UnknownKeyError("the token's key is not in the JWKS") from None
     except BadSignatureError:
@@ -82,6 +89,8 @@ def verify(token: str, keys: KeySet, settings: JwtSettings, now_ms: int) -> tupl
         raise OAuthError("the token has expired") from None
     except (MissingClaimError, InvalidClaimError) as error:
         raise OAuthError(f"the token's claim {error.claim!r} is missing or not accepted") from None
+    except RecursionError:
+        raise OAuthError("the token is not accepted: its JSON is nested too deep") from None
     except (JoseError, ValueError, OverflowError) as error:
         raise OAuthError(f"the token is not accepted: {error}") from None
 

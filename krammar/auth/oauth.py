@@ -13,6 +13,9 @@ MECHANISM = "OAUTHBEARER"
 # A client's only answer to an error from the server (RFC 7628, section 3.2.3).
 ERROR_ANSWER = b"\x01"
 
+# The latest expiry of a token, in milliseconds since 1970: the year 9999. Responses have 64 bits for it.
+LATEST_MS = 253_402_300_799_999
+
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _KEY = re.compile(r"[A-Za-z]+")
 _VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
@@ -118,7 +121,7 @@ class Jwt(NamedTuple):
 
     @property
     def expires_at(self) -> float | None:
-        """The claim ``exp``, in seconds since 1970; None without one.
+        """The claim ``exp``, in seconds since 1970, at the latest the end of the year 9999; None without one.
 
         Raises:
             OAuthError: The claim is not a number.
@@ -128,7 +131,9 @@ class Jwt(NamedTuple):
             return None
         if isinstance(found, bool) or not isinstance(found, int | float):
             raise OAuthError("the token's claim 'exp' is not a number")
-        return float(found)
+        if found != found:  # NaN, which Python's JSON accepts
+            raise OAuthError("the token's claim 'exp' is not a number")
+        return float(max(0, min(found, LATEST_MS // 1000)))
 
 
 def _json(part: str, what: str) -> dict[str, Any]:

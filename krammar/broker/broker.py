@@ -39,6 +39,7 @@ from krammar.broker.log.environment import Environment, system_ms
 from krammar.broker.log.manager import LogManager
 from krammar.broker.node import Node, node_configs
 from krammar.broker.nodes import Logs, Nodes, OwnLogs
+from krammar.broker.protection import check_folder, check_settings
 from krammar.broker.security.users import Credentials
 from krammar.broker.server import Server
 from krammar.broker.timers import Timers
@@ -84,7 +85,7 @@ class Broker:
         self.addresses = first.addresses
         self.connections = first.connections
         for node in self.nodes.values():
-            node.connections.numbers = self.connections.numbers
+            node.connections.share(self.connections)
         self._clock = clock
         self._opened = AsyncExitStack()  # closes everything that is open
         self._thread: threading.Thread | None = None
@@ -183,6 +184,7 @@ class Broker:
         self._loop_thread = threading.get_ident()
         self.timers = Timers(self.loop, self._clock)
         nodes = self.nodes.values()
+        check_settings(self.config)
         try:
             for node in nodes:
                 node.read_tls()
@@ -227,6 +229,7 @@ class Broker:
             config, node_ids=list(self.nodes), now_ms=self.timers.now_ms, warn=log.warning
         )
         self._opened.callback(self.cluster.close)
+        check_folder(config, self.cluster)
         self._opened.callback(self.timers.cancel_all)
 
     def _assemble(self) -> None:
@@ -249,7 +252,8 @@ class Broker:
                 own, coordinated = (
                     OwnLogs(cluster, logs, config.node_id, each) for each in refusals
                 )
-            node.groups = GroupCoordinator(config, timers, cluster, coordinated, topics)
+            worker = node.connections.slices.worker
+            node.groups = GroupCoordinator(config, timers, cluster, coordinated, topics, worker)
             node.handlers = Handlers(
                 config=config,
                 timers=timers,

@@ -25,7 +25,7 @@ from krammar.broker import apis
 from krammar.broker.connections import RECEIVE_SIZE
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import Session
-from krammar.broker.slices import SLICE_SECONDS, Steps, advance
+from krammar.broker.slices import SLICE_SECONDS, InThread, Progress, Steps, advance
 from krammar.wire.connection import (
     ConnectionClosed,
     InvalidRequest,
@@ -78,7 +78,14 @@ class Connection(asyncio.BufferedProtocol):
         credentials: Credentials,
         handlers: Handlers,
         connections: Connections,
+        counted_as: str | None = None,
     ) -> None:
+        """Create the protocol of a connection.
+
+        Args:
+            counted_as: the client's address, if ``connections.admission`` has counted it
+        """
+        self._counted_as = counted_as
         self.listener = listener
         self.config = config
         self.timers = timers
@@ -98,7 +105,9 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False  # we do not read from the socket
         self._own_memory = False  # the next bytes go into the frame's own buffer
         self._ended = False  # the client has closed its side
-        self._later: asyncio.Handle | Timer | None = None  # goes on with the connection
+        self._waits = False  # for the next turn
+        self._received_at = 0.0  # when the decoding of the current request began
+        self._later: Timer | None = None  # goes on with the connection
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
         self.number = 0  # from 1, in the order of connections
         self._faulty: Faulty | None = None  # once there are rules of faults
@@ -106,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def busy(self) -> bool:
         """Whether a request is being handled."""
-        return self.task is not None or self._later is not None
+        return self.task is not None or self._waits or self._later is not None
 
     @property
     def unread(self) -> int:
@@ -134,6 +143,12 @@ class Connection(asyncio.BufferedProtocol):
             host=peer[0],
             connection_id=f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{self.number - 1}",
         )
+        if self._counted_as is None:
+            plain = transport.get_extra_info("socket")
+            if not self.connections.admission.enter(self.listener, peer[0], plain.fileno()):
+                transport.abort()
+                return
+            self._counted_as = peer[0]
         if self.listener.protocol.startswith("SASL"):
             from krammar.broker.security.sasl import Authenticator
 
@@ -150,6 +165,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.remove(self)
+        if self._counted_as is not None:
+            self.connections.admission.leave(self.listener, self._counted_as)
         # The current request continues: a member that is joining a group stays in it until its session
         # times out. The response is dropped.
         self._hurry()
@@ -210,13 +227,17 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if first is not None:
                 first()
-            until = time.monotonic() + SLICE_SECONDS
+            served = 0
+            turns = self.connections.turns
             while not (self.busy or self in blocked or self.transport.is_closing()):
-                if time.monotonic() > until:
-                    # A client that sends many requests at once must not block the others.
+                now = time.monotonic()
+                if now >= turns.until and not turns.grant(served, now):
+                    # Clients that send many requests at once must not block the others.
                     self._pause()
-                    self._later = self.timers.loop.call_soon(self._go_on)
+                    self._waits = True
+                    turns.wait(self, known=session.authenticated)
                     return
+                served += 1
                 if session.sasl is not None and session.sasl.expects_raw:
                     token = self.wire.next_raw()
                     if token is None:
@@ -229,6 +250,7 @@ class Connection(asyncio.BufferedProtocol):
                 if event is None or isinstance(event, ConnectionClosed):
                     break
                 self.connections.unfinished.pop(self, None)
+                self._received_at = now
                 self._handle(event)
             else:
                 if not self.busy:
@@ -248,8 +270,9 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = False
             self.transport.resume_reading()
 
-    def _go_on(self) -> None:
-        self._later = None
+    def go_on(self) -> None:
+        """Handle the requests that had to wait for this turn."""
+        self._waits = False
         self.pump()
 
     def _check_handshake(self) -> None:
@@ -301,8 +324,13 @@ class Connection(asyncio.BufferedProtocol):
             response = self._call_handler(event, request)
             if inspect.isgenerator(response):
                 steps = cast("Steps[Any]", response)
-                progress = advance(steps)
-                response = progress.result if progress.done else self._in_slices(event, steps)
+                # A request that took long to decode begins in the next turn.
+                now = time.monotonic()
+                long = now - self._received_at > SLICE_SECONDS / 2
+                progress = Progress(False) if long else advance(steps, now=now)
+                response = progress.result
+                if not progress.done:
+                    response = self._in_slices(event, steps, progress.job)
         except Exception as error:
             self._failed(event, error)
             return
@@ -315,9 +343,11 @@ class Connection(asyncio.BufferedProtocol):
     def _call_handler(self, event: RequestReceived, request: Any) -> Any:
         return self.handlers[event.api_key](self.session, request, event.version)
 
-    async def _in_slices(self, event: RequestReceived, steps: Steps[Any]) -> Any:
+    async def _in_slices(
+        self, event: RequestReceived, steps: Steps[Any], job: InThread | None
+    ) -> Any:
         """Finish a request that takes several slices. Return its encoded frame, or None."""
-        response = await self.connections.slices.run(steps)
+        response = await self.connections.slices.run(steps, job)
         if inspect.isawaitable(response):
             response = await response
         if response is None or self._faulty is not None:
@@ -364,9 +394,7 @@ class Connection(asyncio.BufferedProtocol):
         if session.authenticated:
             self.wire.max_frame = self.config.socket_request_max_bytes
         elif session.sasl is not None and session.sasl.failed:
-            # A delay after a failed login slows down guessing passwords.
-            delay = self.config.connection_failed_authentication_delay_ms / 1000
-            self._later = self.timers.call_later(delay, self._last_words, frame)
+            self._refuse_login(frame)
             return
         self.connections.sent += len(frame)
         if self._faulty is None or delivery is None:
@@ -374,10 +402,17 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._faulty.deliver(event, delivery, frame)
 
+    def _refuse_login(self, frame: bytes) -> None:
+        """Send the last response and close, with a delay that slows down guessing passwords."""
+        delay = self.config.connection_failed_authentication_delay_ms / 1000
+        delay = self.connections.guesses.failed(self.session.host, delay)
+        self._later = self.timers.call_later(delay, self._last_words, frame)
+
     def _last_words(self, frame: bytes) -> None:
         self._later = None
         if not self.transport.is_closing():
-            self.transport.write(frame)
+            if frame:
+                self.transport.write(frame)
             self.close()
 
     def _raw_token(self, token: bytes) -> None:
@@ -385,7 +420,8 @@ class Connection(asyncio.BufferedProtocol):
         session = self.session
         answer = session.sasl.raw(token)
         if session.sasl.failed or answer is None:
-            raise CloseConnection("SASL authentication failed")
+            self._refuse_login(b"")  # there is no response for a raw token
+            return
         if session.authenticated:
             self.wire.max_frame = self.config.socket_request_max_bytes
         self.transport.write(join_frame([answer]))

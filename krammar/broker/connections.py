@@ -6,10 +6,13 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
+from krammar.broker.admission import Admission, Guesses
 from krammar.broker.session import Session
 from krammar.broker.slices import Slices
+from krammar.broker.turns import Turns
 
 if TYPE_CHECKING:
+    from krammar.broker.config import BrokerConfig
     from krammar.faults import Faults
 
 # The size in bytes of the shared read buffer; large frames get buffers of their own.
@@ -32,6 +35,7 @@ class OpenConnection(Protocol):
     @property
     def unread(self) -> int: ...
     def note_reading(self) -> None: ...
+    def go_on(self) -> None: ...
     def cut_off(self, why: str) -> None: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
@@ -40,6 +44,8 @@ class OpenConnection(Protocol):
 class Connections:
     """The open connections, and the memory of their requests and responses.
 
+    ``admission``  counts and refuses connections
+    ``guesses``  slows down addresses with failed logins
     ``open``     all connections
     ``blocked``  connections whose clients do not read their responses
     ``unfinished``  bytes of a large request so far, by connection
@@ -49,10 +55,13 @@ class Connections:
     ``sent``     bytes of responses so far
     ``scratch``  the read buffer of all connections, until one of them takes it over
     ``slices``   runs the long requests of all connections in turn
+    ``turns``    shares each turn of the event loop among the connections
     ``faults``   the rules of faults, once a user has asked for them
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: BrokerConfig) -> None:
+        self.admission = Admission(config)
+        self.guesses = Guesses()
         self.open: set[OpenConnection] = set()
         self.blocked: set[OpenConnection] = set()
         self.unfinished: dict[OpenConnection, int] = {}
@@ -62,16 +71,23 @@ class Connections:
         self.sent = 0
         self.scratch = memoryview(bytearray(RECEIVE_SIZE))
         self.slices = Slices()
+        self.turns = Turns()
         self.faults: Faults | None = None
         # The sum of ``Session.building``.
         self._building = 0
         self._drained = asyncio.Event()
+
+    def share(self, other: Connections) -> None:
+        """Take numbers, time and failed logins from the connections of another node in the same process."""
+        self.guesses = other.guesses
+        self.numbers, self.slices, self.turns = other.numbers, other.slices, other.turns
 
     def remove(self, connection: OpenConnection) -> None:
         """Remove a closed connection."""
         self.open.discard(connection)
         self.blocked.discard(connection)
         self.unfinished.pop(connection, None)
+        self.turns.forget(connection)
         if not self.open:
             self._drained.set()
 

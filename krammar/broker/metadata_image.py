@@ -178,6 +178,10 @@ class Image:
         if topic is not None:
             topic.partitions[record.partition_id] = self._served(record)
 
+    def count(self, name: str) -> int:
+        """Return the number of records with this name that are in force and that this broker does not act on."""
+        return len(self._by_key[name])
+
     def _served(self, record: PartitionRecord) -> Partition:
         own = self.node_ids
         replicas = [node for node in record.replicas if node in own]

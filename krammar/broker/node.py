@@ -41,7 +41,7 @@ class Node:
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.addresses = Addresses(config)
-        self.connections = Connections()
+        self.connections = Connections(config)
         self._tls: dict[str, ssl.SSLContext] = {}
 
     def read_tls(self) -> None:

@@ -8,6 +8,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from krammar.broker.connection import Connection
+from krammar.broker.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from krammar.broker.security.users import Credentials
     from krammar.broker.timers import Timers
 
-# How long a client may take for the TLS handshake.
-HANDSHAKE_SECONDS = 30.0
 # How long a shutdown waits for clients to read their last responses.
 DRAIN_SECONDS = 1.0
 
@@ -37,7 +36,7 @@ class Server:
         self._timers = timers
         self._connections = connections
         self._parts = config, timers, credentials, handlers, connections
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | TlsAcceptor] = []
 
     async def listen(
         self, listener: Listener, port: int, tls: ssl.SSLContext | None
@@ -48,16 +47,28 @@ class Server:
             from krammar.broker.wafka import WafkaConnection
 
             kind = WafkaConnection
-        server = await self._timers.loop.create_server(
-            lambda: kind(listener, *self._parts),
-            listener.host or None,
-            port,
-            ssl=tls,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS if tls is not None else None,
-            backlog=1024,
-        )
-        self._servers.append(server)
-        host, port = server.sockets[0].getsockname()[:2]
+        if tls is None:
+            server = await self._timers.loop.create_server(
+                lambda: kind(listener, *self._parts),
+                listener.host or None,
+                port,
+                backlog=BACKLOG,
+            )
+            self._servers.append(server)
+            host, port = server.sockets[0].getsockname()[:2]
+            return host, port
+        sockets = await listening_sockets(listener.host or None, port)
+        for each in sockets:
+            self._servers.append(
+                TlsAcceptor(
+                    each,
+                    listener,
+                    tls,
+                    self._connections.admission,
+                    lambda client: kind(listener, *self._parts, client),
+                )
+            )
+        host, port = sockets[0].getsockname()[:2]
         return host, port
 
     @property
@@ -91,6 +102,7 @@ class Server:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._connections.drained(), DRAIN_SECONDS)
         self._connections.abort()
+        self._connections.slices.worker.close()
         for server in self._servers:
             await server.wait_closed()
         self._servers.clear()

@@ -14,6 +14,7 @@ from wafka_wire import ErrorCode, ProduceRequest, ProduceResponse
 
 from krammar.broker.connection import Connection
 from krammar.broker.errors import CloseConnection
+from krammar.broker.slices import Steps
 from krammar.wire.connection import InvalidRequest, RequestReceived
 from krammar.wire.framing import join_frame
 
@@ -34,7 +35,10 @@ class WafkaConnection(Connection):
         self.serve(event, event.request)
 
     def _call_handler(self, event: RequestReceived, request: ProduceRequest) -> Any:
-        response = self.handlers.wafka.produce(request)
+        return self._produce(request)
+
+    def _produce(self, request: ProduceRequest) -> Steps[ProduceResponse | None]:
+        response = yield from self.handlers.wafka.produce(request)
         if request.acks:
             return response
         for topic in response.topics:

@@ -46,7 +46,13 @@ def extract(source: Path, ref: str, target: Path) -> Path | None:
     archive = _run(root, ["archive", "--format=tar", commit, "--", inside])
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
-            content = tar.extractfile(member)
+            try:
+                content = tar.extractfile(member)
+            except KeyError:  # a link whose target is not in the archive
+                raise RevisionError(
+                    f"{member.name} is a link to {member.linkname} at {ref}, which does not exist there below"
+                    f" {inside} (compare a folder that contains both)"
+                ) from None
             if content is not None:  # None for a folder
                 path = target / member.name
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from krammar import __version__
 from krammar.broker.broker import Broker, new_event_loop
 from krammar.util import malloc
+from krammar.util.logs import TextFormatter
 
 
 def run(
@@ -36,7 +37,7 @@ def run(
     memory = _Memory()
     _allow_open_files()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter or logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(formatter or TextFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     for warning in config.warnings:
         write(f"warning: {warning}")

@@ -118,8 +118,10 @@ class Generator:
         if not check:
             for package, (inputs, paths) in rendered.packages.items():
                 note = self._note_path(package)
-                replace_file(note.parent / ".gitignore", b"*\n")
-                replace_file(note, json.dumps(self._note(inputs, paths)).encode())
+                # After a power cut, a damaged or old note only means that the package is rendered again.
+                replace_file(note.parent / ".gitignore", b"*\n", durable=False)
+                note_data = json.dumps(self._note(inputs, paths)).encode()
+                replace_file(note, note_data, durable=False)
         return outcome
 
     def _digest(self, folder: Folder, protocol: ir.Protocol) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +92,7 @@ def inspect_path(path: str, *, records: bool = False) -> Iterator[Item]:
 
 def _inspect(path: str, records: bool) -> Iterator[Item]:
     if not os.path.isdir(path):
+        _check_regular(path)
         yield from _inspect_file(path, records)
         return
     found = False
@@ -99,12 +101,20 @@ def _inspect(path: str, records: bool) -> Iterator[Item]:
             match = _NAME.fullmatch(name)
             if match is not None and match[2] in _READERS:
                 found = True
+                _check_regular(os.path.join(folder, name))
                 yield from _inspect_file(os.path.join(folder, name), records)
     if not found:
         raise FilesError(
             f"{path} contains no file of a log, and no folder of a partition "
             f"(krammar can read {_ENDINGS} files)"
         )
+
+
+def _check_regular(path: str) -> None:
+    """Raise FilesError for a pipe or a device, which would never end. Raises OSError."""
+    mode = os.stat(path).st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise FilesError(f"{path} is a pipe or a device, not a file; copy its content to a file")
 
 
 def _partition_folders(path: str) -> list[str]:

@@ -24,7 +24,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from krammar.journal.checkpoints import AckIntent, Checkpoint, decode_intents, encode_intents
+from krammar.journal.checkpoints import (
+    AckIntent,
+    Checkpoint,
+    decode_intents,
+    encode_intents,
+    store_bytes,
+)
 from krammar.journal.errors import (
     AppendError,
     CheckpointError,
@@ -154,6 +160,7 @@ __all__ = [
     "modulo_mapping",
     "random_mapping",
     "rendezvous_mapping",
+    "store_bytes",
     "time_of",
     "unpack_line",
 ]

@@ -1,20 +1,23 @@
 """Intents and checkpoints: programs store them so that a crash loses and repeats nothing.
 
-Both are encoded as structs of ``definitions/journal_wire``.
+Both are encoded as structs of ``definitions/journal_wire``, with a checksum since version 1. ``store_bytes`` writes them
+to a file. Bytes in a database need no more than its transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import journal_wire as wire
 
 from krammar.journal.errors import CheckpointError
 from krammar.journal.sequencer import ProducerState
 from krammar.journal.uuids import ProducerID
-from krammar.wire.errors import WireError
+from krammar.util.durable import write_atomically
 
 _SIGN = 1 << 63
 _BITS = 1 << 64
@@ -28,16 +31,30 @@ class AckIntent(NamedTuple):
 
 
 def encode_intents(intents: Iterable[AckIntent]) -> bytes:
-    """Encode intents. Store the bytes before the first intent is appended."""
-    return wire.AckIntents(intents=_wire_intents(intents)).encode()
+    """Encode intents. Store the bytes before the first intent is appended; see ``store_bytes``."""
+    return _with_checksum(wire.AckIntents(version=1, intents=_wire_intents(intents)).encode())
 
 
 def decode_intents(data: bytes) -> list[AckIntent]:
-    """Decode the bytes of ``encode_intents``. Raises CheckpointError if they are malformed."""
+    """Decode the bytes of ``encode_intents``. Raises CheckpointError if they are malformed or damaged."""
     try:
-        return _intents(wire.AckIntents.decode(data).intents)
-    except WireError as error:
+        found = wire.AckIntents.decode(data)
+        _check(data, found.version)
+    except ValueError as error:
         raise CheckpointError(f"these bytes are not intents: {error}") from error
+    return _intents(found.intents)
+
+
+def store_bytes(path: Path | str, data: bytes) -> None:
+    """Store intents or a checkpoint in a file, so that they survive a power cut when the function returns.
+
+    A crash leaves the old or the new content, never a part of it. No other process may write the file at the same time.
+
+    Raises:
+        OSError: the bytes cannot be stored. The file has the old content, unless only its folder could not be forced to
+            the disk; then it is unknown which content a power cut leaves.
+    """
+    write_atomically(path, data)
 
 
 @dataclass(slots=True)
@@ -56,7 +73,8 @@ class Checkpoint:
 
     def encode(self) -> bytes:
         """Encode the checkpoint as the message Checkpoint of ``definitions/journal_wire``."""
-        return wire.Checkpoint(
+        checkpoint = wire.Checkpoint(
+            version=1,
             read_through=[
                 wire.Checkpoint.ReadThrough(journal=journal, offset=offset)
                 for journal, offset in self.read_through.items()
@@ -71,13 +89,15 @@ class Checkpoint:
                 for journal, producer, last_ack, begin in self.states
             ],
             ack_intents=_wire_intents(self.ack_intents),
-        ).encode()
+        )
+        return _with_checksum(checkpoint.encode())
 
     @classmethod
     def decode(cls, data: bytes) -> Checkpoint:
-        """Decode the bytes of ``encode``. Raises CheckpointError if they are malformed."""
+        """Decode the bytes of ``encode``. Raises CheckpointError if they are malformed or damaged."""
         try:
             found = wire.Checkpoint.decode(data)
+            _check(data, found.version)
             states = [
                 ProducerState(
                     p.journal,
@@ -94,6 +114,17 @@ class Checkpoint:
             states,
             _intents(found.ack_intents),
         )
+
+
+def _with_checksum(data: bytes) -> bytes:
+    """Fill in the checksum, which is the last field."""
+    return data[:-4] + crc32(data[:-4]).to_bytes(4, "big")
+
+
+def _check(data: bytes, version: int) -> None:
+    """Raise ValueError if the checksum is wrong. Version 0 has none."""
+    if version and crc32(data[:-4]) != int.from_bytes(data[-4:], "big"):
+        raise ValueError("the checksum is wrong")
 
 
 def _wire_intents(intents: Iterable[AckIntent]) -> list[wire.AckIntent]:

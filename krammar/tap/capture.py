@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from io import FileIO
@@ -21,6 +22,7 @@ except ImportError:  # Windows
 
 from krammar.tap.inspector import Frame, Inspector
 from krammar.tap.observer import Observer
+from krammar.util.durable import sync
 from krammar.wire.package import Package
 
 MAGIC = b"krammar tap 1\n"
@@ -88,7 +90,7 @@ class CaptureWriter(Observer):
         self._file = FileIO(descriptor, "r+b")
         try:
             begin = self._file.read(len(MAGIC))
-            if begin and begin != MAGIC:
+            if not MAGIC.startswith(begin):  # a part of it is left by a full disk
                 raise CaptureError(
                     f"{path} is not a capture, so it is not overwritten; name another file"
                 )
@@ -102,11 +104,14 @@ class CaptureWriter(Observer):
         if self._started:
             return
         self._started = self._broken = True
-        self._file.seek(0)
-        self._file.truncate()
-        if hasattr(os, "fchmod"):
-            os.fchmod(self._file.fileno(), 0o600)  # an older capture may be readable by others
-        self._file.write(MAGIC)
+        with _naming(self._path):
+            self._file.seek(0)
+            self._file.truncate()
+            if hasattr(os, "fchmod"):
+                os.fchmod(self._file.fileno(), 0o600)  # an older capture may be readable by others
+            rest = memoryview(MAGIC)
+            while rest:
+                rest = rest[self._file.write(rest) :]
         self._broken = False
 
     def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
@@ -140,11 +145,23 @@ class CaptureWriter(Observer):
         )
 
     def close(self) -> None:
-        """Close the file. A new one in which nothing was written is removed."""
-        unused = self._is_new and not self._started and not self._file.closed
-        self._file.close()  # Windows removes no open files
-        if unused:
-            self._path.unlink(missing_ok=True)
+        """Force the capture to the disk and close it. A new one in which nothing was written is removed.
+
+        Raises:
+            OSError: the capture may not survive a power cut.
+        """
+        if self._file.closed:
+            return
+        unused = self._is_new and not self._started
+        try:
+            if self._started:
+                with _naming(self._path):
+                    os.fsync(self._file.fileno())
+                sync(self._path.absolute().parent)
+        finally:
+            self._file.close()  # Windows removes no open files
+            if unused:
+                self._path.unlink(missing_ok=True)
 
     def _write(self, record: Record) -> None:
         if not self._started:
@@ -161,13 +178,23 @@ class CaptureWriter(Observer):
             record.size,
         )
         rest = memoryview(head + record.data)
-        try:
-            while rest and not self._broken:
-                rest = rest[self._file.write(rest) :]
-        except OSError as error:
-            # Write nothing after an incomplete record: readers would take it for the rest of that record.
-            self._broken = True
-            raise OSError(error.errno, error.strerror, str(self._path)) from error
+        with _naming(self._path):
+            try:
+                while rest and not self._broken:
+                    rest = rest[self._file.write(rest) :]
+            except OSError:
+                # Write nothing after an incomplete record: readers would take it for the rest of that record.
+                self._broken = True
+                raise
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file in errors of a block, which do not name it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _lock(descriptor: int, path: Path) -> None:

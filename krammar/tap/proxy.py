@@ -24,9 +24,10 @@ from krammar.tap.inspector import Frame, Inspector, encode
 from krammar.tap.observer import Observer
 from krammar.tap.rewrite import endpoints, limit_versions, may_change, node_id
 from krammar.util.sockets import why
-from krammar.wire.connection import API_VERSIONS, read_response
+from krammar.wire.connection import read_response
 from krammar.wire.errors import EncodeError
 from krammar.wire.framing import MAX_FRAME, PREFIX, FrameError, frame_size
+from krammar.wire.negotiation import API_VERSIONS
 from krammar.wire.package import package_of
 
 # Seconds to wait for a broker to accept a connection.

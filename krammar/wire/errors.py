@@ -36,6 +36,14 @@ class CorruptRecordError(DecodeError):
     """The CRC of records does not match their bytes (Kafka's error CORRUPT_MESSAGE)."""
 
 
+class BatchLimitError(DecodeError):
+    """A batch is larger than a limit of ``krammar.wire.batches.bounds``. ``limit`` is its name."""
+
+    def __init__(self, message: str, *, limit: str) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
 class EncodeError(WireError):
     """The layout cannot represent a value. ``path`` is the field (``topics[3].name``)."""
 

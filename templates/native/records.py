@@ -350,9 +350,37 @@ def decode_records(
     return records, behind
 
 
-def check(buf: bytes, pos: i64, count: i64) -> tuple[int, int, int]:
+def count_headers(buf: bytes, pos: i64, count: i64, most: i64) -> int:
+    """Return the number of headers of records, which are not read. Stops above ``most``."""
+    if pos < 0:
+        raise Malformed
+    found: i64 = 0
+    for _ in range(count):
+        size, pos = length(buf, pos)
+        if size < 1 or size > len(buf) - pos:
+            raise Malformed
+        end = pos + size
+        timestamp, pos = number(buf, pos + 1)
+        offset, pos = length(buf, pos)
+        size, pos = chunk(buf, pos)
+        if size > 0:
+            pos += size
+        size, pos = chunk(buf, pos)
+        if size > 0:
+            pos += size
+        many, pos = length(buf, pos)
+        if many > 0:
+            found += many
+        if found > most:
+            break
+        pos = end
+    result: int = found
+    return result
+
+
+def check(buf: bytes, pos: i64, count: i64, headers: i64) -> tuple[int, int, int]:
     """Check that records fill ``buf`` from ``pos`` to its end. Returns the lowest and the highest timestamp,
-    and the number of a record without a key, or -1."""
+    and the number of a record without a key, or -1; -2 if there are more than ``headers`` headers."""
     if pos < 0:
         raise Malformed
     lowest: i64 = 0x7FFFFFFFFFFFFFFF
@@ -382,6 +410,11 @@ def check(buf: bytes, pos: i64, count: i64) -> tuple[int, int, int]:
             pos += size
         size, pos = length(buf, pos)
         if size != 0:
+            if size < 0 or size > (end - pos) >> 1:
+                raise Malformed
+            headers -= size
+            if headers < 0:
+                return 0, 0, -2
             pos = skip_headers(buf, pos, size)
         if pos != end:
             raise Malformed

@@ -64,6 +64,8 @@ def main() -> None:
         report.imports = startup.imports(_IMPORTED, rounds=3 if options.quick else 15)
     if _wanted(options.only, "gen"):
         report.generate = startup.generate(rounds=1 if options.quick else 3)
+        report.many = startup.generate_many(2000)
+        report.lines = startup.generated_lines()
 
     page = report.markdown()
     output = options.output or (None if options.only or options.quick else _PAGE)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tests.bench.page import Target, machine, markdown_table, target_table
-from tests.bench.startup import Run
+from tests.bench.startup import BEFORE, Run
 from tests.bench.timing import OURS, Timing
 
 
@@ -21,6 +21,8 @@ class Report:
     records: dict[str, Timing] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
     generate: tuple[Run, Run] | None = None
+    many: Run | None = None
+    lines: int = 0
     imports: tuple[float, dict[str, float]] | None = None
     large: str = ""
     uncopied: str = ""
@@ -79,8 +81,13 @@ class Report:
             )
         if self.generate:
             cold, warm = self.generate
-            yield _below("`krammar gen` over all of Kafka, into an empty folder", cold.clock, 60)
+            yield _below("`krammar gen` over all of Kafka, into an empty folder", cold.clock, 5)
             yield _below("`krammar gen` over all of Kafka, nothing changed", warm.clock, 2)
+        if self.many:
+            yield _below("`krammar gen` over 2,000 messages", self.many.clock, 30)
+        if self.lines:
+            measured = f"{self.lines:,}"
+            yield Target("`generated/` has at most 65,000 lines", measured, self.lines <= 65_000)
         if self.imports:
             package, classes = self.imports
             slowest = max(classes, key=lambda name: classes[name])
@@ -165,17 +172,27 @@ class Report:
         rows: list[tuple[str, ...]] = []
         if self.generate:
             cold, warm = self.generate
-            for what, run in (("into an empty folder", cold), ("nothing changed", warm)):
-                figures = f"{_duration(run.clock)} ({_duration(run.processor)} of processors)"
-                rows.append((f"`krammar gen` over all of Kafka, {what}", figures))
+            for what, run, key in (
+                ("into an empty folder", cold, "cold"),
+                ("nothing changed", warm, "warm"),
+            ):
+                rows.append((f"`krammar gen` over all of Kafka, {what}", _run(run), BEFORE[key]))
+        if self.many:
+            rows.append(("`krammar gen` over 2,000 messages", _run(self.many), BEFORE["many"]))
+        if self.lines:
+            rows.append(("Lines in `generated/`", f"{self.lines:,}", BEFORE["lines"]))
         if self.imports:
             package, classes = self.imports
-            rows.append(("`import kafka_wire`, warm bytecode", _duration(package)))
+            rows.append(("`import kafka_wire`, warm bytecode", _duration(package), ""))
             rows += [
-                (f"then `kafka_wire.{name}`, the first message used", _duration(seconds))
+                (f"then `kafka_wire.{name}`, the first message used", _duration(seconds), "")
                 for name, seconds in classes.items()
             ]
-        return markdown_table(("", "Median"), rows) if rows else []
+        return markdown_table(("", "Median", "Before"), rows) if rows else []
+
+
+def _run(run: Run) -> str:
+    return f"{_duration(run.clock)} ({_duration(run.processor)} of processors)"
 
 
 def _at_least(promise: str, ratio: float, limit: float) -> Target:

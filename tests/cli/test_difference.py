@@ -201,3 +201,19 @@ def test_definitions_of_other_packages(user: Path) -> None:
     result = diff("--against", "main", "definitions")
     assert result.exit_code == 1
     assert "Paint.A is int16, it was int8" in result.output
+
+
+def test_links_in_a_revision(user: Path) -> None:
+    """A link to a file of the folder is read; one that leads nowhere is an error."""
+    ping = user / "definitions" / "ping"
+    (ping / "c.krm").symlink_to("b.krm")
+    (ping / "b.krm").rename(ping / "d.txt")
+    (ping / "c.krm").unlink()
+    (ping / "c.krm").symlink_to("missing.krm")
+    commit(user)
+    git(user, "branch", "-f", "linked")
+    (ping / "c.krm").unlink()
+    result = diff("--against", "linked", "definitions")
+    assert result.exit_code == 2
+    text = " ".join(result.output.split())
+    assert "definitions/ping/c.krm is a link to missing.krm at linked" in text

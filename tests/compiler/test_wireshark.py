@@ -550,10 +550,21 @@ def test_a_name_that_wireshark_knows(tmp_path: Path) -> None:
         tshark(tmp_path / "out" / "http.lua", capture)
 
 
+def test_a_folder_with_a_name_of_one_letter(tmp_path: Path) -> None:
+    """Wireshark refuses protocols whose names have one character."""
+    source = write_files(tmp_path / "x", {"report.krm": OWN})
+    result = gen(source, tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    [script] = (tmp_path / "out").glob("*.lua")
+    assert script.name == "x_protocol.lua"
+    assert 'NAME = "x_protocol"' in script.read_text()
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [
         ("name=My Protocol", "option name=My Protocol: not a name of a protocol in Wireshark"),
+        ("name=x", "option name=x: not a name of a protocol in Wireshark (use two or more"),
         ("ports=kafka", "option ports=kafka: not a list of ports (write 9092 or"),
         ("ports=70000", "option ports=70000: not a list of ports"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tracemalloc
 from collections.abc import Iterator
@@ -267,3 +268,12 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / f"{stem(0)}.log").mkdir()
     with pytest.raises(FilesError, match="Is a directory"):
         list(inspect_path(str(tmp_path)))
+
+
+def test_pipes_are_refused(tmp_path: Path) -> None:
+    """Opening one would wait forever for a program that writes."""
+    path = tmp_path / "00000000000000000000.log"
+    os.mkfifo(path)
+    for given in (path, tmp_path):
+        with pytest.raises(FilesError, match=r"\.log is a pipe or a device, not a file; copy"):
+            list(inspect_path(str(given)))

@@ -20,7 +20,7 @@ from krammar.journal import (
     UnknownJournalError,
     append_intents,
 )
-from krammar.journal import files as module
+from krammar.journal import file_reader as module
 from tests.journal.stores import opened
 
 
@@ -338,20 +338,20 @@ def test_any_offset_in_lines(tmp_path: Path) -> None:
 
 
 def test_a_torn_head_is_the_one_before(small: FileJournals, tmp_path: Path) -> None:
-    for _ in range(3):
+    for _ in range(2):
         small.append("x", frame(b"12")).result()
     path = tmp_path / "x" / "head"
     whole = path.read_bytes()
-    # The third append wrote the second slot.
-    for at in range(512, 534):
+    # The first head sets the limit, and the second append wrote the second slot.
+    for at in range(512, 586):
         damaged = bytearray(whole)
         damaged[at] ^= 0x55
         path.write_bytes(damaged)
-        assert opened(tmp_path).offsets("x") == (0, 20)
+        assert opened(tmp_path).offsets("x") == (0, 10)
         path.write_bytes(whole[:at])
-        assert opened(tmp_path).offsets("x") == (0, 20)
+        assert opened(tmp_path).offsets("x") == (0, 10)
     path.write_bytes(whole)
-    assert small.offsets("x") == (0, 30)
+    assert small.offsets("x") == (0, 20)
 
 
 def test_a_head_that_is_no_more(small: FileJournals, tmp_path: Path) -> None:
@@ -505,7 +505,7 @@ def test_a_fragment_that_goes_while_it_is_looked_for(
 ) -> None:
     for number in range(7):
         small.append("x", frame(b"%d1" % number)).result()
-    real = module._fragments
+    real = module.fragments
     listed: list[list[int]] = []
 
     def stale(folder: Path) -> list[int]:
@@ -516,6 +516,6 @@ def test_a_fragment_that_goes_while_it_is_looked_for(
         return listed[-1]
 
     reader = small.reader("x")
-    monkeypatch.setattr(module, "_fragments", stale)
+    monkeypatch.setattr(module, "fragments", stale)
     found = [f for _ in range(5) for f in reader.read()]
     assert found[0][0] == 30

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from krammar.journal import FileJournals, ReadCommittedIter, ReadUncommittedIter
-from krammar.journal import files as module
+from krammar.journal import journal_file as module
 
 OLD = b"\x66\x33\x93\x36\x03\0\0\0old"
 NEW = b"\x66\x33\x93\x36\x05\0\0\0new 1"
@@ -47,7 +47,7 @@ def append_until(root: Path, limit: int, fragment_bytes: int) -> Callable[[], No
             if left < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        module._write_at = write
+        module.write_fully = write
         journals = FileJournals(root, fragment_bytes=fragment_bytes, linger_ms=1e6)
         journals.append("x", NEW)
         journals.append("x", NEW).result()
@@ -69,7 +69,7 @@ def test_killed_at_every_byte(
     tmp_path: Path, fragment_bytes: int, before: int, caplog: Any
 ) -> None:
     # Another fragment is told to the head before it is made.
-    total = 2 * len(NEW) + (22 if fragment_bytes > 100 else 44)
+    total = 2 * len(NEW) + (74 if fragment_bytes > 100 else 148)
     for limit in range(total + 1):
         root = tmp_path / f"{limit}"
         with FileJournals(root, linger_ms=1e6) as journals:

@@ -14,14 +14,15 @@ import pytest
 
 from krammar.util.native_files import FOLDER, RECORDS
 from krammar.wire import native
-from krammar.wire.batches import Compression, TimestampType, encode_batch, read_batches
+from krammar.wire.batches import Bounds, Compression, TimestampType, encode_batch, read_batches
 from krammar.wire.batches.arrow import iter_arrow, to_arrow
 from krammar.wire.batches.records import compiled
 from krammar.wire.batches.records.check import check_records
 from krammar.wire.batches.records.model import Record
 from krammar.wire.batches.records.read import read_records
 from krammar.wire.batches.records.write import encode_records
-from krammar.wire.errors import EncodeError, WireError
+from krammar.wire.errors import BatchLimitError, EncodeError, WireError
+from tests.attack.batches import empty_records, raw_batch, with_headers
 from tests.generated.mutations import mutations
 from tests.native.support import COMPILED, Builds
 from tests.odd_values import Index, Odd, OddPair, Plain
@@ -64,7 +65,7 @@ def lists_of_records() -> Iterator[list[Record]]:
     rng = Random(5)
     sizes = (0, 1, 63, 64, 127, 128, 8191, 8192)
     for count in (1, 2, 70, 200, 9000):
-        for with_headers in (False, True):
+        for headed in (False, True):
             records = []
             for n in range(count):
                 key = (
@@ -78,7 +79,7 @@ def lists_of_records() -> Iterator[list[Record]]:
                     else rng.randbytes(rng.choice(sizes[: 8 if count < 9 else 4]))
                 )
                 record = Record(-1, rng.choice((0, 5, 1 << 40)) + n // 3, key, value)
-                if with_headers and rng.random() < 0.5:
+                if headed and rng.random() < 0.5:
                     record.headers = [
                         (rng.choice(("", "trace", "é")), rng.choice((None, b"", b"x" * 99)))
                     ] * rng.choice((1, 2, 9))
@@ -101,7 +102,7 @@ def test_the_compiled_loops_take_all_that_is_right(loops: Any) -> None:
         read, end = loops.decode_records(Record, data, 0, len(records), 0, 0, True)
         assert end == len(data) and not any(map(gc.is_tracked, read))
         assert last == len(records) - 1 and max(record.timestamp for record in read) == latest
-        assert loops.check(data, 0, len(records))[1] == latest
+        assert loops.check(data, 0, len(records), 1 << 40)[1] == latest
         ends, *_ = loops.decode_arrow(data, [(0, len(records), 0, 0, False)], True)
         assert ends == [len(data)]
 
@@ -223,3 +224,32 @@ def test_hostile_arrow(both: Callable[..., Any]) -> None:
         whole = whole[:8] + (len(whole) - 12).to_bytes(4, "big") + whole[12:]
         kinds.add(type(both(partial(arrow, whole, validate_crc=False))))
     assert kinds == {dict, tuple}
+
+
+def rows_of(data: bytes, bounds: Bounds) -> list[int]:
+    return [piece.num_rows for piece in iter_arrow(data, bounds=bounds)]
+
+
+def records_of(data: bytes, bounds: Bounds) -> list[list[Record]]:
+    return [each.records() for each in read_batches(data, bounds=bounds)]
+
+
+def test_limits(both: Callable[[Callable[[], Any]], Any]) -> None:
+    """Both loops count headers, and stop at the same number."""
+    for headers in (0, 10, 11, 3000):
+        records = with_headers(headers) if headers else empty_records(1)
+        data = raw_batch(records, 1, Compression.LZ4)
+        for most in (10, 3000):
+            bounds = Bounds(headers=most)
+            for what in (
+                partial(check_records, records, 0, 1, bounds=bounds),
+                partial(records_of, data, bounds),
+                partial(rows_of, data, bounds),
+            ):
+                assert (both(what)[0] is BatchLimitError) == (headers > most)
+    # A number of headers below zero, and records that end too early, are errors of their own.
+    negative = b"\x0e\0\0\0\1\1\1" + bytes(5)
+    few = Bounds(headers=3)
+    for broken in (negative, with_headers(50)[:-3], b"\xff" * 30):
+        both(partial(check_records, broken, 0, 1, bounds=few))
+        both(partial(rows_of, raw_batch(broken, 1), few))

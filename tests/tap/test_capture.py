@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 from contextlib import closing
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import kafka_wire
 import pytest
 from kafka_wire import HeartbeatRequest, HeartbeatResponse
 
+from krammar.tap import capture as capture_module
 from krammar.tap.capture import (
     MAGIC,
     Capture,
@@ -207,3 +212,76 @@ def test_a_replay_finds_the_same(tmp_path: Path) -> None:
     fields = ("api", "status", "error", "size", "latency_ns", "message", "header", "is_request")
     for was, found in zip(frames, recorder.frames, strict=True):
         assert [getattr(found, name) for name in fields] == [getattr(was, name) for name in fields]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=os.strerror)
+def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """At each write, of which half succeeds: the records before it can be read, and nothing follows it."""
+    frames = conversation()
+    for at in range(len(frames) + 2):
+        path = tmp_path / f"{at}.tap"
+        calls = 0
+
+        class Disk(FileIO):
+            def write(self, data: Any, /, at: int = at) -> int:
+                nonlocal calls
+                calls += 1
+                if calls == at + 1:
+                    super().write(data[: len(data) // 2])
+                    raise OSError(number, os.strerror(number))
+                return super().write(data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(capture_module, "FileIO", Disk)
+            writer = CaptureWriter(path)
+            failures = []
+            for frame in frames:
+                try:
+                    writer.frame(frame)
+                except OSError as failure:
+                    failures.append(failure)
+            writer.close()
+        named = [(failure.errno, failure.filename) for failure in failures]
+        assert named == ([(number, str(path))] if at <= len(frames) else [])
+        if at == 0:
+            with pytest.raises(CaptureError, match="is not a capture"):
+                Capture(path)
+            write(path)  # and is replaced nevertheless
+            assert list(Capture(path))
+            continue
+        capture = Capture(path)
+        assert len(list(capture)) == at - 1
+        assert ("is incomplete" in capture.torn) == (at <= len(frames))
+
+
+def test_a_closed_capture_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.tap"
+    real, synced = os.fsync, []
+
+    def fsync(file: int) -> None:
+        synced.append([os.path.samestat(os.fstat(file), each.stat()) for each in (path, tmp_path)])
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write(path)
+    assert synced == [[True, False], [False, True]]
+
+    def broken(file: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match=r"Input/output error: .*a\.tap"):
+        write(path)
+    assert len(list(Capture(path))) == len(conversation()) + 2
+
+
+def test_zeros_at_the_end_are_reported(tmp_path: Path) -> None:
+    """As a power cut leaves them."""
+    path = tmp_path / "a.tap"
+    write(path)
+    size = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(bytes(600))
+    capture = Capture(path)
+    assert len(list(capture)) == len(conversation()) + 2
+    assert capture.torn == f"the record at offset {size} is damaged: its length is 0"

@@ -51,7 +51,7 @@ async def ask(address: Address, request: str) -> str:
 )
 def test_one_page_is_served(request_line: str, status: str, body: str) -> None:
     async def test(address: Address) -> None:
-        answer = await ask(address, f"{request_line} HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await ask(address, f"{request_line} HTTP/1.1\r\nHost: localhost:1\r\n\r\n")
         head, _, rest = answer.partition("\r\n\r\n")
         assert head.startswith(f"HTTP/1.1 {status}\r\n")
         assert "Connection: close" in head
@@ -98,3 +98,70 @@ def test_slow_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await ask(address, "HEAD /metrics HTTP/1.0\r\n\r\n")).startswith("HTTP/1.1 200")
 
     serve(test, "x" * (64 << 20))
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:9404", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:9404", 200),
+        ("192.168.1.5:9404", 200),
+        ("attacker.example", 403),
+        ("attacker.example:9404", 403),
+        ("localhost.attacker.example", 403),
+        ("", 403),
+        ("[", 403),
+    ],
+)
+def test_other_host_names(host: str, status: int) -> None:
+    """A web site whose name leads to this machine cannot read the page."""
+
+    async def test(address: Address) -> None:
+        answer = await ask(address, f"GET /metrics HTTP/1.1\r\nhost: {host}\r\n\r\n")
+        assert answer.startswith(f"HTTP/1.1 {status} ")
+        assert ("content" in answer.partition("\r\n\r\n")[2]) == (status == 200)
+
+    serve(test)
+
+
+def test_pages_that_other_machines_can_read_have_any_name() -> None:
+    async def page() -> str:
+        return "content"
+
+    async def run() -> None:
+        listener = HttpPage("/metrics", "text/plain", page)
+        _, port = await listener.listen("0.0.0.0", 0)
+        request = "GET /metrics HTTP/1.1\r\nHost: kafka.example\r\n\r\n"
+        assert (await ask(("127.0.0.1", port), request)).endswith("content")
+        await listener.close()
+
+    asyncio.run(run())
+
+
+def test_clients_share_pages() -> None:
+    """Sixteen clients that read slowly do not need sixteen pages."""
+    built: list[str] = []
+
+    async def page() -> str:
+        built.append("x" * (20 << 20))
+        return built[-1]
+
+    async def run() -> None:
+        listener = HttpPage("/metrics", "text/plain", page)
+        address = await listener.listen("127.0.0.1", 0)
+        writers = []
+        for _ in range(MAX_CONNECTIONS):
+            reader, writer = await asyncio.open_connection(*address, limit=1024)
+            writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert await reader.readexactly(8) == b"HTTP/1.1"
+            writers.append(writer)
+        assert len(built) == http_page.MAX_PAGES
+        for writer in writers:
+            writer.transport.abort()
+        # Nobody reads the old pages any more.
+        while len(built) == http_page.MAX_PAGES:
+            assert (await ask(address, "GET /metrics HTTP/1.0\r\n\r\n")).endswith("x")
+        await listener.close()
+
+    asyncio.run(run())

@@ -34,6 +34,7 @@ class BrokerConfig(Settings):
     """The settings of one broker.
 
     ``static``           the settings of the file or the caller, as text, by Kafka's names
+    ``origins``          the position of each text, such as "line 12 of server.properties"
     ``dynamic_default``  settings made at run time for all brokers
     ``dynamic``          settings made at run time for this broker
     ``topics``, ``groups``  the settings that each topic or group can override
@@ -52,7 +53,7 @@ class BrokerConfig(Settings):
         """
         self.static = dict(static)
         self.warnings: list[str] = []
-        origins = origins or {}
+        self.origins = origins = dict(origins or {})
         for name in self.static:
             if not _known(name):
                 where = f" ({origins[name]})" if name in origins else ""

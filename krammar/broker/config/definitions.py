@@ -260,6 +260,24 @@ def segment_age(name: str, value: Any) -> None:
         raise ConfigError(name, str(value), "must be 1 or more", api=api)
 
 
+def connections_by_ip(text: str) -> dict[str, int]:
+    """Parse max.connections.per.ip.overrides, such as ``127.0.0.1:200,::1:100``. Raises ValueError."""
+    found = {}
+    for each in filter(None, (part.strip() for part in text.split(","))):
+        host, _, count = each.rpartition(":")
+        if not host or not (count.isascii() and count.isdigit()):
+            raise ValueError(f"{each!r} is not an address and a number, such as 127.0.0.1:200")
+        found[host] = int(count)
+    return found
+
+
+def _check_connections_by_ip(name: str, value: str) -> None:
+    try:
+        connections_by_ip(value)
+    except ValueError as error:
+        raise refused(name, value, str(error), f"{error}") from None
+
+
 def _is_uuid(value: str) -> bool:
     try:
         return bool(parse_uuid(value))
@@ -288,6 +306,7 @@ _VALIDATORS: dict[str, Validator | None] = {
     "cluster_id": accept(
         _is_uuid, "must be 22 characters of url-safe base64 (krammar random-uuid prints one)"
     ),
+    "connections_by_ip": _check_connections_by_ip,
     "filled_list": filled_list,
     "filled_string": accept(bool, "must be non-empty", "String"),
     "gzip_level": accept(

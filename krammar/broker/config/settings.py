@@ -31,6 +31,9 @@ class Settings:
 
     connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
     socket_request_max_bytes: int
 
     group_consumer_assignors: list[str]
@@ -70,3 +73,4 @@ class Settings:
     fsync_interval_ms: int
     metrics: str | None
     oauthbearer_required_scope: list[str]
+    start_without: list[str]

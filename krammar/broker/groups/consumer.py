@@ -8,16 +8,15 @@ member has them. Members of the classic protocol take part with JoinGroup and Sy
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from kafka_wire import (
     ConfigResourceType,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    ConsumerGroupRegularExpressionValue,
     ConsumerProtocolAssignment,
     ErrorCode,
     GroupMemberState,
@@ -31,7 +30,7 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError, invalid_request
-from krammar.broker.groups.assignors import ASSIGNORS
+from krammar.broker.groups.assignors import Assignment
 from krammar.broker.groups.group import (
     CONSUMER,
     Group,
@@ -41,6 +40,7 @@ from krammar.broker.groups.group import (
     as_version,
     read_subscription,
 )
+from krammar.broker.groups.matching import Matching, matcher
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic, join_error, places_of
 from krammar.broker.groups.protocol import (
     JOIN,
@@ -52,8 +52,7 @@ from krammar.broker.groups.protocol import (
     member_key,
 )
 from krammar.broker.groups.records import fits, topics_of
-from krammar.broker.patterns import whole_match
-from krammar.util.extras import MissingExtra
+from krammar.broker.groups.targets import QUICK, apply, problem_of
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -79,6 +78,7 @@ class ConsumerProtocol:
         self._config = config
         self._cluster = cluster
         self._classic = classic
+        self._matching = Matching(cluster)
 
     # -- ConsumerGroupHeartbeat
 
@@ -117,7 +117,7 @@ class ConsumerProtocol:
                 f"{', '.join(assignors)}.",
             )
         if request.subscribed_topic_regex:
-            _matcher(request.subscribed_topic_regex)
+            matcher(request.subscribed_topic_regex)
 
     def heartbeat(
         self, group: Group, request: ConsumerGroupHeartbeatRequest, client: Client
@@ -244,7 +244,8 @@ class ConsumerProtocol:
             group.generation += 1
         group.protocol = assignor
         due = group.assigned_at + self._setting(group, "assignment.interval.ms")
-        if group.generation > group.assignment_epoch and self._host.now_ms() >= due:
+        stale = group.generation > group.assignment_epoch and not group.assigning
+        if stale and self._host.now_ms() >= due:
             self._assign(group, assignor)
         self._reconcile(group, member, owned)
         self._store(group)
@@ -252,19 +253,9 @@ class ConsumerProtocol:
     def _refresh_topics(self, group: Group, changed: bool) -> bool:
         """Find the topics that the members subscribe to. Returns whether they or their partitions have changed."""
         seen = self._cluster.last_offset
-        if not changed and seen == group.topics_seen:
+        if not changed and not group.behind and seen == group.topics_seen:
             return False
-        known, patterns = group.matches, {m.pattern for m in group.members.values()} - {""}
-        group.matches = {}
-        for pattern in sorted(patterns):
-            found = known.get(pattern)
-            if found is None or seen != group.topics_seen:
-                names = sorted(filter(_matcher(pattern), self._cluster.topics))
-                if found is None or found.topics != names:
-                    found = ConsumerGroupRegularExpressionValue(
-                        topics=names, body_version=seen, timestamp=self._host.now_ms()
-                    )
-            group.matches[pattern] = found
+        self._matching.refresh(group, self._host.now_ms())
         group.topics_seen = seen
         group.subscriptions = group.subscribed_topics()
         topics = [
@@ -277,32 +268,21 @@ class ConsumerProtocol:
         return group.topics_hash != before
 
     def _assign(self, group: Group, assignor: str) -> None:
-        """Compute the target assignment for the group's epoch."""
-        topics = self._cluster.topics
-        subscriptions = {}
-        ids: dict[tuple[str, ...], frozenset[UUID]] = {}
-        # Assignors give the first members more; static members keep their place after a restart.
-        for member in sorted(
-            group.members.values(),
-            key=lambda m: (m.instance_id is None, m.instance_id or m.member_id),
-        ):
-            match = group.matches.get(member.pattern)
-            names = (*member.topics, *(match.topics if match is not None else ()))
-            if names not in ids:
-                ids[names] = frozenset(topics[name].topic_id for name in names if name in topics)
-            subscriptions[member.member_id] = ids[names]
-        counts = {
-            topic_id: len(self._cluster.topics_by_id[topic_id].partitions)
-            for topic_id in frozenset().union(*ids.values())
-        }
-        current = {member_id: member.target for member_id, member in group.members.items()}
-        targets = ASSIGNORS[assignor](subscriptions, counts, current)
-        for member_id, member in group.members.items():
-            if member.target != targets[member_id]:
-                member.target = frozenset(targets[member_id])
-                group.touched.add(member_id)
-        group.assignment_epoch = group.generation
-        group.assigned_at = self._host.now_ms()
+        """Compute the target assignment for the group's epoch. A large one is ready at a later heartbeat."""
+        problem = problem_of(group, self._cluster, assignor)
+        if problem.size <= QUICK:
+            apply(group, problem, problem.solve(), self._host.now_ms())
+            return
+
+        def solved(targets: Assignment) -> None:
+            group.assigning = False
+            if group.kind is Kind.CONSUMER and group.members:
+                apply(group, problem, targets, self._host.now_ms())
+                with suppress(ApiError):  # the host has restored the group
+                    self._store(group)
+
+        group.assigning = True
+        self._host.in_thread(group, problem.solve, solved)
 
     def _reconcile(self, group: Group, member: Member, owned: Collection[Place] | None) -> None:
         """Move a member one step towards its target; ``owned`` are the partitions that it reports."""
@@ -578,16 +558,6 @@ def _still_owns(owned: Collection[Place] | None, lost: Collection[Place]) -> boo
 
 def _deadline_key(member: Member) -> Key:
     return (2, member.member_id)
-
-
-def _matcher(pattern: str) -> Callable[[str], bool]:
-    try:
-        return whole_match(pattern)
-    except (ValueError, MissingExtra) as error:
-        raise ApiError(
-            ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}",
-        ) from None
 
 
 def _not_found(message: str) -> ApiError:

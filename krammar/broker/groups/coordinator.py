@@ -35,6 +35,8 @@ from krammar.broker.groups.shard import Shard
 from krammar.broker.nodes import Logs
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
+from krammar.broker.worker import Worker
+from krammar.wire.batches import Record
 from krammar.wire.errors import WireError
 
 log = logging.getLogger("krammar.broker.groups")
@@ -65,6 +67,7 @@ class GroupCoordinator:
         cluster: ClusterMetadata,
         logs: Logs,
         topics: Topics,
+        worker: Worker,
     ) -> None:
         self._config = config
         self._timers = timers
@@ -78,6 +81,8 @@ class GroupCoordinator:
         self._consumer = ConsumerProtocol(self, config, cluster, self._classic)
         self._shards: dict[int, Shard] = {}
         self._closed = False
+        self._worker = worker
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Start the sessions of members in the log, and the expiry of offsets."""
@@ -115,6 +120,8 @@ class GroupCoordinator:
     def close(self) -> None:
         """Stop all timers. Waiting JoinGroup and SyncGroup requests get NOT_COORDINATOR."""
         self._closed = True
+        for task in self._tasks:
+            task.cancel()
         self._unload(list(self._shards))
 
     # -- shards
@@ -189,6 +196,17 @@ class GroupCoordinator:
                     shard.restore(group)
                     self._loaded(group)
                 raise
+
+    def in_thread(self, group: Group, function: Callable[[], R], then: Callable[[R], None]) -> None:
+        async def run() -> None:
+            result = await self._worker.run(function)
+            # The group may have been deleted, or may have moved to another node.
+            if any(each.groups.get(group.group_id) is group for each in self._shards.values()):
+                then(result)
+
+        task = self._timers.loop.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # -- members
 
@@ -309,8 +327,9 @@ class GroupCoordinator:
         request: OffsetCommitRequest | TxnOffsetCommitRequest,
         offsets: Sequence[tuple[TopicPartition, Committed]],
         version: int,
+        batch: Sequence[Record],
     ) -> None:
-        """Store offsets; those of a transaction are pending until it ends."""
+        """Store offsets, whose records are ``batch``; those of a transaction are pending until it ends."""
         producer = None
         if isinstance(request, TxnOffsetCommitRequest):
             producer = (request.producer_id, request.producer_epoch)
@@ -342,7 +361,7 @@ class GroupCoordinator:
             self._classic.extend_session(group, group.members[member_id])
         if offsets:
             with _errors_for_clients():
-                shard.commit(group_id, offsets, *(producer or ()))
+                shard.commit(group_id, offsets, batch, *(producer or ()))
 
     def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
         """Handle a transaction marker that was written to a partition of `__consumer_offsets`."""

@@ -68,6 +68,9 @@ class Group:
     ``grew``           whether a member joined during the first rebalance, a reason to wait for more
     ``assignment_epoch``, ``assigned_at``  the generation and the time of the target assignment
     ``matches``        the record of each pattern of the members, with the topics that match it
+    ``matched``        the names of all topics with which each pattern was compared
+    ``behind``         whether patterns must still be compared with the current topics
+    ``assigning``      whether an assignment is being computed
     ``topics_hash``    identifies the subscribed topics and their partitions, as of ``topics_seen``, an offset of the
                        metadata log
     ``stored``         the group's records in the log, by kind and member id (or pattern)
@@ -94,6 +97,9 @@ class Group:
         self.assignment_epoch = self.generation
         self.assigned_at = 0
         self.matches: dict[str, ConsumerGroupRegularExpressionValue] = {}
+        self.matched: dict[str, frozenset[str]] = {}
+        self.behind = False
+        self.assigning = False
         self.topics_hash = 0
         self.topics_seen = -1
         self.stored: dict[tuple[str, str], Any] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from kafka_wire import (
@@ -23,6 +23,8 @@ from kafka_wire import (
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.group import Group, Key, State
 from krammar.broker.groups.member import JoinReply, Member, SyncReply, join_error, protocols_of
+
+T = TypeVar("T")
 
 # The keys of a group's timers; the key of a member's timer is its id.
 JOIN = (0, "join")
@@ -48,6 +50,9 @@ class Host(Protocol):
 
     def store(self, group: Group) -> None:
         """Write the group with all members and assignments. Raises ApiError."""
+
+    def in_thread(self, group: Group, function: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Run a function in another thread, and ``then`` with its result if the group still exists."""
 
 
 class Client(NamedTuple):

@@ -97,18 +97,20 @@ class Shard:
         self,
         group_id: str,
         offsets: Sequence[tuple[TopicPartition, Committed]],
+        batch: Sequence[Record],
         producer_id: int = -1,
         producer_epoch: int = -1,
     ) -> None:
-        """Write offsets as one batch, transactionally if ``producer_id`` is given."""
-        batch = [records.offset_record(group_id, where, offset) for where, offset in offsets]
+        """Write offsets as one batch of these records, transactionally if ``producer_id`` is given."""
         appended = self.log.append_records(
             batch,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             is_transactional=producer_id >= 0,
         )
-        for index, (where, offset) in enumerate(offsets):
+        # Of a partition that is named several times, the last offset counts.
+        latest = {where: (index, offset) for index, (where, offset) in enumerate(offsets)}
+        for where, (index, offset) in latest.items():
             placed = offset._replace(position=appended.base_offset + index)
             self._put(group_id, where, placed, producer_id)
 

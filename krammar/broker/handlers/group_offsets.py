@@ -20,8 +20,9 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.records import Committed, TopicPartition, fits
+from krammar.broker.groups.records import Committed, TopicPartition, fits, offset_record
 from krammar.broker.slices import Steps
+from krammar.wire.batches import Record
 from krammar.wire.primitives import NULL_UUID
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ Result = tuple[TopicName, int, ErrorCode]  # for one partition
 _OF_GROUPS = (OffsetFetchResponse.Topics, OffsetFetchResponse.Partitions)
 _OF_ONE_GROUP = (OffsetFetchResponse.Topic, OffsetFetchResponse.Partition)
 
+# The number of offsets that are written in a slice with other work.
+_FEW = 1000
 _NO_OFFSET = Committed(offset=-1, leader_epoch=-1, metadata="", timestamp=-1)
 
 
@@ -61,15 +64,15 @@ class GroupOffsetHandlers:
 
     def offset_commit(
         self, session: Session, request: OffsetCommitRequest, version: int
-    ) -> OffsetCommitResponse:
-        results = self._commit(request, version, by_id=version >= COMMIT_BY_ID)
+    ) -> Steps[OffsetCommitResponse]:
+        results = yield from self._commit(request, version, by_id=version >= COMMIT_BY_ID)
         return OffsetCommitResponse(
             topics=_topics(results, OffsetCommitResponse.Topic, OffsetCommitResponse.Partition)
         )
 
     def txn_offset_commit(
         self, session: Session, request: TxnOffsetCommitRequest, version: int
-    ) -> TxnOffsetCommitResponse:
+    ) -> Steps[TxnOffsetCommitResponse]:
         try:
             if request.group_id:  # the group coordinator refuses an empty one
                 self.transactions.check_offsets(
@@ -86,7 +89,7 @@ class GroupOffsetHandlers:
                 for partition in topic.partitions
             ]
         else:
-            results = self._commit(request, version, by_id=version >= TXN_COMMIT_BY_ID)
+            results = yield from self._commit(request, version, by_id=version >= TXN_COMMIT_BY_ID)
         return TxnOffsetCommitResponse(
             topics=_topics(
                 results, TxnOffsetCommitResponse.Topic, TxnOffsetCommitResponse.Partition
@@ -95,8 +98,11 @@ class GroupOffsetHandlers:
 
     def _commit(
         self, request: OffsetCommitRequest | TxnOffsetCommitRequest, version: int, *, by_id: bool
-    ) -> list[Result]:
-        """Commit the offsets of a request. Returns the results in Kafka's order: refused partitions first."""
+    ) -> Steps[list[Result]]:
+        """Commit the offsets of a request as one batch, whose records are built in steps.
+
+        Returns the results in Kafka's order: refused partitions first.
+        """
         now = self.timers.now_ms()
         expires = None
         if isinstance(request, OffsetCommitRequest) and request.retention_time_ms != -1:
@@ -104,6 +110,7 @@ class GroupOffsetHandlers:
         refused: list[Result] = []
         taken: list[Result] = []
         offsets: list[tuple[TopicPartition, Committed]] = []
+        batch: list[Record] = []
         cluster = self.cluster
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         for asked in request.topics:
@@ -131,10 +138,16 @@ class GroupOffsetHandlers:
                         expires,
                         topic.topic_id,
                     )
-                    offsets.append(((topic.name, index), committed))
+                    where = (topic.name, index)
+                    offsets.append((where, committed))
+                    if fits(request.group_id):  # the group coordinator refuses longer ones
+                        batch.append(offset_record(request.group_id, where, committed))
+                yield None
+        if len(batch) > _FEW:
+            yield True
         try:
             if taken:
-                self.groups.commit_offsets(request, offsets, version)
+                self.groups.commit_offsets(request, offsets, version, batch)
         except ApiError as error:
             taken = [(name, index, error.code) for name, index, _ in taken]
         return refused + taken

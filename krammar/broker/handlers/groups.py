@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -57,6 +57,9 @@ _COORDINATORS: dict[int, str] = {
     CoordinatorType.GROUP: OFFSETS_TOPIC,
     CoordinatorType.TRANSACTION: TRANSACTIONS_TOPIC,
 }
+
+# The number of members that leave a group in one step: usually all of them, so that the others rebalance once.
+_LEAVING_AT_ONCE = 1000
 
 
 @dataclass(eq=False)
@@ -135,12 +138,17 @@ class GroupHandlers:
 
     def leave_group(
         self, session: Session, request: LeaveGroupRequest, version: int
-    ) -> LeaveGroupResponse:
-        members = request.members
+    ) -> Steps[LeaveGroupResponse]:
+        members: Sequence[LeaveGroupRequest.MemberIdentity] = request.members
         if version < 3:
             members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
+        results = []
         try:
-            results = self.groups.leave(request.group_id, members)
+            # An empty list is checked too.
+            for begin in range(0, max(len(members), 1), _LEAVING_AT_ONCE):
+                part = members[begin : begin + _LEAVING_AT_ONCE]
+                results += self.groups.leave(request.group_id, part)
+                yield None
         except ApiError as error:
             return LeaveGroupResponse(error_code=error.code)
         if version < 3:

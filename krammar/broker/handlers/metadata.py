@@ -130,7 +130,7 @@ class MetadataHandlers:
 
     def describe_topic_partitions(
         self, session: Session, request: DescribeTopicPartitionsRequest, version: int
-    ) -> DescribeTopicPartitionsResponse:
+    ) -> Steps[DescribeTopicPartitionsResponse]:
         """Describe topics sorted by name, up to a number of partitions, then a cursor (KIP-966)."""
         cursor = request.cursor
         everything = not request.topics
@@ -153,6 +153,7 @@ class MetadataHandlers:
             if left == 0:
                 response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name)
                 break
+            yield None
             topic = self.cluster.topics.get(name)
             if topic is None:
                 if not everything:

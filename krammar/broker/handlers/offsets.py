@@ -111,7 +111,7 @@ class OffsetHandlers:
 
     def offset_for_leader_epoch(
         self, session: Session, request: OffsetForLeaderEpochRequest, version: int
-    ) -> OffsetForLeaderEpochResponse:
+    ) -> Steps[OffsetForLeaderEpochResponse]:
         """Return where the records of a leader epoch end, so that clients detect truncation (KIP-320)."""
         topics = []
         for topic in request.topics:
@@ -127,6 +127,7 @@ class OffsetHandlers:
                         found = log.epoch_end_offset(part.leader_epoch)
                     response.leader_epoch, response.end_offset = found
                 partitions.append(response)
+                yield None
             topics.append(
                 OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
                     topic=topic.topic, partitions=partitions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,13 +13,16 @@ from krammar.broker.cluster import ClusterMetadata, Partition, Topic
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, CloseConnection, InvalidRecords
 from krammar.broker.log.log import Appended, PartitionLog
-from krammar.broker.log.validation import MOST_INVALID_RECORDS
+from krammar.broker.log.validation import MOST_INVALID_RECORDS, LongCheck
 from krammar.broker.nodes import Leaders, Logs, Nodes
 from krammar.broker.session import Session
-from krammar.broker.slices import Steps
+from krammar.broker.slices import InThread, Steps
 from krammar.broker.transactions.coordinator import TransactionCoordinator
+from krammar.util.logs import Seldom
 from krammar.wire.batches import BatchHeader, Compression
 from krammar.wire.batches.header import codec_of, magic_of
+
+log = logging.getLogger("krammar.broker")
 
 # The first versions that only allow record batches v2 (KIP-98), allow zstd (KIP-110), have topic ids (KIP-516).
 _V2_ONLY = 3
@@ -39,6 +43,7 @@ class ProduceHandlers:
     cluster: ClusterMetadata
     logs: Logs
     transactions: TransactionCoordinator
+    _not_stored: Seldom = field(init=False, default_factory=lambda: Seldom(log.error))
     appended: list[Callable[[str | None, PartitionLog, Appended], None]] = field(
         init=False, default_factory=list
     )
@@ -70,9 +75,20 @@ class ProduceHandlers:
                         raise ApiError(
                             ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is an internal topic"
                         )
-                    response = self._append(session, request, topic, partition, version)
+                    try:
+                        response = self._append(session, request, topic, partition, version)
+                    except LongCheck as check:
+                        checked = yield InThread(check.run)
+                        topic = find()
+                        if topic is None:
+                            raise ApiError(unknown) from None
+                        response = self._append(
+                            session, request, topic, partition, version, checked
+                        )
                 except ApiError as error:
                     failed = error
+                    if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
+                        self._not_stored(f"Produce failed: {error}")
                     response = _refusal(partition.index, error, MOST_INVALID_RECORDS - listed)
                     listed += len(response.record_errors)
                     if error.code in Leaders.CODES and topic is not None:
@@ -100,6 +116,7 @@ class ProduceHandlers:
         topic: Topic,
         data: ProduceRequest.PartitionProduceData,
         version: int,
+        checked: tuple[BatchHeader, bytes] | None = None,
     ) -> ProduceResponse.PartitionProduceResponse:
         log = self.logs.get(topic.name, data.index)
         if log is None:
@@ -141,7 +158,11 @@ class ProduceHandlers:
         if len(where.isr) < len(where.replicas) and request.acks == -1:
             self._check_in_sync(topic, where)
         appended = log.append(
-            records, leader_epoch=where.leader_epoch, transaction_check=check_transaction
+            records,
+            leader_epoch=where.leader_epoch,
+            transaction_check=check_transaction,
+            quick=True,
+            checked=checked,
         )
         for notify in self.appended:
             notify(session.client_id, log, appended)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 
 from kafka_wire import (
     AlterUserScramCredentialsRequest,
@@ -25,6 +26,10 @@ from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
 from krammar.broker.session import Session
+from krammar.broker.slices import Steps
+
+# The number of users that are written in one step, 15 µs each.
+_USERS_AT_ONCE = 500
 
 Record = UserScramCredentialRecord | RemoveUserScramCredentialRecord
 Change = (
@@ -58,7 +63,7 @@ class SecurityHandlers:
 
     def describe_user_scram_credentials(
         self, session: Session, request: DescribeUserScramCredentialsRequest, version: int
-    ) -> DescribeUserScramCredentialsResponse:
+    ) -> Steps[DescribeUserScramCredentialsResponse]:
         credentials: dict[str, list[DescribeUserScramCredentialsResponse.CredentialInfo]] = {}
         for (mechanism, user), record in sorted(self.cluster.scram.items()):
             credentials.setdefault(user, []).append(
@@ -66,6 +71,7 @@ class SecurityHandlers:
                     mechanism=mechanism, iterations=record.iterations
                 )
             )
+            yield None
         asked = Counter(user.name for user in request.users or ())
         response = DescribeUserScramCredentialsResponse()
         for user in asked or sorted(credentials):
@@ -86,12 +92,16 @@ class SecurityHandlers:
                         f"Attempt to describe a user credential that does not exist: {user}",
                     )
                 result.credential_infos = credentials[user]
+            yield None
         return response
 
     def alter_user_scram_credentials(
         self, session: Session, request: AlterUserScramCredentialsRequest, version: int
-    ) -> AlterUserScramCredentialsResponse:
-        """Change credentials. A request may list a user only once, whatever the mechanism."""
+    ) -> Steps[AlterUserScramCredentialsResponse]:
+        """Change credentials. A request may list a user only once, whatever the mechanism.
+
+        The response has a result for each user, so many users are written in several batches.
+        """
         records: dict[str, Record] = {}
         errors: dict[str, ApiError] = {}  # the first one of each user
         changes: list[Change] = [*request.deletions, *request.upsertions]
@@ -106,13 +116,15 @@ class SecurityHandlers:
             except ApiError as error:
                 records.pop(change.name, None)
                 errors.setdefault(change.name, error)
+            yield None
         changed = {name: record for name, record in records.items() if name not in errors}
-        if changed:
+        names = iter(changed)
+        while part := list(islice(names, _USERS_AT_ONCE)):
             try:
-                self.cluster.append(list(changed.values()))
+                self.cluster.append([changed[name] for name in part])
             except ApiError as error:
-                errors.update(dict.fromkeys(changed, error))
-                changed = {}
+                errors.update(dict.fromkeys(part, error))
+            yield True
         response = AlterUserScramCredentialsResponse()
         for name in {**changed, **errors}:
             result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult(
@@ -121,6 +133,7 @@ class SecurityHandlers:
             response.results.append(result)
             if name in errors:
                 errors[name].put_into(result)
+            yield None
         return response
 
     def _record(self, change: Change) -> Record:

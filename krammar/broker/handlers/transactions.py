@@ -23,6 +23,7 @@ from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.nodes import Logs
 from krammar.broker.session import Session
+from krammar.broker.slices import Steps
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.transactions.state import EPOCH_BUMP, NO_EPOCH, NO_ID
@@ -71,30 +72,30 @@ class TransactionHandlers:
 
     def add_partitions_to_txn(
         self, session: Session, request: AddPartitionsToTxnRequest, version: int
-    ) -> AddPartitionsToTxnResponse:
+    ) -> Steps[AddPartitionsToTxnResponse]:
         if version >= 4:
-            return AddPartitionsToTxnResponse(
-                results_by_transaction=[
+            response = AddPartitionsToTxnResponse()
+            for transaction in request.transactions:
+                results = yield from self._add_partitions(transaction, version)
+                response.results_by_transaction.append(
                     AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
-                        transactional_id=transaction.transactional_id,
-                        topic_results=self._add_partitions(transaction, version),
+                        transactional_id=transaction.transactional_id, topic_results=results
                     )
-                    for transaction in request.transactions
-                ]
-            )
+                )
+                yield None
+            return response
         only = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        return AddPartitionsToTxnResponse(
-            results_by_topic_v3_and_below=self._add_partitions(only, version)
-        )
+        results = yield from self._add_partitions(only, version)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
     def _add_partitions(
         self, transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction, version: int
-    ) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
+    ) -> Steps[list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]]:
         codes: dict[tuple[str, int], int] = {}
         for topic in transaction.topics:
             known = self.cluster.topics.get(topic.name)
@@ -102,6 +103,7 @@ class TransactionHandlers:
                 exists = known is not None and index in known.partitions
                 code = ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 codes[topic.name, index] = code
+            yield None
         if any(codes.values()):
             codes = {at: code or ErrorCode.OPERATION_NOT_ATTEMPTED for at, code in codes.items()}
         else:
@@ -118,18 +120,21 @@ class TransactionHandlers:
                     self.transactions.add_partitions(identity, list(codes), client_version)
             except ApiError as error:
                 codes = dict.fromkeys(codes, _code(error.code, version >= 2))
-        return [
-            AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
-                        partition_index=index, partition_error_code=codes[topic.name, index]
-                    )
-                    for index in topic.partitions
-                ],
+        answers = []
+        for topic in transaction.topics:
+            answers.append(
+                AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
+                    name=topic.name,
+                    results_by_partition=[
+                        AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
+                            partition_index=index, partition_error_code=codes[topic.name, index]
+                        )
+                        for index in topic.partitions
+                    ],
+                )
             )
-            for topic in transaction.topics
-        ]
+            yield None
+        return answers
 
     def add_offsets_to_txn(
         self, session: Session, request: AddOffsetsToTxnRequest, version: int

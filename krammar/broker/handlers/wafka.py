@@ -11,7 +11,7 @@ from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.nodes import Logs
-from krammar.broker.slices import finish
+from krammar.broker.slices import Steps
 from krammar.broker.timers import Timers
 from krammar.broker.topic_names import check_topic_name
 from krammar.broker.topics import Topics
@@ -26,7 +26,7 @@ class WafkaHandlers:
     logs: Logs
     topics: Topics
 
-    def produce(self, request: ProduceRequest) -> ProduceResponse:
+    def produce(self, request: ProduceRequest) -> Steps[ProduceResponse]:
         """Store the records of a request. The response has an error for each failed partition."""
         if request.transactional_id is not None:
             return ProduceResponse(
@@ -40,7 +40,10 @@ class WafkaHandlers:
             )
         response = ProduceResponse()
         for data in request.topic_data:
-            answers = [self._append(data.name, each) for each in data.partition_data]
+            answers = []
+            for each in data.partition_data:
+                answers.append((yield from self._append(data.name, each)))
+                yield None
             result = ProduceResponse.Topic(name=data.name, partition_count=-1, partitions=answers)
             topic = self.cluster.topics.get(data.name)  # appending may have created it
             if topic is not None:
@@ -48,10 +51,12 @@ class WafkaHandlers:
             response.topics.append(result)
         return response
 
-    def _append(self, name: str, data: ProduceRequest.PartitionData) -> ProduceResponse.Partition:
+    def _append(
+        self, name: str, data: ProduceRequest.PartitionData
+    ) -> Steps[ProduceResponse.Partition]:
         answer = ProduceResponse.Partition(index=data.index)
         try:
-            topic = self._topic(name)
+            topic = yield from self._topic(name)
             log = self.logs.get(name, data.index)
             if log is None:
                 raise ApiError(
@@ -71,7 +76,7 @@ class WafkaHandlers:
                 answer.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
         return answer
 
-    def _topic(self, name: str) -> Topic:
+    def _topic(self, name: str) -> Steps[Topic]:
         """Return a topic; create it if ``auto.create.topics.enable`` allows it. Raises ApiError."""
         if name in INTERNAL_TOPICS:
             raise ApiError(KafkaCode.INVALID_TOPIC_EXCEPTION, f"{name} is an internal topic")
@@ -79,7 +84,7 @@ class WafkaHandlers:
         if topic is None:
             check_topic_name(name)
             if self.config.auto_create_topics_enable:
-                topic = finish(self.topics.creating_on_use(name))
+                topic = yield from self.topics.creating_on_use(name)
         if topic is None:
             raise ApiError(KafkaCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         return topic

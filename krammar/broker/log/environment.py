@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from krammar.wire.batches.compression import DEFAULT_MAX_UNCOMPRESSED
+from krammar.wire.batches.bounds import Bounds, default_bounds
 
 
 def system_ms() -> int:
@@ -30,7 +30,7 @@ class Environment:
     ``delete_delay_ms``   how long the folders of deleted partitions stay on the disk
     ``log_start_moved``   called when records were deleted on request, which must survive a crash
     ``flushed``           called after each flush of a log to the disk, with its seconds
-    ``max_uncompressed``  the maximum size in bytes of a decompressed batch
+    ``bounds``            the limits of a batch
     """
 
     now_ms: Callable[[], int] = system_ms
@@ -38,7 +38,7 @@ class Environment:
     error: Callable[[str], None] = logging.getLogger("krammar.broker.log").error
     fsync: str = "interval"
     producer_expiry_ms: int = 86_400_000
-    max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED
+    bounds: Bounds = field(default_factory=default_bounds)
     log_start_moved: Callable[[], None] = lambda: None
     removal_planned: Callable[[], None] = lambda: None
     flush_planned: Callable[[], None] = lambda: None

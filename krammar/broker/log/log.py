@@ -126,20 +126,25 @@ class PartitionLog(FlushedLog):
         *,
         leader_epoch: int = 0,
         transaction_check: Callable[[BatchHeader], None] | None = None,
+        quick: bool = False,
+        checked: tuple[BatchHeader, bytes] | None = None,
     ) -> Appended:
         """Append a record batch v2 from a client.
 
         Args:
+            quick: as for ``check``
+            checked: the result of a LongCheck of this batch
             transaction_check: called for a batch of a transaction that is not open in this partition; raises
                 ApiError if the batch is not allowed
 
         Raises:
             ApiError: the batch is refused, or cannot be written; the log is unchanged.
+            LongCheck: the check takes long; only if it is to be ``quick``.
         """
         if self.offline:  # before duplicates are acknowledged again
             self.check_online()
         environment = self.environment
-        header, body = read_batch(batch, self.config)
+        header, body = checked or read_batch(batch, self.config)
         states = self.producer_states
         idempotent = header.producer_id >= 0
         if idempotent:
@@ -151,7 +156,9 @@ class PartitionLog(FlushedLog):
                 return Appended(
                     first, sent.last_offset, append_time, self.log_start_offset, duplicate=True
                 )
-        body = check(body, header, self.config, environment.now_ms(), environment.max_uncompressed)
+        if checked is None:
+            now = environment.now_ms()
+            body = check(body, header, self.config, now, environment.bounds, quick=quick)
         if idempotent:
             states.check_batch(header)
             if (

@@ -5,7 +5,8 @@ Usually only the offsets of a batch change, so no record is encoded again. The e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,9 @@ from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError, InvalidRecords
 from krammar.broker.log.log_config import LogConfig
-from krammar.wire.batches import BatchHeader, RecordBatch, encode_batch, read_batches
-from krammar.wire.batches.compression import DEFAULT_MAX_UNCOMPRESSED, Compression, decompress
+from krammar.wire.batches import BatchHeader, RecordBatch, read_batches
+from krammar.wire.batches.bounds import Bounds, default_bounds
+from krammar.wire.batches.compression import Compression, compress, decompress
 from krammar.wire.batches.crc import crc32c, sealed
 from krammar.wire.batches.header import (
     BODY_AT,
@@ -27,7 +29,7 @@ from krammar.wire.batches.header import (
 )
 from krammar.wire.batches.records.check import check_records
 from krammar.wire.batches.records.model import MIN_RECORD_SIZE
-from krammar.wire.errors import WireError
+from krammar.wire.errors import BatchLimitError, WireError
 from krammar.wire.primitives import varint, varlong
 
 if TYPE_CHECKING:
@@ -44,6 +46,40 @@ CODECS = {
 # Invalid records are only searched in the first records of a batch, 3 µs each, because a small compressed
 # batch can contain millions. By default, batches of librdkafka have at most this number of records.
 MOST_INVALID_RECORDS = 10_000
+
+# Batches up to these limits take less than 50 ms, so they are checked on the event loop.
+QUICK = Bounds(uncompressed=2 << 20, records=20_000, headers=50_000)
+# Up to this size in bytes, records are compressed on the event loop (zstd's highest level takes 10 ms).
+QUICKLY_COMPRESSED = 256 << 10
+
+
+class LongCheck(Exception):
+    """A batch takes too long to check on the event loop.
+
+    ``run``  checks it in any thread, and returns its header and the body to store; raises ApiError
+    """
+
+    def __init__(self, run: Callable[[], tuple[BatchHeader, bytes]]) -> None:
+        super().__init__("the batch takes long to check")
+        self.run = run
+
+
+def _quick(bounds: Bounds) -> Bounds:
+    global _last_quick
+    before, found = _last_quick
+    # Hashing the limits for a cache would take longer.
+    if before is not bounds:
+        found = replace(
+            bounds,
+            uncompressed=min(QUICK.uncompressed, bounds.uncompressed),
+            records=min(QUICK.records, bounds.records),
+            headers=min(QUICK.headers, bounds.headers),
+        )
+        _last_quick = bounds, found
+    return found
+
+
+_last_quick = QUICK, QUICK
 
 
 def read_batch(batch: Data, config: LogConfig) -> tuple[BatchHeader, bytes]:
@@ -93,30 +129,47 @@ def check(
     header: BatchHeader,
     config: LogConfig,
     now_ms: int,
-    max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
+    bounds: Bounds | None = None,
+    *,
+    quick: bool = False,
 ) -> bytes:
-    """Check the records of a batch, and return the body to store. Raises ApiError.
+    """Check the records of a batch, and return the body to store.
 
     Args:
         header: updated if the body changes
         now_ms: milliseconds since 1970
-        max_uncompressed: the maximum size of decompressed records in bytes
+        bounds: the limits of the batch, by default those of the environment
+        quick: whether the caller can continue a long check in a thread
+
+    Raises:
+        ApiError: the batch is refused.
+        LongCheck: the check takes long; only if it is to be ``quick``.
     """
+    if bounds is None:
+        bounds = default_bounds()
     _check_header(header, config)
+    limits = _quick(bounds) if quick else bounds
     codec = header.attributes & CODEC
     count = header.records_count
     records, start = body, RECORDS_IN_BODY
     try:
         if codec:
             compressed = memoryview(body)[start:]
-            records, start = decompress(compressed, codec, max_uncompressed=max_uncompressed), 0
+            records, start = decompress(compressed, codec, bounds=limits), 0
         if count > (len(records) - start) // MIN_RECORD_SIZE:
             raise _invalid(f"{len(records) - start} bytes cannot contain {count} records")
         lowest, highest, without_key = check_records(
-            records, start, count, None if codec else BODY_AT
+            records, start, count, None if codec else BODY_AT, limits
         )
+    except BatchLimitError as error:
+        if quick:
+            raise _long(body, header, config, now_ms, bounds) from None
+        raise _invalid(str(error)) from None
     except WireError as error:
         raise _invalid(str(error)) from None
+    wanted = CODECS.get(config.compression_type, codec)
+    if quick and wanted not in (codec, Compression.NONE) and len(records) > QUICKLY_COMPRESSED:
+        raise _long(body, header, config, now_ms, bounds)
     earliest = header.base_timestamp + lowest
     latest = header.base_timestamp + highest
     own_times = config.message_timestamp_type != "LogAppendTime"
@@ -128,12 +181,20 @@ def check(
         # -1 means no timestamp, which is never too early.
         _check_each(records, start, header, config, now_ms, certain=wrong or earliest != -1)
     body = _with_timestamps(body, header, config, now_ms, latest)
-    wanted = CODECS.get(config.compression_type)
-    if wanted is not None and wanted != codec:
-        body = _with_compression(body, header, wanted, config.compression_level, max_uncompressed)
+    if wanted != codec:
+        body = _with_compression(memoryview(records)[start:], header, wanted, config)
         if header.size_in_bytes > config.max_message_bytes:
             raise too_large(header.size_in_bytes, config, " with the topic's compression")
     return body
+
+
+def _long(
+    body: bytes, header: BatchHeader, config: LogConfig, now_ms: int, bounds: Bounds
+) -> LongCheck:
+    def run() -> tuple[BatchHeader, bytes]:
+        return header, check(body, header, config, now_ms, bounds)
+
+    return LongCheck(run)
 
 
 def _check_header(header: BatchHeader, config: LogConfig) -> None:
@@ -246,40 +307,16 @@ def _with_timestamps(
     return sealed(header, memoryview(body)[RECORDS_IN_BODY:])
 
 
-def one_batch(data: bytes, max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED) -> RecordBatch:
+def one_batch(data: bytes) -> RecordBatch:
     """Decode the first batch in ``data``. Raises DecodeError."""
-    return next(read_batches(data, validate_crc=False, max_uncompressed=max_uncompressed))
+    return next(read_batches(data, validate_crc=False))
 
 
 def _with_compression(
-    body: bytes,
-    header: BatchHeader,
-    codec: Compression,
-    level: int | None,
-    max_uncompressed: int,
+    records: memoryview, header: BatchHeader, codec: int, config: LogConfig
 ) -> bytes:
-    """Compress the records with the topic's codec."""
-    try:
-        records = one_batch(header.pack()[:BODY_AT] + body, max_uncompressed).records()
-        encoded = encode_batch(
-            records,
-            compression=codec,
-            compression_level=level,
-            base_offset=header.base_offset,
-            last_offset_delta=header.last_offset_delta,
-            timestamp_type=header.timestamp_type,
-            base_timestamp=header.base_timestamp,
-            max_timestamp=header.max_timestamp,
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            is_transactional=header.is_transactional,
-        )
-    except WireError as error:  # header names that are not UTF-8
-        raise _invalid(str(error)) from None
-    changed = header_at(encoded, 0, 0)
-    assert changed is not None
-    header.batch_length = len(encoded) - SIZE_END
-    header.attributes = changed.attributes
-    header.crc = changed.crc
-    return encoded[BODY_AT:]
+    """Compress the records with the topic's codec. Their bytes are the same with every codec."""
+    compressed = compress(bytes(records), codec, config.compression_level)
+    header.batch_length = BODY_AT + RECORDS_IN_BODY + len(compressed) - SIZE_END
+    header.attributes = header.attributes & ~CODEC | codec
+    return sealed(header, compressed)

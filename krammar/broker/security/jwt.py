@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from asyncio import Future
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from krammar.auth.jwt import KeysError, UnknownKeyError, read_keys, verify
 from krammar.auth.oauth import JwtSettings, OAuthError
 from krammar.broker.timers import Timers
+from krammar.broker.worker import Worker
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet
@@ -27,6 +29,7 @@ class SignedTokens:
         self._failures = 0
         self._wanted_at: int | None = None
         self._reading: Future[KeySet] | None = None
+        self._worker = Worker()
         self._keys: KeySet | None = None
         try:
             self._keys = read_keys(settings.url)
@@ -50,7 +53,9 @@ class SignedTokens:
     def _read(self) -> None:
         if self._reading is None:
             self._timer.cancel()
-            self._reading = self._timers.loop.run_in_executor(None, read_keys, self._settings.url)
+            # A daemon thread: the end of the process does not wait for a slow server.
+            reading = self._worker.run(partial(read_keys, self._settings.url))
+            self._reading = self._timers.loop.create_task(reading)
             self._reading.add_done_callback(self._finish)
 
     def _finish(self, reading: Future[KeySet]) -> None:

@@ -10,7 +10,7 @@ import base64
 import hmac
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kafka_wire import UserScramCredentialRecord
 
 MAX_ITERATIONS = 16384
-_SALT_SIZE = 32
+SALT_SIZE = 32
 
 BY_NUMBER = {mechanism.number: mechanism for mechanism in BY_NAME.values()}
 
@@ -65,22 +65,34 @@ def new_credential(
     mechanism: Mechanism, password: str, iterations: int = MIN_ITERATIONS
 ) -> Credential:
     """Derive the credential from a password, with a new salt."""
-    salt = secrets.token_bytes(_SALT_SIZE)
+    salt = secrets.token_bytes(SALT_SIZE)
     salted = mechanism.salted_password(password, salt, iterations)
     return credential_of(mechanism, salted, salt, iterations)
 
 
-def decoy(mechanism: Mechanism, secret: bytes, user: str, iterations: int) -> Credential:
+def decoy(
+    mechanism: Mechanism, secret: bytes, user: str, kinds: Collection[tuple[int, int]]
+) -> Credential:
     """Return a credential for a user that does not exist.
 
-    Its salt is the same in each attempt, so clients cannot find out which users exist. No password has its keys.
+    It is the same in each attempt, and has the form of a real one, so clients cannot find out which users exist. No
+    password has its keys.
+
+    Args:
+        secret: a key that no client knows; the same on all nodes and after a restart
+        kinds: the size of the salt and the number of iterations of real credentials, at least one
     """
+    name = user.encode("utf-8", "surrogatepass")
 
     def fill(label: bytes) -> bytes:
-        return mechanism.sign(secret, label + user.encode("utf-8", "surrogatepass"))
+        return mechanism.sign(secret, label + name)
 
+    # If one kind is added, the other users keep theirs.
+    size, iterations = max(kinds, key=lambda kind: (fill(b"%d %d " % kind), kind))
+    pieces = -(-size // 32)
+    salt = b"".join(fill(b"salt %d " % index)[:32] for index in range(pieces))
     return Credential(
-        salt=fill(b"salt")[:_SALT_SIZE],
+        salt=salt[:size],
         iterations=iterations,
         stored_key=fill(b"stored"),
         server_key=fill(b"server"),

@@ -6,10 +6,14 @@ of PLAIN are in the settings.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from krammar.auth.scram import MIN_ITERATIONS, Mechanism
+from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, Mechanism
 from krammar.broker.config.definitions import ConfigError
 from krammar.broker.errors import BrokerError
 from krammar.broker.security import scram
@@ -25,6 +29,12 @@ if TYPE_CHECKING:
     from krammar.broker.security.settings import SaslSettings
     from krammar.broker.timers import Timers
 
+# The file in the metadata log's folder with the key of the decoys, and the size of the key in bytes.
+DECOY_KEY = "krammar-decoys.key"
+KEY_SIZE = 32
+# Decoys look like the most common credentials.
+MOST_KINDS = 16
+
 
 class Credentials:
     """The users and settings for logins.
@@ -34,10 +44,12 @@ class Credentials:
     """
 
     def __init__(self, config: BrokerConfig, cluster: ClusterMetadata, timers: Timers) -> None:
-        """Read the settings of all SASL listeners, and their keys for tokens. Raises ConfigError."""
+        """Read the settings of all SASL listeners, and their keys. Raises ConfigError and BrokerError."""
         self._cluster = cluster
-        # For the salts of unknown users.
-        self._secret = secrets.token_bytes(32)
+        self._secret = b""
+        # What users' credentials look like, as of an offset of the metadata log.
+        self._kinds: dict[int, list[tuple[int, int]]] = {}
+        self._seen = -1
         self.sasl: dict[str, SaslSettings] = {}
         self.validators: dict[str, Validate] = {}
         for listener in config.listeners:
@@ -45,22 +57,58 @@ class Credentials:
                 from krammar.broker.security.settings import sasl_settings
 
                 settings = self.sasl[listener.name] = sasl_settings(config, listener)
+                if not self._secret and not BY_NAME.keys().isdisjoint(settings.mechanisms):
+                    self._secret = read_decoy_key(config.metadata_log_dir)
                 self.validators[listener.name] = (
                     validate_unsecured if settings.jwt is None else _validator(settings.jwt, timers)
                 )
 
     def credential(self, mechanism: Mechanism, user: str) -> tuple[scram.Stored, bool]:
         """Return a user's SCRAM credential and True, or a decoy and False if the user has none."""
-        known = self._cluster.scram
-        record = known.get((mechanism.number, user))
-        if record is not None:
-            return record, True
-        # A number of iterations that no user has would reveal the decoy.
-        iterations = min(
-            (each.iterations for (number, _), each in known.items() if number == mechanism.number),
-            default=MIN_ITERATIONS,
-        )
-        return scram.decoy(mechanism, self._secret, user, iterations), False
+        # The same work is done for all users, so the time does not reveal who exists.
+        fake = scram.decoy(mechanism, self._secret, user, self._kinds_of(mechanism))
+        record = self._cluster.scram.get((mechanism.number, user))
+        return (fake, False) if record is None else (record, True)
+
+    def _kinds_of(self, mechanism: Mechanism) -> list[tuple[int, int]]:
+        """Return the size of the salt and the number of iterations of the users' credentials."""
+        seen = self._cluster.last_offset
+        if seen != self._seen:
+            self._seen = seen
+            found: dict[int, Counter[tuple[int, int]]] = {}
+            for (number, _), each in self._cluster.scram.items():
+                found.setdefault(number, Counter())[len(each.salt), each.iterations] += 1
+            self._kinds = {
+                number: sorted(kind for kind, _ in counts.most_common(MOST_KINDS))
+                for number, counts in found.items()
+            }
+        return self._kinds.get(mechanism.number, [(scram.SALT_SIZE, MIN_ITERATIONS)])
+
+
+def read_decoy_key(folder: Path) -> bytes:
+    """Return the key of the decoys, which is created if there is none. All nodes of a folder share it.
+
+    Raises BrokerError if the file cannot be read or written.
+    """
+    path = folder / DECOY_KEY
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            key = path.read_bytes()
+            if len(key) == KEY_SIZE:
+                return key
+        key = secrets.token_bytes(KEY_SIZE)
+        # Readable for the owner only, from the start.
+        new = path.with_suffix(f".{os.getpid()}.new")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(descriptor, key)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(new, path)
+    except OSError as error:
+        raise BrokerError(f"{path}: {error.strerror}") from None
+    return key
 
 
 def _validator(settings: JwtSettings, timers: Timers) -> Validate:

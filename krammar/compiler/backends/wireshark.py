@@ -20,7 +20,8 @@ from krammar.compiler.front.source import SHIPPED, Folder, SourceError, compile_
 from krammar.util.diagnostics import Diagnostics
 
 # Names of protocols that Wireshark accepts.
-_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
+# Wireshark refuses names of one character.
+_NAME = re.compile(r"(?=..)[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _PORT = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*")
 # The definitions of record batches and message sets.
 _BATCHES = SHIPPED / "kafka_wire" / "misc.krm"
@@ -204,8 +205,8 @@ class WiresharkBackend(TemplateBackend):
         name, ports = self.options.get("name"), self.options.get("ports", "9092")
         if name is not None and not _NAME.fullmatch(name):
             raise SourceError(
-                f"option name={name}: not a name of a protocol in Wireshark (use lower-case letters, digits "
-                "and `_`)"
+                f"option name={name}: not a name of a protocol in Wireshark (use two or more lower-case "
+                "letters, digits and `_`)"
             )
         if not _PORT.fullmatch(ports) or any(int(n) > 65535 for n in re.findall(r"\d+", ports)):
             raise SourceError(
@@ -217,7 +218,8 @@ class WiresharkBackend(TemplateBackend):
         return [*super().inputs(), _BATCHES]
 
     def name(self, source: Source) -> str:
-        return names.snake_case(self.options.get("name") or source.title.replace("/", "_"))
+        name = names.snake_case(self.options.get("name") or source.title.replace("/", "_"))
+        return name if _NAME.fullmatch(name) else f"{name}_protocol"
 
     def context(self, source: Source) -> dict[str, Any]:
         tables = _Tables(source)

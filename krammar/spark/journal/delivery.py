@@ -314,6 +314,7 @@ class JournalDelivery:
         """
         if stored.appended:
             return
+        self.store.secure(stored)
         intents = stored.intents
         with self.place.open() as journals:
             try:

@@ -37,6 +37,7 @@ import journal_wire as wire
 
 from krammar.journal import AckIntent, encode_intents
 from krammar.spark.errors import SparkSourceError
+from krammar.util.durable import make_folders, sync, sync_all, write_fully
 from krammar.wire.errors import WireError
 
 _SUFFIX = ".intents"
@@ -164,7 +165,7 @@ class IntentStore:
         self._make(folder)
         path = self._path(made)
         _write(path, made)
-        _sync(folder)
+        sync(folder)
         token = folder / (_START if last is None else self._path(last).stem + _LAST)
         try:
             os.rename(token, path.with_suffix(_LAST))
@@ -173,7 +174,7 @@ class IntentStore:
             if _token(folder) != path.stem + _LAST:
                 path.unlink(missing_ok=True)
                 return None
-        _sync(folder)
+        sync(folder)
         return made
 
     def _store_once(self, made: Stored) -> Stored | None:
@@ -194,8 +195,17 @@ class IntentStore:
                 os.rename(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-            _sync(self.folder)
+            sync(self.folder)
         return made
+
+    def secure(self, stored: Stored) -> None:
+        """Force to the disk that a write is committed. Call it before its intents are appended.
+
+        A driver may have been killed between committing and forcing it to the disk. If the next one appended the intents, a
+        power cut could still undo the commit, and Spark would write the rows again.
+        """
+        folder = self._place(stored.write)
+        sync_all([*([folder] if stored.write.batch >= 0 else []), self.folder, self.folder.parent])
 
     def appended(self, stored: Stored) -> None:
         """Note that all intents of a write are in their journals."""
@@ -255,9 +265,7 @@ class IntentStore:
         return place / f"{stored.write.batch:020}-{stored.hash.hex()}{_SUFFIX}"
 
     def _make_parent(self) -> None:
-        if not self.folder.is_dir():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _sync(self.folder.parent)
+        make_folders(self.folder)
 
     def _make(self, folder: Path) -> None:
         """Create a query's folder together with its token.
@@ -270,14 +278,14 @@ class IntentStore:
         temporary = folder.with_name(f".{folder.name}.{uuid4().hex}")
         temporary.mkdir()
         (temporary / _START).touch()
-        _sync(temporary)
+        sync(temporary)
         try:
             os.rename(temporary, folder)
         except OSError:
             shutil.rmtree(temporary, ignore_errors=True)
             if not folder.is_dir():
                 raise
-        _sync(self.folder)
+        sync(self.folder)
 
 
 def _token(folder: Path) -> str | None:
@@ -318,10 +326,14 @@ def _write(path: Path, stored: Stored) -> Path:
         ],
     ).encode()
     try:
-        with open(path, "wb") as file:
-            file.write(data + crc32(data).to_bytes(4, "big"))
-            file.flush()
-            os.fsync(file.fileno())
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            write_fully(file, data + crc32(data).to_bytes(4, "big"), 0)
+            os.fsync(file)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        finally:
+            os.close(file)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
@@ -348,11 +360,3 @@ def _read(path: Path) -> Stored:
         found.appended,
         tuple((one.batch, RowTotals(one.rows.count, one.rows.sum)) for one in found.earlier),
     )
-
-
-def _sync(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

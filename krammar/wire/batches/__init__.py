@@ -14,23 +14,25 @@ krammar reads and writes batches of format v2 (KIP-98), and reads message sets v
 its records, which are compressed together. They are decompressed and decoded when a caller iterates over them.
 
 ``header`` knows the offsets and sizes in headers, ``crc`` computes checksums, and ``records`` reads and writes the
-content of batches. ``arrow`` reads records into Arrow columns; it is not imported here, because it needs pyarrow.
+content of batches. ``bounds`` limits the size of batches that are decoded. ``arrow`` reads records into Arrow columns; it is not imported here, because it needs pyarrow.
 """
 
 from __future__ import annotations
 
 from krammar.wire.batches.batch import RecordBatch, read_batches
-from krammar.wire.batches.compression import DEFAULT_MAX_UNCOMPRESSED, Compression
+from krammar.wire.batches.bounds import Bounds
+from krammar.wire.batches.compression import Compression
 from krammar.wire.batches.control import ControlRecord, ControlRecordType
 from krammar.wire.batches.crc import crc32c
 from krammar.wire.batches.encode import encode_batch, encode_control_batch
 from krammar.wire.batches.header import BatchHeader, TimestampType, read_headers
 from krammar.wire.batches.records.model import Record
-from krammar.wire.errors import CorruptRecordError
+from krammar.wire.errors import BatchLimitError, CorruptRecordError
 
 __all__ = [
-    "DEFAULT_MAX_UNCOMPRESSED",
     "BatchHeader",
+    "BatchLimitError",
+    "Bounds",
     "Compression",
     "ControlRecord",
     "ControlRecordType",

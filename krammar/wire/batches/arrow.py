@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,8 @@ except ImportError:
 from krammar.wire.batches import arrow_columns
 from krammar.wire.batches.arrow_columns import Part
 from krammar.wire.batches.batch import read_batches
-from krammar.wire.batches.compression import DEFAULT_MAX_UNCOMPRESSED, Compression, decompress
+from krammar.wire.batches.bounds import Bounds, default_bounds
+from krammar.wire.batches.compression import Compression, decompress
 from krammar.wire.batches.crc import check_crc
 from krammar.wire.batches.header import (
     CODEC,
@@ -62,7 +63,8 @@ def to_arrow(
     validate_crc: bool = True,
     allow_partial: bool = True,
     include_control: bool = False,
-    max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
+    max_uncompressed: int | None = None,
+    bounds: Bounds | None = None,
 ) -> pa.RecordBatch:
     """Decode all records in ``data`` to one ``pyarrow.RecordBatch`` with the columns of ``SCHEMA``.
 
@@ -70,7 +72,9 @@ def to_arrow(
 
     Args:
         include_control: include the records of control batches.
-        max_uncompressed: the maximum uncompressed size of all compressed batches together, in bytes.
+        max_uncompressed: the maximum uncompressed size of all compressed batches together, in bytes; by
+            default twice the limit of one batch.
+        bounds: the limits of a batch, by default those of the environment.
 
     Raises:
         DecodeError: the bytes are invalid, or do not fit into Arrow columns: timestamps beyond 64 bits, or more
@@ -83,6 +87,7 @@ def to_arrow(
             allow_partial=allow_partial,
             include_control=include_control,
             max_uncompressed=max_uncompressed,
+            bounds=bounds,
         )
     )
     if len(parts) == 1:
@@ -102,7 +107,8 @@ def iter_arrow(
     validate_crc: bool = True,
     allow_partial: bool = True,
     include_control: bool = False,
-    max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
+    max_uncompressed: int | None = None,
+    bounds: Bounds | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Decode as ``records_to_arrow`` does, in pieces of ``rows`` records, which bounds memory.
 
@@ -121,6 +127,7 @@ def iter_arrow(
         rows=rows,
         validate_crc=validate_crc,
         max_uncompressed=max_uncompressed,
+        bounds=bounds,
         together=True,
     )
 
@@ -138,7 +145,8 @@ def iter_records(
     rows: int,
     size: int = _MOST,
     validate_crc: bool = True,
-    max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
+    max_uncompressed: int | None = None,
+    bounds: Bounds | None = None,
     together: bool = False,
     with_headers: bool = True,
 ) -> Iterator[pa.RecordBatch]:
@@ -149,13 +157,16 @@ def iter_records(
         size: the approximate size of a piece, in bytes of records.
         validate_crc: check the CRCs of messages in compressed message sets v0 and v1.
         max_uncompressed: the maximum uncompressed size of each batch, in bytes.
+        bounds: the limits of a batch, by default those of the environment.
         together: ``max_uncompressed`` is for all batches together.
         with_headers: decode the headers of records. Otherwise the column contains empty lists.
 
     Raises:
         DecodeError: as for ``records_to_arrow``.
     """
-    reader = _Pieces(data, rows, size, validate_crc, max_uncompressed, together, with_headers)
+    reader = _Pieces(
+        data, rows, size, validate_crc, max_uncompressed, bounds, together, with_headers
+    )
     for header in headers:
         yield from reader.add(header)
     yield from reader.flush()
@@ -206,7 +217,8 @@ class _Pieces:
         rows: int,
         size: int,
         validate_crc: bool,
-        max_uncompressed: int,
+        max_uncompressed: int | None,
+        bounds: Bounds | None,
         together: bool,
         with_headers: bool,
     ) -> None:
@@ -214,7 +226,14 @@ class _Pieces:
         self.rows = max(rows, 1)
         self.size = size
         self.validate_crc = validate_crc
-        self.left = max_uncompressed
+        bounds = default_bounds() if bounds is None else bounds
+        self.left = bounds.uncompressed
+        if max_uncompressed is not None:
+            self.left = max_uncompressed
+            bounds = replace(bounds, uncompressed=max_uncompressed)
+        elif together:
+            self.left = 2 * bounds.uncompressed
+        self.bounds = bounds
         self.together = together
         self.with_headers = with_headers
         # Records with headers are decoded one by one. After the first one, more are likely.
@@ -250,6 +269,14 @@ class _Pieces:
                 offset=header.position + RECORDS_COUNT_AT,
             )
             raise _at(header, error)
+        try:
+            self.bounds.check_count(count)
+            if compressed:
+                self.bounds.check_headers(payload, 0, len(payload), count)
+            else:
+                self.bounds.check_headers(self.data, begin, end, count)
+        except DecodeError as error:
+            raise _at(header, error) from None
         batch = _Batch(header, begin, end, count, None if compressed else 0)
         if not count:
             batch.advance(begin, 0)
@@ -271,12 +298,18 @@ class _Pieces:
         end = header.position + header.size_in_bytes
         compressed = memoryview(self.data)[header.position + HEADER_SIZE : end]
         try:
-            payload = decompress(compressed, codec, max_uncompressed=self.left)
+            payload = decompress(compressed, codec, bounds=self._bounds_left())
         except DecodeError as error:
             raise _at(header, error) from None
         if self.together:
             self.left -= len(payload)
         return payload
+
+    def _bounds_left(self) -> Bounds:
+        """The limits of the next batch."""
+        if self.left >= self.bounds.uncompressed:
+            return self.bounds
+        return replace(self.bounds, uncompressed=self.left)
 
     def _add_messages(self, header: BatchHeader) -> Iterator[pa.RecordBatch]:
         end = header.position + header.size_in_bytes
@@ -285,7 +318,7 @@ class _Pieces:
         )
         batch.position = header.position
         self.columns_size += header.size_in_bytes
-        expanded = batch.messages(self.columns, self.left)
+        expanded = batch.messages(self.columns, self._bounds_left())
         self.columns_size += expanded
         if self.together:
             self.left -= expanded

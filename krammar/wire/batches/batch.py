@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from krammar.wire.batches.compression import DEFAULT_MAX_UNCOMPRESSED, decompress
+from krammar.wire.batches.bounds import Bounds, default_bounds
+from krammar.wire.batches.compression import decompress
 from krammar.wire.batches.control import ControlRecord
 from krammar.wire.batches.crc import check_body
 from krammar.wire.batches.header import (
@@ -39,12 +40,13 @@ class RecordBatch(BatchHeader):
 
     _body: bytes = field(repr=False)  # what the CRC covers
     _validate_crc: bool = field(repr=False, compare=False)
-    _max_uncompressed: int = field(repr=False, compare=False)
+    _bounds: Bounds = field(repr=False, compare=False)
 
     def records(self) -> list[Record]:
         """Decode all records in order. The records of a control batch are not interpreted.
 
         Raises:
+            BatchLimitError: the batch is larger than its limits.
             DecodeError: a record is invalid.
             CorruptRecordError: the CRC of a message in a compressed message set v0 or v1 is wrong.
         """
@@ -69,7 +71,7 @@ class RecordBatch(BatchHeader):
                 ) from None
         return control
 
-    def messages(self, columns: Columns, max_uncompressed: int) -> int:
+    def messages(self, columns: Columns, bounds: Bounds) -> int:
         """Append the records of v0 or v1 to ``columns``. Returns the number of decompressed bytes.
 
         Raises DecodeError, after which ``columns`` must not be used.
@@ -81,7 +83,7 @@ class RecordBatch(BatchHeader):
                 self.base_offset,
                 origin=self.position + CRC_COVERS_FROM[0],
                 validate_crc=self._validate_crc,
-                max_uncompressed=max_uncompressed,
+                bounds=bounds,
             )
         except DecodeError as error:
             raise self._placed(error) from None
@@ -99,11 +101,12 @@ class RecordBatch(BatchHeader):
                 raise self._placed(error) from None
         else:
             columns = Columns()
-            self.messages(columns, self._max_uncompressed)
+            self.messages(columns, self._bounds)
             yield columns.records()
 
     def _read(self, step: int) -> Iterator[list[Record]]:
         count = self.records_count
+        bounds = self._bounds
         buf = self._body
         pos = RECORDS_IN_BODY
         origin: int | None = self.position + BODY_AT
@@ -111,7 +114,7 @@ class RecordBatch(BatchHeader):
         # Compaction can remove all records of a batch and leave its header. Then nothing is compressed.
         if codec and len(buf) > pos:
             compressed = memoryview(buf)[pos:]
-            buf = decompress(compressed, codec, max_uncompressed=self._max_uncompressed)
+            buf = decompress(compressed, codec, bounds=bounds)
             pos = 0
             origin = None
         if not 0 <= count <= (len(buf) - pos) // MIN_RECORD_SIZE:
@@ -120,6 +123,8 @@ class RecordBatch(BatchHeader):
                 path="records_count",
                 offset=self.position + RECORDS_COUNT_AT,
             )
+        bounds.check_count(count)
+        bounds.check_headers(buf, pos, len(buf), count)
         appended_at = self.max_timestamp if self.attributes & LOG_APPEND_TIME else None
         bases = self.base_offset, self.base_timestamp, appended_at
         for first in range(0, count, max(step, 1)):
@@ -142,24 +147,30 @@ def read_batches(
     *,
     validate_crc: bool = True,
     allow_partial: bool = True,
-    max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
+    max_uncompressed: int | None = None,
+    bounds: Bounds | None = None,
 ) -> Iterator[RecordBatch]:
     """Read the batches in ``data``, as ``read_headers`` does, each with a copy of its bytes.
 
     Records are decompressed and decoded later, when a caller iterates over a batch.
 
     Args:
-        max_uncompressed: the maximum uncompressed size of a batch, in bytes.
+        max_uncompressed: the maximum uncompressed size of a batch in bytes, instead of the limit in ``bounds``.
+        bounds: the limits of a batch, by default those of the environment.
 
     Raises:
         DecodeError: a header is invalid.
         CorruptRecordError: the CRC of a batch is wrong.
     """
+    if bounds is None:
+        bounds = default_bounds()
+    if max_uncompressed is not None:
+        bounds = replace(bounds, uncompressed=max_uncompressed)
     data = octets(data)
     for position, end, magic in frames(data, allow_partial):
         header = read_fields(data, position, magic)
         body = bytes(data[position + CRC_COVERS_FROM[magic] : end])
-        fields: Any = (position, *header, body, validate_crc, max_uncompressed)
+        fields: Any = (position, *header, body, validate_crc, bounds)
         batch = RecordBatch(*fields)
         if validate_crc:
             check_body(body, batch)

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from krammar.wire.batches.bounds import Bounds, default_bounds
 from krammar.wire.errors import DecodeError, EncodeError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     Data: TypeAlias = bytes | bytearray | memoryview
-
-# Bytes. The producer's max.request.size (1 MiB by default) counts uncompressed records, so the limit leaves a
-# wide margin over real settings.
-DEFAULT_MAX_UNCOMPRESSED = 128 * 1024 * 1024
 
 
 class Compression(IntEnum):
@@ -73,18 +71,21 @@ def decompress(
     data: Data,
     codec: int,
     *,
-    max_uncompressed: int = DEFAULT_MAX_UNCOMPRESSED,
+    max_uncompressed: int | None = None,
+    bounds: Bounds | None = None,
     broken_lz4_checksum: bool = False,
 ) -> bytes:
     """Decompress ``data``.
 
     Args:
-        max_uncompressed: the maximum size of the result in bytes.
+        max_uncompressed: the maximum size of the result in bytes, instead of the limit in ``bounds``.
+        bounds: the limits, by default those of the environment.
         broken_lz4_checksum: accept any checksum in the headers of lz4 frames. In message sets v0 it is
             computed over the wrong bytes (KIP-57).
 
     Raises:
-        DecodeError: the data are invalid, or exceed ``max_uncompressed``.
+        BatchLimitError: the result is larger than the limits allow.
+        DecodeError: the data are invalid.
     """
     if codec == Compression.NONE:
         return bytes(data)
@@ -93,8 +94,14 @@ def decompress(
         raise DecodeError(f"unknown compression {codec}")
     if broken_lz4_checksum and codec == Compression.LZ4:
         data = _mend_lz4(data)
+    if bounds is None:
+        bounds = default_bounds()
+    if max_uncompressed is not None:
+        bounds = replace(bounds, uncompressed=max_uncompressed)
     try:
-        return decompressor(data, max_uncompressed)
+        return decompressor(data, bounds.expanded(len(data)))
+    except _TooBig:
+        raise bounds.too_long(len(data)) from None
     except DecodeError:
         raise
     except Exception as error:  # the errors of the codecs have no other common base class
@@ -102,8 +109,8 @@ def decompress(
         raise DecodeError(f"{name}: {error}") from None
 
 
-def _too_big(max_uncompressed: int) -> DecodeError:
-    return DecodeError(f"expands to more than max_uncompressed, {max_uncompressed} bytes")
+class _TooBig(Exception):
+    """The result is larger than allowed."""
 
 
 def _fill(into: Callable[[Any, Any], int], data: Data, most: int, max_uncompressed: int) -> bytes:
@@ -117,7 +124,7 @@ def _fill(into: Callable[[Any, Any], int], data: Data, most: int, max_uncompress
         size = into(data, out)
     except Exception as error:
         if "whole buffer" in str(error):
-            raise _too_big(max_uncompressed) from None
+            raise _TooBig from None
         raise
     return bytes(memoryview(out)[:size])
 
@@ -147,7 +154,7 @@ def _gunzip(data: Data, max_uncompressed: int) -> bytes:
             expanded = member.decompress(piece, left + 1)
             left -= len(expanded)
             if left < 0:
-                raise _too_big(max_uncompressed)
+                raise _TooBig
             out.append(expanded)
             pos += len(piece) - len(member.unconsumed_tail) - len(member.unused_data)
         if pos == len(view):
@@ -200,7 +207,7 @@ def _unsnappy(data: Data, max_uncompressed: int) -> bytes:
         blocks.append(view)
     sizes = [snappy.decompress_raw_len(block) for block in blocks]
     if sum(sizes) > max_uncompressed:
-        raise _too_big(max_uncompressed)
+        raise _TooBig
     for size, block in zip(sizes, blocks, strict=True):
         # The densest element has three bytes and copies 64.
         if size > 32 * len(block):

@@ -28,6 +28,7 @@ from krammar.wire.batches.header import (
 from krammar.wire.errors import CorruptRecordError, DecodeError
 
 if TYPE_CHECKING:
+    from krammar.wire.batches.bounds import Bounds
     from krammar.wire.batches.records.model import Columns
 
 _INT64 = Struct(">q")
@@ -41,7 +42,7 @@ def decode_message(
     *,
     origin: int,
     validate_crc: bool,
-    max_uncompressed: int,
+    bounds: Bounds,
 ) -> int:
     """Append the record of a message, or the records of a wrapper, to ``columns``.
 
@@ -50,6 +51,7 @@ def decode_message(
         offset: the offset before the message.
         origin: the position of ``body`` in its data, for errors.
         validate_crc: check the CRCs of messages inside a wrapper.
+        bounds: the limits of a wrapper.
 
     Returns:
         The number of decompressed bytes.
@@ -73,11 +75,9 @@ def decode_message(
         raise DecodeError("a compressed message has no value", offset=origin)
     if codec >= Compression.ZSTD:
         raise DecodeError(f"messages v{magic} have no compression {codec}", offset=origin)
-    inside = decompress(
-        value, codec, max_uncompressed=max_uncompressed, broken_lz4_checksum=magic == 0
-    )
+    inside = decompress(value, codec, bounds=bounds, broken_lz4_checksum=magic == 0)
     start = len(columns)
-    _read_messages(columns, inside, magic, validate_crc)
+    _read_messages(columns, inside, magic, validate_crc, bounds)
     if magic:
         distance = offset - columns.offsets[-1]
         columns.offsets[start:] = [relative + distance for relative in columns.offsets[start:]]
@@ -86,7 +86,9 @@ def decode_message(
     return len(inside)
 
 
-def _read_messages(columns: Columns, buf: bytes, magic: int, validate_crc: bool) -> None:
+def _read_messages(
+    columns: Columns, buf: bytes, magic: int, validate_crc: bool, bounds: Bounds
+) -> None:
     """Append the messages of an uncompressed set, which has at least one."""
     view = memoryview(buf)
     smallest = MIN_SIZE[magic]
@@ -118,6 +120,8 @@ def _read_messages(columns: Columns, buf: bytes, magic: int, validate_crc: bool)
         pos = end
         left -= size
         index += 1
+        if index > bounds.records:
+            bounds.check_count(index)
 
 
 def _key_and_value(

@@ -31,7 +31,7 @@ from krammar.auth.scram import BY_NAME, SHA_256
 from krammar.broker import Broker
 from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
-from krammar.broker.server import HANDSHAKE_SECONDS
+from krammar.broker.tls_acceptor import HANDSHAKE_SECONDS
 from tests.broker.requests import create_topic
 from tests.broker.security.certificates import Authority, Pair
 from tests.broker.support import PATIENCE, RawClient

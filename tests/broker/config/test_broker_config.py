@@ -95,6 +95,7 @@ def test_attributes_are_the_keys_values() -> None:
         "fsync_interval_ms": "krammar.fsync.interval.ms",
         "metrics": "krammar.metrics",
         "oauthbearer_required_scope": "krammar.oauthbearer.required.scope",
+        "start_without": "krammar.start.without",
     }
     for name in set(Settings.__annotations__) - made_of_several:
         definition = BROKER_CONFIGS[own.get(name, name.replace("_", "."))]

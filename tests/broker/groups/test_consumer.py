@@ -26,6 +26,7 @@ from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.consumer import ConsumerProtocol
 from krammar.broker.groups.group import Group, Key, Kind, State
+from krammar.broker.groups.matching import matcher
 from krammar.broker.groups.member import Place
 from krammar.broker.groups.protocol import ClassicProtocol, Client
 from krammar.broker.groups.records import group_records, read_group
@@ -71,6 +72,7 @@ class World:
         self.timers: dict[tuple[Group, Key], tuple[int, Callable[[], None]]] = {}
         self.cluster = FakeCluster()
         self.failure = False
+        self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
         config = BrokerConfig.defaults(
             **{"group.consumer.assignment.interval.ms": "0", **properties}
         )
@@ -88,6 +90,11 @@ class World:
     def cancel(self, group: Group, key: Key) -> None:
         self.timers.pop((group, key), None)
 
+    def in_thread(
+        self, group: Group, function: Callable[[], Any], then: Callable[[Any], None]
+    ) -> None:
+        self.jobs.append((function, then))
+
     def store(self, group: Group) -> None:
         if self.failure:
             if group.stored:
@@ -104,6 +111,15 @@ class World:
             assert {m: (o.epoch, o.assigned, o.target) for m, o in again.members.items()} == {
                 m: (o.epoch, o.assigned, o.target) for m, o in group.members.items()
             }
+
+    def run_jobs(self) -> None:
+        jobs, self.jobs = self.jobs, []
+        for function, then in jobs:
+            then(function())
+
+    def settle(self, member: str) -> ConsumerGroupHeartbeatResponse:
+        """A heartbeat in the member's epoch."""
+        return self.heartbeat(member, self.group.members[member].epoch)
 
     def advance(self, milliseconds: int = 0) -> None:
         """Move the clock, and run the timers that are due, in order."""
@@ -222,6 +238,76 @@ def test_patterns_match_new_topics(world: World) -> None:
     owned = places(response)
     assert owned is not None and len(owned) == 1
     assert world.heartbeat("a", 3, owned).member_epoch == 4
+
+
+def test_patterns_are_refreshed_in_portions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new topic does not make one heartbeat match the patterns of all members."""
+    pytest.importorskip("re2")
+    calls: list[str] = []
+
+    def counted(pattern: str) -> Callable[[str], bool]:
+        found = matcher(pattern)
+
+        def match(name: str) -> bool:
+            calls.append(name)
+            return found(name)
+
+        return match
+
+    for n in range(40):
+        world.cluster.create(f"made-{n}", 1)
+    members = [f"m{n}" for n in range(30)]
+    changes = {"subscribed_topic_names": None}
+    for n, member in enumerate(members):
+        world.join(member, subscribed_topic_regex=f"made-.*|{n}", **changes)
+    monkeypatch.setattr("krammar.broker.groups.matching.matcher", counted)
+    monkeypatch.setattr("krammar.broker.groups.matching.PORTION", 5_000)
+    world.cluster.create("made-x", 1)
+    world.cluster.delete("made-0")
+    world.settle("m0")
+    assert world.group.behind
+    assert 0 < len(calls) <= 5 and set(calls) == {"made-x"}
+    for _ in range(10):
+        world.settle("m0")
+    assert not world.group.behind
+    assert calls == ["made-x"] * 30
+    expected = sorted([*(f"made-{n}" for n in range(1, 40)), "made-x"])
+    assert len(world.group.matches) == 30
+    assert all(match.topics == expected for match in world.group.matches.values())
+    assert world.group.subscriptions is not None
+    assert "made-x" in world.group.subscriptions and "made-0" not in world.group.subscriptions
+
+
+def test_large_assignments_are_computed_in_a_thread(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("krammar.broker.groups.consumer.QUICK", 0)
+    response = world.join("a")
+    assert places(response) == set() and len(world.jobs) == 1
+    # There is one at a time, and the group may change meanwhile.
+    world.join("b")
+    assert len(world.jobs) == 1
+    world.run_jobs()
+    assert world.group.assignment_epoch < world.group.generation
+    first = len(places(world.settle("a")) or ())
+    assert first == 4 and len(world.jobs) == 1
+    world.run_jobs()
+    assert world.group.assignment_epoch == world.group.generation
+    assert {len(member.target) for member in world.group.members.values()} == {2}
+
+
+def test_an_assignment_for_members_that_are_gone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("krammar.broker.groups.consumer.QUICK", 0)
+    world.join("a")
+    world.heartbeat("a", -1)
+    world.run_jobs()
+    assert not world.group.members
+    response = world.join("b")
+    assert response.error_code == 0
+    world.run_jobs()
+    assert len(world.group.members["b"].target) == 4
 
 
 def test_a_pattern_that_is_none(world: World) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from kafka_wire import MetadataRequest
 from wafka_wire import ErrorCode, ProduceRequest, ProduceResponse, ResponseHeader
 
 from krammar.broker import Broker
@@ -16,7 +17,7 @@ from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.client import Client
 from krammar.client.wafka import WafkaClient, WafkaError
 from krammar.wire.errors import EncodeError
-from tests.broker.support import PATIENCE
+from tests.broker.support import PATIENCE, BrokerProcess, RawClient
 
 _LISTENERS = {"listeners": "WAFKA://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"}
 _MORE = {"auto.create.topics.enable": "true", "num.partitions": "2", "message.max.bytes": "100000"}
@@ -272,3 +273,41 @@ def test_it_is_no_listener_that_kafka_clients_are_told_of(broker: Broker) -> Non
 def test_a_broker_needs_a_kafka_listener_too() -> None:
     with pytest.raises(ConfigError, match="has no listener for Kafka's protocol"):
         BrokerConfig.defaults(listeners="WAFKA://127.0.0.1:0")
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_many_new_topics_are_created_in_slices(broker: Broker, acks: int) -> None:
+    """Another client is served before the request is done."""
+    names = [f"sliced-{acks}-{number}" for number in range(300)]
+    topics = [
+        ProduceRequest.TopicData(
+            name=name, partition_data=[ProduceRequest.PartitionData(index=0, records=["x"])]
+        )
+        for name in names
+    ]
+    message = ProduceRequest(acks=acks, topic_data=topics).encode(3)
+    before = broker.call(lambda: broker.connections.slices.count)
+    with Raw(broker) as client, RawClient(broker.port) as other:
+        client.send(header(0, 3, 9) + message)
+        seen = set()
+        while names[-1] not in seen:
+            answer = other.call(MetadataRequest(topics=None), 12)
+            seen = {topic.name for topic in answer.topics}
+        if acks:
+            _, response = client.receive()
+            assert [each.partitions[0].error_code for each in response.topics] == [0] * 300
+    assert broker.call(lambda: broker.connections.slices.count) > before
+
+
+def test_names_of_clients_cannot_forge_log_lines(tmp_path: Path) -> None:
+    forged = "x\n2026-01-01 00:00:00,000 ERROR forged\x1b[2J"
+    listeners = "listeners=WAFKA://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"
+    with BrokerProcess(["--data-dir", tmp_path, f"--override={listeners}"]) as process:
+        address = ("127.0.0.1", process.port)
+        with socket.create_connection(address, PATIENCE) as plain:
+            frame = request(forged, "text", acks=0)
+            plain.sendall(struct.pack(">i", len(frame)) + frame)
+            assert plain.recv(1) == b""
+        _, output = process.stop()
+    lines = [line for line in output.split("\n") if "forged" in line]
+    assert len(lines) == 1 and r"x\n2026-01-01" in lines[0] and "\x1b" not in lines[0]

@@ -19,6 +19,7 @@ from krammar.broker.log.validation import (
 )
 from krammar.wire.batches import (
     BatchHeader,
+    Bounds,
     Compression,
     ControlRecord,
     Record,
@@ -151,7 +152,7 @@ def test_limits_of_size(setting: Setting) -> None:
 
 
 def test_a_batch_must_not_expand_without_limit(tmp_path: Path) -> None:
-    log = Setting(tmp_path, max_uncompressed=10_000).open()
+    log = Setting(tmp_path, bounds=Bounds(uncompressed=10_000)).open()
     for codec in (Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD):
         log.append(batch(bytes(9_000), compression=codec))
         with refused(ErrorCode.INVALID_RECORD, "max_uncompressed"):

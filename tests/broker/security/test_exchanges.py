@@ -72,3 +72,15 @@ def test_another_answer_to_a_refusal() -> None:
 def test_messages_that_cannot_be_sent(token: str, extensions: dict[str, str], reason: str) -> None:
     with pytest.raises(OAuthError, match=reason):
         FirstMessage(token, extensions, "").encode()
+
+
+@pytest.mark.parametrize("exp", [10**30, 10**400, 1e300, float("inf")])
+def test_unsecured_tokens_that_expire_too_late_for_a_response(exp: float) -> None:
+    token = unsecured_token({"sub": "alice", "exp": exp})
+    assert validate_unsecured(token, 1000) == ("alice", 253_402_300_799_000)
+
+
+def test_unsecured_tokens_that_expire_at_no_time() -> None:
+    for exp in (float("nan"), -(10**400)):
+        with pytest.raises(OAuthError, match=r"'exp' is not a number|has expired"):
+            validate_unsecured(unsecured_token({"sub": "alice", "exp": exp}), 1000)

@@ -6,11 +6,12 @@ import base64
 import hmac
 import json
 import logging
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -304,6 +305,7 @@ def test_an_endpoint_that_is_down_for_a_while(
         ('{"keys": [{"kty": "RSA"}]}', "is not a JWKS: "),
         ('{"keys": []}', "has no public keys"),
         ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "has no public keys"),
+        ('{"keys": ' + "[" * 100_000, "is not a JWKS: "),
         (" " * (1 << 20) + "{}", "has more than 1048576 bytes"),
     ],
 )
@@ -315,6 +317,64 @@ def test_a_file_that_is_no_jwks(issuer: TokenIssuer, content: str | None, reason
     with pytest.raises(ConfigError) as error:
         start(issuer)
     assert str(error.value).startswith(f"{URL}: {issuer.file.as_uri()!r} {reason}")
+
+
+def test_nested_json_does_not_end_the_refresh(broker: Broker, issuer: TokenIssuer) -> None:
+    assert issuer.file is not None
+    issuer.file.write_text('{"keys": ' + "[" * 100_000)
+    broker.call(broker.timers.advance, 3_600_000)
+    issuer.rotate()
+    until(lambda: try_token(broker, issuer.token(lifetime=7200)).code == 0)
+
+
+@pytest.mark.parametrize("exp", [10**30, 1e300, 253_402_300_800])
+def test_tokens_that_expire_too_late_for_a_response(
+    broker: Broker, issuer: TokenIssuer, caplog: pytest.LogCaptureFixture, exp: float
+) -> None:
+    login = try_token(broker, issuer.token(exp=exp))
+    assert login.code == 0
+    assert 0 < login.lifetime_ms < 253_402_300_800_000
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@contextmanager
+def dripping_server() -> Iterator[str]:
+    """Sends a byte of its headers now and then, forever. Yields its URL."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def drip() -> None:
+        while not ended.is_set():
+            with suppress(OSError):
+                client, _ = listening.accept()
+                with client:
+                    client.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                    while not ended.wait(0.02):
+                        client.sendall(b"x")
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/jwks"
+    finally:
+        ended.set()
+        with suppress(OSError):
+            listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+
+def test_a_server_that_drips(
+    issuer: TokenIssuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Start and stop do not wait for it."""
+    monkeypatch.setattr("krammar.auth.jwt.DEADLINE_SECONDS", 0.2)
+    with dripping_server() as url, start(issuer, **{URL: url}) as broker:
+        assert "cannot be read: the answer was not complete within 0.2 s" in caplog.text
+        # The stop comes in the middle of a read, which has a long time.
+        monkeypatch.setattr("krammar.auth.jwt.DEADLINE_SECONDS", PATIENCE * 10)
+        until(lambda: any(t.name == "krammar-worker" for t in threading.enumerate()))
+        broker.close()
 
 
 @pytest.mark.parametrize("url", ["jwks.json", "ftp://a/b", "data:,x"])

@@ -18,6 +18,7 @@ from krammar.broker.security.scram import (
     new_credential,
 )
 
+KINDS = [(32, 4096)]
 # RFC 5802, section 5; RFC 7677, section 3.
 SHA_1 = Mechanism("SCRAM-SHA-1", 0, "sha1")
 VECTORS = [
@@ -106,7 +107,7 @@ def server_for(mechanism: Mechanism, user: str = "alice", password: str = "secre
     def find(name: str) -> tuple[Credential, bool]:
         if name == user:
             return credential, True
-        return decoy(mechanism, b"key", name, 4096), False
+        return decoy(mechanism, b"key", name, KINDS), False
 
     return ScramServer(mechanism, find)
 
@@ -141,10 +142,24 @@ def test_wrong_password_and_unknown_user_fail_alike(
 
 
 def test_unknown_users_keep_their_salt() -> None:
-    first, again = (decoy(SHA_512, b"key", "bob", 4096) for _ in range(2))
+    first, again = (decoy(SHA_512, b"key", "bob", KINDS) for _ in range(2))
     assert first == again
-    assert first.salt != decoy(SHA_512, b"key", "carol", 4096).salt
-    assert first.salt != decoy(SHA_512, b"other key", "bob", 4096).salt
+    assert first.salt != decoy(SHA_512, b"key", "carol", KINDS).salt
+    assert first.salt != decoy(SHA_512, b"other key", "bob", KINDS).salt
+
+
+@pytest.mark.parametrize("size", [1, 16, 32, 33, 64, 100])
+def test_decoys_have_the_form_of_real_credentials(size: int) -> None:
+    one = decoy(SHA_256, b"key", "bob", [(size, 5000)])
+    assert (len(one.salt), one.iterations) == (size, 5000)
+    # Of several kinds, each user has one. The users of other kinds keep theirs when one is added.
+    kinds = [(size, 4096), (size, 8192)]
+    names = [f"user-{number}" for number in range(50)]
+    found = {name: decoy(SHA_256, b"key", name, kinds) for name in names}
+    assert {each.iterations for each in found.values()} == {4096, 8192}
+    for name in names:
+        again = decoy(SHA_256, b"key", name, [*kinds, (20, 9000)])
+        assert again == found[name] or (len(again.salt), again.iterations) == (20, 9000)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+"""Decides whether a new connection is accepted: max.connections, max.connections.per.ip, and files in reserve."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from krammar.broker.config.definitions import connections_by_ip
+from krammar.util.logs import Seldom
+
+if TYPE_CHECKING:
+    from krammar.broker.config import BrokerConfig, Listener
+
+log = logging.getLogger("krammar.broker")
+
+# File descriptors that connections leave for logs, or an eighth of the limit if that is less.
+RESERVE = 512
+
+
+def open_files() -> int | None:
+    """Return the maximum number of open files of this process; None if there is no limit."""
+    with contextlib.suppress(ImportError, OSError):  # not a Unix
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return None if soft == resource.RLIM_INFINITY else soft
+    return None
+
+
+class Admission:
+    """Counts the connections of one node, from accept to close, with those that have not finished a TLS handshake."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self.count = 0  # of connections
+        self._hosts: Counter[str] = Counter()
+        self._listeners: Counter[str] = Counter()
+        self._log = Seldom(log.warning)
+        self.refused = 0
+
+    def enter(self, listener: Listener, host: str, descriptor: int) -> bool:
+        """Count a connection. Returns False if the connection must be closed; a log line gives the reason.
+
+        Args:
+            host: the client's address
+            descriptor: the number of its socket; the system uses the lowest that is free
+        """
+        why = self._reason(listener, host, descriptor)
+        if why is None:
+            self.count += 1
+            self._hosts[host] += 1
+            self._listeners[listener.name] += 1
+            return True
+        self.refused += 1
+        self._log(f"a connection from {host} is closed: {why}")
+        return False
+
+    def leave(self, listener: Listener, host: str) -> None:
+        """Remove a connection that ``enter`` has counted."""
+        self.count -= 1
+        self._listeners[listener.name] -= 1
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
+
+    def _reason(self, listener: Listener, host: str, descriptor: int) -> str | None:
+        config = self._config
+        most = config.max_connections
+        if self.count >= most:
+            return f"{self.count} connections are open, and max.connections is {most}"
+        own = config.get(f"listener.name.{listener.name.lower()}.max.connections")
+        if own is not None and self._listeners[listener.name] >= int(own):
+            return (
+                f"{self._listeners[listener.name]} connections of listener {listener.name} are open, and its"
+                f" max.connections is {own}"
+            )
+        most = connections_by_ip(config.max_connections_per_ip_overrides).get(
+            host, config.max_connections_per_ip
+        )
+        if self._hosts[host] >= most:
+            return (
+                f"{self._hosts[host]} connections of this address are open, and max.connections.per.ip is"
+                f" {most}"
+            )
+        files = open_files()
+        if files is not None and descriptor >= files - min(RESERVE, files // 8):
+            return (
+                f"the process may open {files} files, and the last {min(RESERVE, files // 8)} are for logs; raise"
+                " the limit (ulimit -n), or set max.connections"
+            )
+        return None
+
+
+class Guesses:
+    """Slows down clients that guess passwords: each failed login of an address doubles the delay of its next one.
+
+    Kafka has one delay for all, ``connection.failed.authentication.delay.ms``. The first failures have that delay, so
+    that clients with an old password are not slowed down together.
+    """
+
+    FREE = 10
+    MOST_SECONDS = 10.0
+    # After this time in seconds without a failure, an address begins again.
+    FORGET_SECONDS = 60.0
+    MOST_HOSTS = 10_000
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # The number of failures and the time of the last one, the oldest first.
+        self._hosts: dict[str, tuple[int, float]] = {}
+
+    def failed(self, host: str, delay: float) -> float:
+        """Count a failed login. Returns the delay of its response in seconds, ``delay`` for the first ones."""
+        now = self._clock()
+        count, last = self._hosts.pop(host, (0, now))
+        count = 1 if now - last > self.FORGET_SECONDS else count + 1
+        self._hosts[host] = count, now
+        if len(self._hosts) > self.MOST_HOSTS:
+            del self._hosts[next(iter(self._hosts))]
+        doubled = delay * 2.0 ** min(max(count - self.FREE, 0), 30)
+        return max(delay, min(doubled, self.MOST_SECONDS))

@@ -1,0 +1,170 @@
+"""Accepts TLS connections. A client that sends nothing costs a socket; TLS begins with its first byte.
+
+TLS buffers of a connection need up to 300 kB, and handshakes that begin together block the event loop together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from krammar.broker.admission import Admission
+    from krammar.broker.config import Listener
+
+log = logging.getLogger("krammar.broker")
+
+# How long a client may take for its first byte, and for the handshake.
+HANDSHAKE_SECONDS = 30.0
+# Connections that are accepted, and handshakes that begin, in one turn of the event loop (1 ms each).
+AT_ONCE = 16
+# Connections that wait to be accepted.
+BACKLOG = 1024
+# The pause in seconds after an error of accept, such as too many open files.
+PAUSE = 1.0
+
+
+class TlsAcceptor:
+    """A listening socket whose connections get TLS."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        listener: Listener,
+        context: ssl.SSLContext,
+        admission: Admission,
+        protocol: Callable[[str], asyncio.BaseProtocol],
+    ) -> None:
+        """Begin to accept connections.
+
+        Args:
+            listening: the socket, which listens
+            protocol: returns the protocol of a connection, for the client's address
+        """
+        self.sockets = (listening,)
+        self._listening = listening
+        self._listener = listener
+        self._context = context
+        self._admission = admission
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        # Clients that have sent nothing, and the end of their time.
+        self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._handshakes: set[asyncio.Task[None]] = set()
+        # Clients that have sent something, in order.
+        self._ready: deque[tuple[socket.socket, str]] = deque()
+        self._closed = False
+        listening.setblocking(False)
+        self._loop.add_reader(listening, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                client, address = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("listener %s accepts no connection: %s", self._listener.name, error)
+                self._loop.remove_reader(self._listening)
+                self._loop.call_later(PAUSE, self._resume)
+                return
+            host = address[0]
+            client.setblocking(False)
+            with contextlib.suppress(OSError):
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not self._admission.enter(self._listener, host, client.fileno()):
+                client.close()
+                continue
+            self._silent[client] = self._loop.call_later(
+                HANDSHAKE_SECONDS, self._give_up, client, host
+            )
+            self._loop.add_reader(client, self._begin, client, host)
+
+    def _resume(self) -> None:
+        if not self._closed:
+            self._loop.add_reader(self._listening, self._accept)
+
+    def _stop_watching(self, client: socket.socket) -> None:
+        self._loop.remove_reader(client)
+        self._silent.pop(client).cancel()
+
+    def _give_up(self, client: socket.socket, host: str) -> None:
+        self._stop_watching(client)
+        client.close()
+        self._admission.leave(self._listener, host)
+
+    def _begin(self, client: socket.socket, host: str) -> None:
+        self._stop_watching(client)
+        self._ready.append((client, host))
+        if len(self._ready) == 1:
+            self._loop.call_soon(self._begin_some)
+
+    def _begin_some(self) -> None:
+        for _ in range(min(AT_ONCE, len(self._ready))):
+            client, host = self._ready.popleft()
+            task = self._loop.create_task(self._shake_hands(client, host))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+        if self._ready:
+            self._loop.call_soon(self._begin_some)
+
+    async def _shake_hands(self, client: socket.socket, host: str) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                partial(self._protocol, host),
+                client,
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            client.close()
+            self._admission.leave(self._listener, host)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+        # From here on, the connection counts itself out.
+
+    def close(self) -> None:
+        """Stop listening, and close the connections that have not finished their handshake."""
+        self._closed = True
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+        for client in list(self._silent):
+            self._stop_watching(client)
+            client.close()
+        for client, _ in self._ready:
+            client.close()
+        self._ready.clear()
+        for task in self._handshakes:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until all handshakes have ended."""
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+
+async def listening_sockets(host: str | None, port: int) -> list[socket.socket]:
+    """Return a listening socket for each address of a host; None means all. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, number, _, address in dict.fromkeys(found):
+            each = socket.socket(family, kind, number)
+            sockets.append(each)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            each.bind(address)
+            each.listen(BACKLOG)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets

@@ -1,0 +1,100 @@
+"""Agreement on versions: what a server offers in ApiVersions, and the version that a client chooses (KIP-35, KIP-511)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+from krammar.wire.errors import WireError
+from krammar.wire.message import Request, kinds_of, named
+from krammar.wire.package import package_of
+
+# The api key of ApiVersions in Kafka's protocol.
+API_VERSIONS = 18
+
+Offered = Mapping[int, tuple[int, int]]
+
+
+class NoCommonVersion(WireError):
+    """Both sides have a request in different versions only, or the server does not have it.
+
+    ``name`` is the class of the request, ``ours`` its first and last version here, and ``theirs`` those of the server,
+    or None.
+    """
+
+    def __init__(self, name: str, ours: tuple[int, int], theirs: tuple[int, int] | None) -> None:
+        here = f"this client has {_range(ours)}"
+        if theirs is None:
+            text = f"the server does not know {name}, of which {here}: update the server"
+        else:
+            old, new = ("server", "client") if theirs[1] < ours[0] else ("client", "server")
+            text = (
+                f"{name}: {here}, and the server {_range(theirs)}: update the {old}, or let the {new} "
+                "support older versions"
+            )
+        super().__init__(text)
+        self.name = name
+        self.ours = ours
+        self.theirs = theirs
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.ours, self.theirs)
+
+
+def api_versions_response(
+    protocol: ModuleType, serves: Offered | Iterable[int] | None = None, *, error_code: int = 0
+) -> Any:
+    """Return the response to ApiVersions: the requests of a protocol and their versions.
+
+    The protocol defines ApiVersions as Kafka does: a request with api key 18, whose response has an error code and
+    ``ApiKeys``, an array of structs with ``ApiKey``, ``MinVersion`` and ``MaxVersion``.
+
+    Args:
+        protocol: the generated package.
+        serves: the supported keys, or a mapping of keys to the first and the last version. None: all
+            versions of ``protocol``.
+
+    Raises:
+        UnknownApiKeyError: the protocol has no ApiVersions.
+    """
+    package = package_of(protocol)
+    response = package.response_class(API_VERSIONS)
+    entry = named(response, kinds_of(response)["api_keys"])
+    limits = serves if isinstance(serves, Mapping) else None
+    keys = package.requests if serves is None else set(serves)
+    entries = []
+    for key, (low, high) in package.versions().items():
+        if key not in keys:
+            continue
+        if limits is not None:
+            low, high = max(low, limits[key][0]), min(high, limits[key][1])
+        if low <= high:
+            entries.append(entry(api_key=key, min_version=low, max_version=high))
+    return response(error_code=error_code, api_keys=entries)
+
+
+def offered_versions(response: Any) -> dict[int, tuple[int, int]]:
+    """Return the first and the last version by api key that a response to ApiVersions contains."""
+    return {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+
+
+def common_version(request: type[Request], offered: Offered) -> int:
+    """Return the newest version of a request that both sides have.
+
+    Args:
+        request: the class of the request.
+        offered: the versions of the server, as ``offered_versions`` returns them.
+
+    Raises:
+        NoCommonVersion: there is none.
+    """
+    ours, theirs = (request.min_version, request.max_version), offered.get(request.api_key)
+    if theirs is None or max(ours[0], theirs[0]) > min(ours[1], theirs[1]):
+        raise NoCommonVersion(request.__name__, ours, theirs)
+    return min(ours[1], theirs[1])
+
+
+def _range(versions: tuple[int, int]) -> str:
+    low, high = versions
+    return f"v{low}" if low == high else f"v{low} to v{high}"

@@ -1,0 +1,113 @@
+"""The most expensive requests of every API, smaller than ``make attack`` sends them: answered, and in slices.
+
+How long each takes is what ``make attack`` measures; here the work of a step is bounded, not the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+import kafka_wire
+import pytest
+from kafka_wire import ApiKey, ApiVersionsRequest
+
+from krammar.broker import Broker
+from krammar.broker.apis import RANGES
+from tests.attack.generate import VALUES, Case, _arrays, cases, different, equal, served
+from tests.attack.measure import timed_broker
+from tests.broker.attacks import Attacker, InProcess
+from tests.broker.support import RawClient
+
+pytestmark = pytest.mark.xdist_group("attacks")
+
+ELEMENTS = 400
+# Their work grows with their elements by more than 1 µs each.
+SLICED = [
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.DESCRIBE_GROUPS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.ALTER_REPLICA_LOG_DIRS,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+]
+
+
+@pytest.fixture(scope="module")
+def victim() -> Iterator[tuple[InProcess, Broker]]:
+    with timed_broker() as (target, _, broker):
+        yield target, broker
+
+
+def send(target: InProcess, case: Case) -> None:
+    """Send a request until there is an answer. Some wait for other members of a group."""
+    with Attacker(target.port) as client:
+        client.socket.settimeout(0.3)
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            client.send(case.request, case.version)
+            client.receive()
+
+
+@pytest.mark.parametrize("key", SLICED, ids=lambda key: key.name)
+def test_each_element_is_a_step(
+    victim: tuple[InProcess, Broker], monkeypatch: pytest.MonkeyPatch, key: ApiKey
+) -> None:
+    """With slices that have no time, each slice is one step."""
+    target, broker = victim
+    monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
+    monkeypatch.setattr("krammar.broker.handlers.groups._LEAVING_AT_ONCE", 1)
+    slices = broker.connections.slices
+    most = 0
+    for case in cases(key, RANGES[key][1], {"different": different}, ELEMENTS):
+        before = broker.call(lambda: slices.count)
+        with Attacker(target.port) as client:
+            client.call(case.request, case.version)
+        most = max(most, broker.call(lambda: slices.count) - before)
+    assert most >= ELEMENTS / 8
+
+
+@pytest.mark.parametrize(
+    ("key", "version"),
+    list(served(newest=True)),
+    ids=str,
+)
+def test_every_api_answers(
+    victim: tuple[InProcess, Broker], caplog: pytest.LogCaptureFixture, key: int, version: int
+) -> None:
+    target, _ = victim
+    for case in cases(key, version, {"different": different, "equal": equal}, ELEMENTS):
+        send(target, case)
+    with RawClient(target.port) as other:
+        assert other.call(ApiVersionsRequest(), 0).api_keys
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []
+
+
+def test_the_search_reaches_every_array() -> None:
+    """In every version of every API, with all values, within the limit of elements."""
+    for key, (low, high) in RANGES.items():
+        cls = kafka_wire.request_class(key)
+        for version in {low, high}:
+            arrays = list(_arrays(cls, version))
+            found = list(cases(key, version, elements=60))
+            assert found, (key, version)
+            names = {case.name for case in found}
+            assert len(names) == len(found)
+            for path in arrays:
+                there = [name for name in names if f": {'.'.join(path)} x " in name]
+                assert there, (cls.__name__, version, path)
+    assert len(VALUES) == 5

@@ -1,0 +1,125 @@
+"""Batches that take long to check: in a thread, one after another, while the broker serves others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from typing import Any
+
+import pytest
+from kafka_wire import ErrorCode, MetadataRequest
+
+from krammar.broker import Broker
+from krammar.broker.log.log import PartitionLog
+from krammar.broker.log.log_config import LogConfig
+from krammar.broker.log.validation import QUICK, LongCheck, check, read_batch
+from krammar.wire.batches import Bounds, Compression, read_batches
+from tests.attack.batches import empty_records, raw_batch, with_headers
+from tests.broker.requests import batch, create_topic, produce, produce_request
+from tests.broker.support import RawClient
+
+NOW = 1_700_000_000_000
+
+
+def jobs(broker: Broker) -> int:
+    """The number of checks in the thread so far."""
+    return broker.call(lambda: broker.connections.slices.worker.count)
+
+
+@pytest.mark.parametrize("config", [{}, {"compression_type": "gzip"}])
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, 3, 4])
+def test_a_bomb_of_headers(client: RawClient, codec: int, config: dict[str, str]) -> None:
+    create_topic(client, "t", **config)
+    bomb = raw_batch(with_headers(8_000_000), 1, codec)
+    answer = produce(client, "t", bomb)
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert "more than 1000000 headers in a batch" in answer.error_message
+    assert "KRAMMAR_MAX_HEADERS" in answer.error_message
+
+
+def test_too_many_records(client: RawClient) -> None:
+    create_topic(client, "t")
+    answer = produce(client, "t", raw_batch(b"", 1_000_001))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert "cannot contain" in answer.error_message
+    zeros = bytes(7 * 1_000_001)
+    answer = produce(client, "t", raw_batch(zeros, 1_000_001, Compression.ZSTD))
+    assert "1000001 records in a batch, more than 1000000" in answer.error_message
+
+
+def test_large_batches_are_appended(broker: Broker, client: RawClient) -> None:
+    create_topic(client, "t", compression_type="lz4")
+    many = QUICK.records + 1
+    data = raw_batch(empty_records(many), many, Compression.ZSTD)
+    before = jobs(broker)
+    assert produce(client, "t", data).base_offset == 0
+    assert jobs(broker) == before + 1
+    last = batch(b"x", timestamp=-1)
+    assert produce(client, "t", last).base_offset == many
+    assert jobs(broker) == before + 1
+    log: Any = broker.call(lambda: broker.logs.get("t", 0))
+    assert isinstance(log, PartitionLog)
+    stored = [path.read_bytes() for path in sorted(log.path.glob("*.log"))]
+    first, second = read_batches(b"".join(stored))
+    assert first.compression == second.compression == Compression.LZ4
+    assert [record.offset for record in first] == list(range(many))
+
+
+def test_records_are_compressed_in_the_thread(broker: Broker, client: RawClient) -> None:
+    create_topic(client, "t", compression_type="zstd", compression_zstd_level="22")
+    noise = random.Random(1).randbytes(300_000)
+    assert produce(client, "t", batch(noise)).base_offset == 0
+    assert jobs(broker) == 1
+
+
+def test_others_are_served_meanwhile(broker: Broker, client: RawClient) -> None:
+    """The thread is blocked until another client has its answer."""
+    create_topic(client, "t")
+    create_topic(client, "gone")
+    worker = broker.connections.slices.worker
+    blocked = threading.Event()
+
+    async def occupy() -> None:
+        await worker.run(blocked.wait)
+
+    loop = broker.call(asyncio.get_running_loop)
+    waiting = asyncio.run_coroutine_threadsafe(occupy(), loop)
+    many = QUICK.records + 1
+    data = raw_batch(empty_records(many), many, Compression.ZSTD)
+    with RawClient(broker.port) as other:
+        client.send(produce_request("t", data), 12)
+        while jobs(broker) < 2:
+            pass
+        assert other.call(MetadataRequest(topics=None), 12).topics
+        assert produce(other, "t", batch(b"first")).base_offset == 0
+    blocked.set()
+    waiting.result()
+    assert client.receive().responses[0].partition_responses[0].base_offset == 1
+
+
+def test_a_stop_during_a_check(broker: Broker, client: RawClient) -> None:
+    create_topic(client, "t")
+    blocked = threading.Event()
+    many = QUICK.records + 1
+    data = raw_batch(empty_records(many), many, Compression.ZSTD)
+    worker = broker.connections.slices.worker
+    loop = broker.call(asyncio.get_running_loop)
+    asyncio.run_coroutine_threadsafe(worker.run(blocked.wait), loop)
+    client.send(produce_request("t", data), 12)
+    while jobs(broker) < 2:
+        pass
+    broker.close()
+    blocked.set()
+
+
+def test_a_check_is_only_put_off_where_it_can_be() -> None:
+    many = QUICK.records + 1
+    data = raw_batch(empty_records(many), many)
+    header, body = read_batch(data, LogConfig())
+    with pytest.raises(LongCheck) as caught:
+        check(body, header, LogConfig(), NOW, quick=True)
+    assert caught.value.run() == (header, body)
+    assert check(body, header, LogConfig(), NOW) is body
+    with pytest.raises(LongCheck):
+        check(body, header, LogConfig(), NOW, Bounds(records=5), quick=True)
