@@ -360,8 +360,8 @@ def count_headers(buf: bytes, pos: i64, count: i64, most: i64) -> int:
         if size < 1 or size > len(buf) - pos:
             raise Malformed
         end = pos + size
-        timestamp, pos = number(buf, pos + 1)
-        offset, pos = length(buf, pos)
+        _timestamp, pos = number(buf, pos + 1)
+        _offset, pos = length(buf, pos)
         size, pos = chunk(buf, pos)
         if size > 0:
             pos += size
