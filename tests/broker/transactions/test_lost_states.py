@@ -62,11 +62,12 @@ def power_cut(
 
 def committed(broker: Broker, partition: int = 0) -> list[bytes]:
     """The values that consumers of committed transactions read."""
-    at = TopicPartition("t", partition)
-    with Client(broker.bootstrap_servers, isolation_level="read_committed") as client:
-        end = client.list_offsets({at: At.LATEST}, isolation_level="read_committed")[at].offset
-        found = client.records("t", end=end)
-        return [record.value or b"" for where, record in found if where == at]
+    where = TopicPartition("t", partition)
+    level = "read_committed"
+    with Client(broker.bootstrap_servers, isolation_level=level) as client:
+        end = client.list_offsets({where: At.LATEST}, isolation_level=level)[where].offset
+        found = client.fetch({where: 0}, until={where: end})
+        return [record.value or b"" for _, record in found.records()]
 
 
 @both
