@@ -227,8 +227,8 @@ class LogReader:
                 break
         return found
 
-    def last_marker_ms(self, producer_id: int, before: int) -> int:
-        """Return the time of a producer's last marker before an offset, in milliseconds since 1970.
+    def last_marker_ms(self, producer_id: int, epoch: int, before: int) -> int:
+        """Return the time of a producer's last marker with this epoch before an offset, in milliseconds since 1970.
 
         Only the last GiB before the offset is read. Returns -1 if there is no marker. Raises ApiError.
         """
@@ -240,7 +240,7 @@ class LogReader:
                     if header.base_offset >= before:
                         break
                     if header.is_control and header.producer_id == producer_id:
-                        found = header.max_timestamp
+                        found = header.max_timestamp if header.producer_epoch == epoch else -1
                 left -= segment.size
                 if found >= 0 or left <= 0:
                     return found

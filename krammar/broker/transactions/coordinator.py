@@ -168,7 +168,7 @@ class TransactionCoordinator:
                     aborted.producer_id,
                 )
                 try:
-                    self._mark(where, aborted, max(producer.coordinator_epoch, 0))
+                    self._mark(where, aborted, max(producer.coordinator_epoch, 0), aborted.updated_ms)
                 except ApiError as error:
                     log.error("%s-%d: it is not aborted before the next start: %s", *where, error)
 
@@ -374,7 +374,9 @@ class TransactionCoordinator:
         return self._complete(transactional_id, prepared)
 
     def _complete(self, transactional_id: str, prepared: Transaction) -> Transaction:
-        completed = prepared.completed(self._timers.now_ms())
+        # The time of the markers, too. The next transaction starts after it.
+        now = max(self._timers.now_ms(), prepared.updated_ms)
+        completed = prepared.completed(now)
         left = self._markers.setdefault(transactional_id, set(prepared.partitions))
         is_unsettled = transactional_id in self._unsettled
         try:
@@ -382,7 +384,7 @@ class TransactionCoordinator:
                 left &= recovery.unmarked(prepared, self._logs)
             epoch = self.store.leader_epoch(transactional_id)
             for partition in sorted(left):
-                self._mark(partition, prepared, epoch)
+                self._mark(partition, prepared, epoch, now)
                 left.discard(partition)
             self.store.put(transactional_id, completed)
         except ApiError as error:
@@ -403,7 +405,13 @@ class TransactionCoordinator:
             if prepared is not None:
                 self._complete(transactional_id, prepared)
 
-    def _mark(self, where: TopicPartition, prepared: Transaction, coordinator_epoch: int) -> None:
+    def _mark(
+        self,
+        where: TopicPartition,
+        prepared: Transaction,
+        coordinator_epoch: int,
+        timestamp: int,
+    ) -> None:
         """Write a marker. Raises ApiError if a retry may succeed."""
         topic, partition = where
         partition_log = self._logs.get(topic, partition)
@@ -415,6 +423,7 @@ class TransactionCoordinator:
                 prepared.epoch,
                 commit=prepared.is_commit,
                 coordinator_epoch=coordinator_epoch,
+                timestamp=timestamp,
             )
         except ApiError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:

@@ -80,8 +80,8 @@ def _has_later(log: PartitionLog, prepared: Transaction) -> bool:
         return False
     if prepared.client_version >= EPOCH_BUMP:
         return True  # the records of the prepared transaction have the epoch before
-    # All transactions of older clients have the same epoch. Markers of earlier ones precede the start of this one.
-    return log.last_marker_ms(producer_id, first) > prepared.start_ms
+    # All transactions of older clients have the same epoch. Markers of the one before are older than this one's start.
+    return log.last_marker_ms(producer_id, producer.epoch, first) >= prepared.start_ms
 
 
 def recovered(transaction: Transaction, remains: Remains, now_ms: int) -> Transaction | None:
