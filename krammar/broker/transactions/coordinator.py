@@ -141,7 +141,11 @@ class TransactionCoordinator:
             log.warning(
                 "transactional id %r: its last states are lost; %s, and the epoch is %d",
                 transactional_id,
-                "its open transaction is aborted" if found.is_prepared else "no transaction is open",
+                (
+                    "its open transaction is aborted"
+                    if found.is_prepared
+                    else "no transaction is open"
+                ),
                 found.epoch,
             )
             # Not written first: until the complete state is in the log, each start finds the same loss.
@@ -168,7 +172,9 @@ class TransactionCoordinator:
                     aborted.producer_id,
                 )
                 try:
-                    self._mark(where, aborted, max(producer.coordinator_epoch, 0), aborted.updated_ms)
+                    self._mark(
+                        where, aborted, max(producer.coordinator_epoch, 0), aborted.updated_ms
+                    )
                 except ApiError as error:
                     log.error("%s-%d: it is not aborted before the next start: %s", *where, error)
 
