@@ -100,8 +100,8 @@ class Report:
         yield "processors. The brokers take turns, and every figure is the median of its rounds. The first start, and throughput"
         yield "before a warm-up, do not count. krammar's bytecode is compiled, as in an installed package. Apache Kafka has the heap"
         yield "and the garbage collector of its start script. Neither Kafka nor krammar waits for the disk before it acknowledges,"
-        yield "except where the table says so; Tansu keeps everything in memory. CPU is the broker's own processor time. Above 1, a ratio of throughput means that"
-        yield "krammar is faster, and a ratio of time or memory means that krammar needs less."
+        yield "except where the table says so; Tansu keeps everything in memory. CPU is the broker's own processor time. Above 1, a"
+        yield "ratio of throughput means that krammar is faster, and a ratio of time or memory means that krammar needs less."
         yield ""
         yield from machine()
         yield ", ".join(f"{name} {number}" for name, number in self.versions.items()) + ";"
