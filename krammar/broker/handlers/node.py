@@ -144,12 +144,12 @@ class NodeHandlers:
         cluster, node_id, now = self.cluster, self.cluster.node_id, self.timers.now_ms()
         end_offset = cluster.last_offset + 1
         voter = kw.DescribeQuorumResponse.ReplicaState(
-            replica_id=node_id,
-            replica_directory_id=cluster.directory_ids[0],
-            log_end_offset=end_offset,
-            last_fetch_timestamp=now,
-            last_caught_up_timestamp=now,
+            replica_id=node_id, log_end_offset=end_offset
         )
+        if version >= 1:
+            voter.last_fetch_timestamp = voter.last_caught_up_timestamp = now
+        if version >= 2:
+            voter.replica_directory_id = cluster.directory_ids[0]
         partition = kw.DescribeQuorumResponse.PartitionData(
             leader_id=node_id,
             leader_epoch=cluster.leader_epoch,
@@ -160,12 +160,15 @@ class NodeHandlers:
             kw.DescribeQuorumResponse.Listener(name=name, host=host, port=port)
             for name, host, port in cluster.controller_listeners
         ]
-        return kw.DescribeQuorumResponse(
+        response = kw.DescribeQuorumResponse(
             topics=[
                 kw.DescribeQuorumResponse.TopicData(topic_name=_QUORUM[0], partitions=[partition])
-            ],
-            nodes=[kw.DescribeQuorumResponse.Node(node_id=node_id, listeners=listeners)],
+            ]
         )
+        if version >= 2:
+            node = kw.DescribeQuorumResponse.Node(node_id=node_id, listeners=listeners)
+            response.nodes = [node]
+        return response
 
     def unregister_broker(
         self, session: Session, request: kw.UnregisterBrokerRequest, version: int
