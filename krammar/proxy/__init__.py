@@ -1,0 +1,1 @@
+"""A proxy for Kafka's protocol, whose filters are written in Python."""
