@@ -103,8 +103,19 @@ class Listeners:
             self._notice(f"listening on {Address(bind_host, port)} for broker {upstream}")
             return port
 
+    async def finish_accepting(self) -> None:
+        """Accept no more connections, and let asyncio pass on those that it has accepted.
+
+        If a server is closed between both, asyncio loses the connection and does not close it (python/cpython#109564).
+        """
+        loop = asyncio.get_running_loop()
+        for server, _ in self._open.values():
+            for listening in server.sockets:
+                loop.remove_reader(listening.fileno())
+        await asyncio.sleep(0)
+
     def close(self) -> None:
-        """Accept no more connections."""
+        """Close the listening ports."""
         for server, _ in self._open.values():
             server.close()
 

@@ -33,6 +33,8 @@ from krammar.wire.negotiation import API_VERSIONS
 LOG = logging.getLogger("krammar.proxy")
 
 _BACKLOG = 1_000
+# Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
+_TURNS = 4
 
 
 class ProxyError(Exception):
@@ -87,6 +89,7 @@ class Proxy:
         self._drain_timeout = drain_timeout
         self._links: set[Link] = set()
         self._numbers = 0
+        self._draining = False
         self._address: Address | None = None
         self._idle = asyncio.Event()
         self._thread: threading.Thread | None = None
@@ -165,6 +168,8 @@ class Proxy:
 
     async def drain(self) -> None:
         """Accept no connection, wait for the responses to requests in flight, and close all connections."""
+        self._draining = True
+        await self.listeners.finish_accepting()
         self.listeners.close()
         for link in list(self._links):
             link.drain()
@@ -181,7 +186,8 @@ class Proxy:
                 )
         for link in list(self._links):
             link.abort()
-        await asyncio.sleep(0)  # lets asyncio call connection_lost
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
 
     async def _serve_port(
         self, listen: Address, bind_host: str, upstream: Address
@@ -197,6 +203,8 @@ class Proxy:
     def opened(self, link: Link) -> None:
         """Handle a connection of a client."""
         self._links.add(link)
+        if self._draining:
+            link.abort()
 
     def lost(self, link: Link) -> None:
         """Handle the end of a connection."""

@@ -408,7 +408,9 @@ def test_what_on_refuses() -> None:
         on(MetadataRequest, versions="3+")
     with pytest.raises(ValueError, match="the first version is greater than the last"):
         on(MetadataRequest, versions="5-3")
-    with pytest.raises(ValueError, match=r"on\(MetadataRequest, versions='99-'\): it has versions 0"):
+    with pytest.raises(
+        ValueError, match=r"on\(MetadataRequest, versions='99-'\): it has versions 0"
+    ):
         on(MetadataRequest, versions="99-")
     with pytest.raises(TypeError, match="is no request and no response of a protocol"):
         on(RequestHeader)
