@@ -16,11 +16,11 @@ MEMORY = 256 * 1024
 
 
 class Pending:
-    """A request in flight whose response is read."""
+    """A request in flight whose response is read; ``exchange`` is None if no filter reads it."""
 
     __slots__ = ("correlation_id", "exchange", "work")
 
-    def __init__(self, correlation_id: int, work: Work, exchange: Exchange) -> None:
+    def __init__(self, correlation_id: int, work: Work, exchange: Exchange | None) -> None:
         self.correlation_id = correlation_id
         self.work = work
         self.exchange = exchange

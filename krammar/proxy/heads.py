@@ -83,13 +83,22 @@ def _varint(data: Data, position: int, end: int) -> tuple[int, int]:
     raise Incomplete
 
 
-def has_no_endpoints(api_key: int, frame: bytes) -> bool:
+def has_no_endpoints(api_key: int, data: Data, begin: int, end: int) -> bool:
     """Return whether a response to Produce or Fetch certainly names no broker, without decoding it.
 
     Node endpoints are a tagged field at the end of these responses. The last one ends with its port, a rack and a byte
     0 for no tags. The rack is a byte 0 for null, or text, which does not end with a byte 0. So a frame that ends
     otherwise has none. False means: decode it.
+
+    Args:
+        begin: the offset of the frame with its length prefix.
+        end: the offset after it.
     """
-    if api_key not in TAGGED_ENDPOINTS or len(frame) < PREFIX + 12 or frame[-1] or frame[-2]:
+    if (
+        api_key not in TAGGED_ENDPOINTS
+        or end - begin < PREFIX + 12
+        or data[end - 1]
+        or data[end - 2]
+    ):
         return False
-    return not 0 < int.from_bytes(frame[-6:-2], "big", signed=True) <= _LARGEST_PORT
+    return not 0 < int.from_bytes(data[end - 6 : end - 2], "big", signed=True) <= _LARGEST_PORT

@@ -189,7 +189,7 @@ class Requests(End):
         if silent:
             pass
         elif work.reads_response:
-            exchange = self._exchange(work, correlation_id, name)
+            exchange = self._exchange(work, correlation_id, name) if work.responses else None
             self.shared.in_flight.append(Pending(correlation_id, work, exchange))
         else:
             self.shared.in_flight.append(correlation_id)

@@ -68,6 +68,11 @@ class Responses(End):
             if not PREFIX <= length <= shared.max_frame:
                 shared.fail(Refused(f"a response of {length} bytes cannot be read"))
                 return
+            if type(entry) is Pending and not entry.work.responses:
+                end = position + length + PREFIX
+                if end <= size and has_no_endpoints(entry.work.api_key, data, position, end):
+                    left = length + PREFIX
+                    continue
             self._pass(data, start, position)
             frame = self.collect(data, position, size, length + PREFIX)
             if frame is None:
@@ -181,14 +186,17 @@ class Responses(End):
     def _process(self, pending: Pending, frame: bytes) -> None:
         """Run the chain over a response, and write it; if something is awaited, in a task."""
         chain, work = self.shared.chain, pending.work
-        if not work.responses and has_no_endpoints(work.api_key, frame):
+        if not work.responses and has_no_endpoints(work.api_key, frame, 0, len(frame)):
             self.peer.write(frame)
             return
         try:
             read = chain.read_response(work, frame)
             if work.api_key == API_VERSIONS and work.rewrite:
                 self.shared.offered = offered_versions(read.message)
-            message = chain.run_response(work.responses, read.message, pending.exchange)
+            message: Any = read.message
+            if work.responses:
+                assert pending.exchange is not None
+                message = chain.run_response(work.responses, message, pending.exchange)
             if not inspect.isawaitable(message):
                 changed = self.shared.rewrite(work.api_key, message) if work.rewrite else False
                 if not inspect.isawaitable(changed):
