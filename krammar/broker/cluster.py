@@ -13,22 +13,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from kafka_wire import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    BrokerRegistrationChangeRecord,
-    ConfigResourceType,
-    EndTransactionRecord,
-    FeatureLevelRecord,
-    KRaftVersionRecord,
-    PartitionRecord,
-    ProducerIdsRecord,
-    RegisterBrokerRecord,
-    RemoveTopicRecord,
-    SecurityProtocol,
-    TopicRecord,
-    VotersRecord,
-)
+import kafka_wire as kw
 
 from krammar.broker.meta_properties import identify, random_uuid
 from krammar.broker.metadata_image import (
@@ -149,7 +134,7 @@ class ClusterMetadata(Image):
     @property
     def controller_listeners(self) -> list[tuple[str, str, int]]:
         """Name, host and port of the controller's listeners, as in the log. This broker does not open them."""
-        quorum = self.log.kraft.get(ControlRecordType.KRAFT_VOTERS, VotersRecord())
+        quorum = self.log.kraft.get(ControlRecordType.KRAFT_VOTERS, kw.VotersRecord())
         return [
             (each.name, each.host, each.port) for one in quorum.voters for each in one.endpoints
         ]
@@ -175,8 +160,8 @@ class ClusterMetadata(Image):
         if topic_id is None:
             topic_id = random_uuid()
         records = [
-            TopicRecord(name=name, topic_id=topic_id),
-            *config_records(ConfigResourceType.TOPIC, name, configs or {}),
+            kw.TopicRecord(name=name, topic_id=topic_id),
+            *config_records(kw.ConfigResourceType.TOPIC, name, configs or {}),
             *self._new_partitions(topic_id, range(partitions), replicas),
         ]
         self.append(records)
@@ -184,7 +169,7 @@ class ClusterMetadata(Image):
 
     def delete_topic(self, topic: Topic) -> None:
         """Remove a topic and its settings."""
-        self.append([RemoveTopicRecord(topic_id=topic.topic_id)])
+        self.append([kw.RemoveTopicRecord(topic_id=topic.topic_id)])
 
     def add_partitions(
         self, topic: Topic, count: int, replicas: Sequence[Sequence[int]] | None = None
@@ -201,7 +186,7 @@ class ClusterMetadata(Image):
         """Reserve ``count`` producer ids permanently and return the first one."""
         first = self.next_producer_id
         own = self.brokers.get(self.node_id)
-        record = ProducerIdsRecord(
+        record = kw.ProducerIdsRecord(
             broker_id=self.node_id,
             broker_epoch=-1 if own is None else own.broker_epoch,
             next_producer_id=first + count,
@@ -224,11 +209,11 @@ class ClusterMetadata(Image):
             rack: the node's rack
         """
         end_points = [
-            RegisterBrokerRecord.BrokerEndpoint(
+            kw.RegisterBrokerRecord.BrokerEndpoint(
                 name=listener.name,
                 host=host,
                 port=port,
-                security_protocol=SecurityProtocol[listener.protocol],
+                security_protocol=kw.SecurityProtocol[listener.protocol],
             )
             for listener, host, port in listeners
         ]
@@ -240,13 +225,13 @@ class ClusterMetadata(Image):
         if known and (known.end_points, known.log_dirs, known.rack, known.fenced) == same:
             return
         self._lead()
-        record = RegisterBrokerRecord(
+        record = kw.RegisterBrokerRecord(
             broker_id=node_id,
             incarnation_id=random_uuid(),
             broker_epoch=self.log.end_offset,
             end_points=end_points,
             features=[
-                RegisterBrokerRecord.BrokerFeature(
+                kw.RegisterBrokerRecord.BrokerFeature(
                     name=name, min_supported_version=low, max_supported_version=high
                 )
                 for name, (low, high) in SUPPORTED_FEATURES.items()
@@ -272,7 +257,7 @@ class ClusterMetadata(Image):
         """Record that the cluster does not see a node any more."""
         self.running.discard(node_id)
         epoch = self.brokers[node_id].broker_epoch
-        record = BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=epoch, fenced=1)
+        record = kw.BrokerRegistrationChangeRecord(broker_id=node_id, broker_epoch=epoch, fenced=1)
         self.append([record])
 
     def _new_partitions(
@@ -284,7 +269,7 @@ class ClusterMetadata(Image):
         records: list[Codec] = []
         for index, own in zip(indexes, replicas or repeat([self.node_id]), strict=False):
             running = [node for node in own if node in self.running]
-            record = PartitionRecord(
+            record = kw.PartitionRecord(
                 partition_id=index,
                 topic_id=topic_id,
                 replicas=list(own),
@@ -305,38 +290,38 @@ class ClusterMetadata(Image):
         records = log.bootstrap()
         if not records:
             records = [
-                FeatureLevelRecord(name=name, feature_level=level)
+                kw.FeatureLevelRecord(name=name, feature_level=level)
                 for name, level in NEW_FEATURES.items()
             ]
             log.kraft = log.kraft or {
-                ControlRecordType.KRAFT_VERSION: KRaftVersionRecord(k_raft_version=1),
+                ControlRecordType.KRAFT_VERSION: kw.KRaftVersionRecord(k_raft_version=1),
                 ControlRecordType.KRAFT_VOTERS: self._voters(),
             }
-        begin = BeginTransactionRecord(name="Bootstrap records")
-        self.append([begin, *records, EndTransactionRecord()])
+        begin = kw.BeginTransactionRecord(name="Bootstrap records")
+        self.append([begin, *records, kw.EndTransactionRecord()])
 
-    def _voters(self) -> VotersRecord:
+    def _voters(self) -> kw.VotersRecord:
         """Return this node as the only voter, at the default address of Kafka's controller."""
-        voter = VotersRecord.Voter(
+        voter = kw.VotersRecord.Voter(
             voter_id=self.node_id,
             voter_directory_id=self.directory_ids[0],
-            k_raft_version_feature=VotersRecord.KRaftVersionFeature(
+            k_raft_version_feature=kw.VotersRecord.KRaftVersionFeature(
                 min_supported_version=0, max_supported_version=1
             ),
-            endpoints=[VotersRecord.Endpoint(name="CONTROLLER", host="localhost", port=9093)],
+            endpoints=[kw.VotersRecord.Endpoint(name="CONTROLLER", host="localhost", port=9093)],
         )
-        return VotersRecord(voters=[voter])
+        return kw.VotersRecord(voters=[voter])
 
     def _lead(self) -> None:
         """Begin a leader epoch before the first record that this process writes."""
         self.log.lead()
         if self.transaction is not None:
-            self._write([AbortTransactionRecord(reason="the writer is gone")])
+            self._write([kw.AbortTransactionRecord(reason="the writer is gone")])
 
     def _write(self, records: Sequence[Codec]) -> None:
         level = self.level
         for record in records:
-            if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
+            if isinstance(record, kw.FeatureLevelRecord) and record.name == METADATA_VERSION:
                 level = record.feature_level
         self.log.append(records, level)
         for record in records:

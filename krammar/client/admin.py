@@ -6,20 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_wire import (
-    AlterConfigOp,
-    ConfigResourceType,
-    ConfigSource,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteRecordsRequest,
-    DeleteTopicsRequest,
-    DescribeClusterRequest,
-    DescribeConfigsRequest,
-    DescribeLogDirsRequest,
-    ErrorCode,
-    IncrementalAlterConfigsRequest,
-)
+import kafka_wire as kw
 
 from krammar.client.cluster import Cluster
 from krammar.client.connection import ByVersion
@@ -40,7 +27,7 @@ class Config:
 
     name: str
     value: str | None
-    source: ConfigSource | int
+    source: kw.ConfigSource | int
     read_only: bool
     sensitive: bool
     is_default: bool
@@ -113,22 +100,22 @@ class Admin:
         deadline = self._cluster.deadline(f"creating topic {name}", timeout_ms)
         if assignments:
             partitions = replication_factor = -1
-        topic = CreateTopicsRequest.CreatableTopic(
+        topic = kw.CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=partitions,
             replication_factor=replication_factor,
             assignments=[
-                CreateTopicsRequest.CreatableReplicaAssignment(
+                kw.CreateTopicsRequest.CreatableReplicaAssignment(
                     partition_index=index, broker_ids=list(nodes)
                 )
                 for index, nodes in (assignments or {}).items()
             ],
             configs=[
-                CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
+                kw.CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
                 for key, value in (configs or {}).items()
             ],
         )
-        request = CreateTopicsRequest(
+        request = kw.CreateTopicsRequest(
             topics=[topic],
             timeout_ms=_broker_timeout(self._cluster, deadline),
             validate_only=validate_only,
@@ -138,7 +125,7 @@ class Admin:
         def check(response: Any) -> None:
             for t in response.topics:
                 # An earlier attempt, whose response was lost, has created the topic.
-                if t.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and lost:
+                if t.error_code == kw.ErrorCode.TOPIC_ALREADY_EXISTS and lost:
                     continue
                 raise_code(t.error_code, f"topic {name}", t.error_message)
 
@@ -158,7 +145,7 @@ class Admin:
             topic = self._cluster.topic(name, deadline, auto_create=False)
             if any(p.leader < 0 for p in topic.partitions.values()):
                 self._cluster.metadata.outdate([name])
-                raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, name)
+                raise kafka_error(kw.ErrorCode.LEADER_NOT_AVAILABLE, name)
             return topic
 
         return self._cluster.retrying(deadline, attempt)
@@ -172,19 +159,19 @@ class Admin:
         """
         deadline = self._cluster.deadline(f"deleting topic {name}", timeout_ms)
 
-        def build(version: int) -> DeleteTopicsRequest:
+        def build(version: int) -> kw.DeleteTopicsRequest:
             limit = _broker_timeout(self._cluster, deadline)
             if version < 6:
-                return DeleteTopicsRequest(topic_names=[name], timeout_ms=limit)
-            topic = DeleteTopicsRequest.DeleteTopicState(name=name)
-            return DeleteTopicsRequest(topics=[topic], timeout_ms=limit)
+                return kw.DeleteTopicsRequest(topic_names=[name], timeout_ms=limit)
+            topic = kw.DeleteTopicsRequest.DeleteTopicState(name=name)
+            return kw.DeleteTopicsRequest(topics=[topic], timeout_ms=limit)
 
-        request = ByVersion(DeleteTopicsRequest, build)
+        request = ByVersion(kw.DeleteTopicsRequest, build)
         lost: list[ClientError] = []
 
         def check(response: Any) -> None:
             for t in response.responses:
-                if t.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and lost:
+                if t.error_code == kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and lost:
                     continue
                 raise_code(t.error_code, f"topic {name}", t.error_message)
 
@@ -212,13 +199,13 @@ class Admin:
         places = None
         if assignments is not None:
             places = [
-                CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=list(nodes))
+                kw.CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=list(nodes))
                 for nodes in assignments
             ]
-        topic = CreatePartitionsRequest.CreatePartitionsTopic(
+        topic = kw.CreatePartitionsRequest.CreatePartitionsTopic(
             name=name, count=count, assignments=places
         )
-        request = CreatePartitionsRequest(
+        request = kw.CreatePartitionsRequest(
             topics=[topic], timeout_ms=_broker_timeout(self._cluster, deadline)
         )
 
@@ -246,13 +233,13 @@ class Admin:
         """
         deadline = self._cluster.deadline("deleting records", timeout_ms)
 
-        def request(group: dict[TopicPartition, int]) -> DeleteRecordsRequest:
-            return DeleteRecordsRequest(
+        def request(group: dict[TopicPartition, int]) -> kw.DeleteRecordsRequest:
+            return kw.DeleteRecordsRequest(
                 topics=[
-                    DeleteRecordsRequest.DeleteRecordsTopic(
+                    kw.DeleteRecordsRequest.DeleteRecordsTopic(
                         name=name,
                         partitions=[
-                            DeleteRecordsRequest.DeleteRecordsPartition(
+                            kw.DeleteRecordsRequest.DeleteRecordsPartition(
                                 partition_index=at.partition, offset=group[at]
                             )
                             for at in partitions
@@ -283,17 +270,17 @@ class Admin:
         Raises:
             UnknownTopicOrPartition: the topic does not exist.
         """
-        return self._configs(ConfigResourceType.TOPIC, name, timeout_ms)
+        return self._configs(kw.ConfigResourceType.TOPIC, name, timeout_ms)
 
     def broker_configs(self, node_id: int, *, timeout_ms: float | None = None) -> dict[str, Config]:
         """Return a broker's settings by name."""
-        return self._configs(ConfigResourceType.BROKER, str(node_id), timeout_ms)
+        return self._configs(kw.ConfigResourceType.BROKER, str(node_id), timeout_ms)
 
     def _configs(
-        self, kind: ConfigResourceType, name: str, timeout_ms: float | None
+        self, kind: kw.ConfigResourceType, name: str, timeout_ms: float | None
     ) -> dict[str, Config]:
         deadline = self._cluster.deadline(f"describing the settings of {name}", timeout_ms)
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource = kw.DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=kind, resource_name=name, configuration_keys=None
         )
 
@@ -303,16 +290,16 @@ class Admin:
 
         node_id = self._owner(kind, name, deadline)
         response = self._cluster.call(
-            DescribeConfigsRequest(resources=[resource]),
+            kw.DescribeConfigsRequest(resources=[resource]),
             deadline,
             node_id=node_id,
             low=1,
             check=check,
         )
         own = (
-            ConfigSource.TOPIC_CONFIG
-            if kind == ConfigResourceType.TOPIC
-            else ConfigSource.DYNAMIC_BROKER_CONFIG
+            kw.ConfigSource.TOPIC_CONFIG
+            if kind == kw.ConfigResourceType.TOPIC
+            else kw.ConfigSource.DYNAMIC_BROKER_CONFIG
         )
         return {
             c.name: Config(
@@ -327,9 +314,9 @@ class Admin:
             for c in result.configs
         }
 
-    def _owner(self, kind: ConfigResourceType, name: str, deadline: Deadline) -> int | None:
+    def _owner(self, kind: kw.ConfigResourceType, name: str, deadline: Deadline) -> int | None:
         """Return the broker that must handle a request for settings; None means any."""
-        if kind != ConfigResourceType.BROKER or not name:
+        if kind != kw.ConfigResourceType.BROKER or not name:
             return None
         node_id = int(name)
         if node_id not in self._cluster.metadata.nodes:
@@ -347,7 +334,7 @@ class Admin:
         Raises:
             InvalidConfig: a setting is unknown or invalid.
         """
-        self._alter(ConfigResourceType.TOPIC, name, changes, timeout_ms)
+        self._alter(kw.ConfigResourceType.TOPIC, name, changes, timeout_ms)
 
     def alter_broker_configs(
         self,
@@ -366,23 +353,25 @@ class Admin:
             InvalidConfig: a setting is unknown, invalid, or cannot be changed while the broker runs.
         """
         name = "" if node_id is None else str(node_id)
-        self._alter(ConfigResourceType.BROKER, name, changes, timeout_ms)
+        self._alter(kw.ConfigResourceType.BROKER, name, changes, timeout_ms)
 
     def _alter(
         self,
-        kind: ConfigResourceType,
+        kind: kw.ConfigResourceType,
         name: str,
         changes: Mapping[str, str | None],
         timeout_ms: float | None,
     ) -> None:
         deadline = self._cluster.deadline(f"changing the settings of {name}", timeout_ms)
-        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource = kw.IncrementalAlterConfigsRequest.AlterConfigsResource(
             resource_type=kind,
             resource_name=name,
             configs=[
-                IncrementalAlterConfigsRequest.AlterableConfig(
+                kw.IncrementalAlterConfigsRequest.AlterableConfig(
                     name=key,
-                    config_operation=(AlterConfigOp.DELETE if value is None else AlterConfigOp.SET),
+                    config_operation=(
+                        kw.AlterConfigOp.DELETE if value is None else kw.AlterConfigOp.SET
+                    ),
                     value=value,
                 )
                 for key, value in changes.items()
@@ -393,7 +382,7 @@ class Admin:
             for result in response.responses:
                 raise_code(result.error_code, f"settings of {name}", result.error_message)
 
-        request = IncrementalAlterConfigsRequest(resources=[resource])
+        request = kw.IncrementalAlterConfigsRequest(resources=[resource])
         node_id = self._owner(kind, name, deadline)
         if node_id is None:
             self._cluster.call_controller(request, deadline, check)
@@ -408,13 +397,13 @@ class Admin:
 
         def attempt() -> ClusterDescription:
             connection = self._cluster.any(deadline)
-            if not connection.has(DescribeClusterRequest, 0):  # Kafka before 2.8
+            if not connection.has(kw.DescribeClusterRequest, 0):  # Kafka before 2.8
                 self._cluster.refresh([], deadline)
                 known = self._cluster.metadata
                 return ClusterDescription(
                     known.cluster_id or "", known.controller_id, tuple(known.nodes.values())
                 )
-            pending = self._cluster.send(connection, DescribeClusterRequest(), deadline)
+            pending = self._cluster.send(connection, kw.DescribeClusterRequest(), deadline)
             response = self._cluster.wait_for(pending, deadline)
             raise_code(response.error_code, "the cluster", response.error_message)
             nodes = [Node(b.broker_id, b.host, b.port, b.rack) for b in response.brokers]
@@ -438,7 +427,7 @@ class Admin:
         found = []
         for node_id in wanted:
             response = self._cluster.call(
-                DescribeLogDirsRequest(topics=None),
+                kw.DescribeLogDirsRequest(topics=None),
                 deadline,
                 node_id=node_id,
                 check=lambda r: raise_code(r.error_code, "log folders"),

@@ -7,16 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from kafka_wire import (
-    AddOffsetsToTxnRequest,
-    AddPartitionsToTxnRequest,
-    CoordinatorType,
-    EndTxnRequest,
-    ErrorCode,
-    InitProducerIdRequest,
-    ProduceRequest,
-    TxnOffsetCommitRequest,
-)
+import kafka_wire as kw
 
 from krammar.client.cluster import Cluster
 from krammar.client.deadline import Deadline
@@ -33,13 +24,13 @@ _END_BUMPS = 5
 # After these errors, the producer cannot be used any more.
 FATAL = frozenset(
     {
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.UNSUPPORTED_VERSION,
+        kw.ErrorCode.PRODUCER_FENCED,
+        kw.ErrorCode.INVALID_PRODUCER_EPOCH,
+        kw.ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        kw.ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        kw.ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        kw.ErrorCode.INVALID_TXN_STATE,
+        kw.ErrorCode.UNSUPPORTED_VERSION,
     }
 )
 
@@ -112,7 +103,7 @@ class Transactions:
 
     def fail_produce(self, error: ClientError) -> None:
         """Store the error of a batch. Unless it says that the producer is fenced, the transaction can be aborted."""
-        if isinstance(error, KafkaError) and error.code == ErrorCode.PRODUCER_FENCED:
+        if isinstance(error, KafkaError) and error.code == kw.ErrorCode.PRODUCER_FENCED:
             self.fail(error)
         elif self.state is State.OPEN:
             self.state, self.error = State.ABORTABLE, error
@@ -124,7 +115,7 @@ class Transactions:
     ) -> Any:
         try:
             return self._cluster.call_coordinator(
-                CoordinatorType.TRANSACTION,
+                kw.CoordinatorType.TRANSACTION,
                 self.transactional_id,
                 request,
                 deadline,
@@ -146,12 +137,12 @@ class Transactions:
         self._identify(deadline)
         level = self._cluster.features(deadline).get("transaction.version", 0)
         connection = self._cluster.any(deadline)
-        self.version = 2 if level >= 2 and connection.has(ProduceRequest, PRODUCE_ADDS) else 1
+        self.version = 2 if level >= 2 and connection.has(kw.ProduceRequest, PRODUCE_ADDS) else 1
         self.state = State.READY
 
     def _identify(self, deadline: Deadline) -> None:
         mine = self.identity
-        request = InitProducerIdRequest(
+        request = kw.InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._timeout_ms,
             producer_id=mine.producer_id,
@@ -177,12 +168,12 @@ class Transactions:
             return
         if self.version < 2:
             topics = [
-                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
+                kw.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
                     name=name, partitions=[at.partition for at in group]
                 )
                 for name, group in group_topics(new).items()
             ]
-            request = AddPartitionsToTxnRequest(
+            request = kw.AddPartitionsToTxnRequest(
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=self.identity.producer_id,
                 v3_and_below_producer_epoch=self.identity.epoch,
@@ -205,7 +196,7 @@ class Transactions:
         for topic in response.results_by_topic_v3_and_below:
             for p in topic.results_by_partition:
                 # If one partition is refused, the others are not attempted. Raise the error of the refused one.
-                if p.partition_error_code not in (0, ErrorCode.OPERATION_NOT_ATTEMPTED):
+                if p.partition_error_code not in (0, kw.ErrorCode.OPERATION_NOT_ATTEMPTED):
                     raise kafka_error(
                         p.partition_error_code,
                         f"adding {topic.name}-{p.partition_index} to the transaction of"
@@ -224,7 +215,7 @@ class Transactions:
             return
         new = self.version >= 2
         if not new:
-            request = AddOffsetsToTxnRequest(
+            request = kw.AddOffsetsToTxnRequest(
                 transactional_id=self.transactional_id,
                 producer_id=self.identity.producer_id,
                 producer_epoch=self.identity.epoch,
@@ -232,7 +223,7 @@ class Transactions:
             )
             self._add(request, deadline, self._check)
         self.touched = True
-        commit = TxnOffsetCommitRequest(
+        commit = kw.TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=member.group_id,
             producer_id=self.identity.producer_id,
@@ -241,10 +232,10 @@ class Transactions:
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             topics=[
-                TxnOffsetCommitRequest.Topic(
+                kw.TxnOffsetCommitRequest.Topic(
                     name=name,
                     partitions=[
-                        TxnOffsetCommitRequest.Partition(
+                        kw.TxnOffsetCommitRequest.Partition(
                             partition_index=at.partition,
                             committed_offset=offsets[at].offset,
                             committed_leader_epoch=offsets[at].leader_epoch,
@@ -269,7 +260,7 @@ class Transactions:
         named = any((member.generation >= 0, member.member_id, member.group_instance_id))
         try:
             self._cluster.call_coordinator(
-                CoordinatorType.GROUP,
+                kw.CoordinatorType.GROUP,
                 member.group_id,
                 commit,
                 deadline,
@@ -285,7 +276,7 @@ class Transactions:
     def end(self, commit: bool, deadline: Deadline) -> None:
         """Commit or abort at the coordinator. It can be called again after DeadlineError."""
         if self.touched:
-            request = EndTxnRequest(
+            request = kw.EndTxnRequest(
                 transactional_id=self.transactional_id,
                 producer_id=self.identity.producer_id,
                 producer_epoch=self.identity.epoch,

@@ -190,8 +190,11 @@ class Codec(Struct):
     def encode(self, version: int) -> bytes:
         """Return the bytes at ``version``.
 
+        Values of fields that the version lacks are refused, unless they are the default, or the field is
+        ignorable, as Kafka calls it: those are left out.
+
         Raises:
-            EncodeError: the layout cannot represent a value. It names the field.
+            EncodeError: the version cannot carry a value. It names the field and the versions that have it.
             UnsupportedVersionError: the class does not have this version.
         """
         parts: list[bytes] = []

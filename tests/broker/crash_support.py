@@ -796,6 +796,17 @@ def check_indexes(folder: Path, interval: int) -> int:
 # --- damage that a crash of the machine could do
 
 
+def whole_batches(data: bytes) -> tuple[list[DiskBatch], bool]:
+    """The batches of a log before the first one that is torn or damaged, and whether there is such a batch."""
+    found = []
+    try:
+        for one in read_batches(data):
+            found.append(one)
+    except AssertionError:
+        return found, True
+    return found, False
+
+
 @dataclass
 class Damage:
     """Damage the files of a killed broker, in ways that a broker must repair."""
@@ -813,7 +824,9 @@ class Damage:
         if folder.name.startswith("__cluster_metadata"):
             return
         last = segments(folder)[-1]
-        found = list(read_batches(last.read_bytes()))
+        found, is_torn = whole_batches(last.read_bytes())
+        if is_torn:
+            return  # the kill came during a write
         offset = found[-1].last_offset + 1 if found else int(last.stem)
         whole = batch([b"torn"] * 3, base_offset=offset)
         part = whole[: self.random.randrange(1, len(whole))]

@@ -16,7 +16,7 @@ from kafka_wire import ErrorCode
 
 from tests.broker.challenge.disk import batch, read_batches, read_partition
 from tests.broker.challenge.server import BrokerProcess
-from tests.broker.crash_support import PATIENCE, create_topics, produce_request
+from tests.broker.crash_support import PATIENCE, create_topics, produce_request, whole_batches
 from tests.broker.support import RawClient
 from tests.broker.torture import SETTINGS, Torture
 from tests.ports import free_port
@@ -494,3 +494,12 @@ def test_full_disk_and_new_topics(small: BrokerProcess) -> None:
         answer = client.call(k.MetadataRequest(topics=None), 12)
         assert len(answer.topics) == number + 2
         assert result[1] in {topic.name for topic in answer.topics}
+
+
+def test_a_torn_log_is_read_up_to_the_torn_batch() -> None:
+    first, second = batch([b"1"]), batch([b"2"] * 9, base_offset=1)
+    for size in (0, 5, len(second) - 1):
+        found, is_torn = whole_batches(first + second[:size])
+        assert [one.base_offset for one in found] == [0]
+        assert is_torn == (size > 0)
+    assert [one.base_offset for one in whole_batches(first + second)[0]] == [0, 1]

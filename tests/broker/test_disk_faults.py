@@ -186,7 +186,7 @@ def test_clients_and_metrics_report_an_offline_partition(
         for name, partition in (("t", 0), ("other", 0), ("other", 1)):
             assert produce(client, name, records(1, b"k"), partition).base_offset == 1
         broker.call(broker.logs.flush)
-    [line] = [each.getMessage() for each in caplog.records if "offline" in each.getMessage()]
+    [line] = [each.getMessage() for each in caplog.records if "disk failed" in each.getMessage()]
     assert "t-1: the disk failed" in line and "then restart the broker" in line
     with started(tmp_path, "interval") as (broker, client):
         assert produce(client, "t", records(1, b"k"), 1).base_offset == 1

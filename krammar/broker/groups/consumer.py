@@ -13,21 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from kafka_wire import (
-    ConfigResourceType,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    ConsumerProtocolAssignment,
-    ErrorCode,
-    GroupMemberState,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
+import kafka_wire as kw
 
 from krammar.broker.errors import ApiError, invalid_request
 from krammar.broker.groups.assignors import Assignment
@@ -59,9 +45,9 @@ if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig
 
-STABLE = GroupMemberState.STABLE
-UNREVOKED = GroupMemberState.UNREVOKED_PARTITIONS
-UNRELEASED = GroupMemberState.UNRELEASED_PARTITIONS
+STABLE = kw.GroupMemberState.STABLE
+UNREVOKED = kw.GroupMemberState.UNREVOKED_PARTITIONS
+UNRELEASED = kw.GroupMemberState.UNRELEASED_PARTITIONS
 
 
 class ConsumerProtocol:
@@ -82,7 +68,7 @@ class ConsumerProtocol:
 
     # -- ConsumerGroupHeartbeat
 
-    def check(self, request: ConsumerGroupHeartbeatRequest) -> None:
+    def check(self, request: kw.ConsumerGroupHeartbeatRequest) -> None:
         """Raise ApiError if a request is invalid for any group."""
         for name, text in (
             ("GroupId", request.group_id),
@@ -112,7 +98,7 @@ class ConsumerProtocol:
         assignors = self._config.group_consumer_assignors
         if request.server_assignor is not None and request.server_assignor not in assignors:
             raise ApiError(
-                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                kw.ErrorCode.UNSUPPORTED_ASSIGNOR,
                 f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "
                 f"{', '.join(assignors)}.",
             )
@@ -120,8 +106,8 @@ class ConsumerProtocol:
             matcher(request.subscribed_topic_regex)
 
     def heartbeat(
-        self, group: Group, request: ConsumerGroupHeartbeatRequest, client: Client
-    ) -> ConsumerGroupHeartbeatResponse:
+        self, group: Group, request: kw.ConsumerGroupHeartbeatRequest, client: Client
+    ) -> kw.ConsumerGroupHeartbeatResponse:
         """Add or update a member, and move it towards its target assignment. Raises ApiError."""
         if group.kind is Kind.CLASSIC and request.member_epoch != 0:
             raise _not_found(f"Group {group.group_id} is not a consumer group.")
@@ -143,19 +129,24 @@ class ConsumerProtocol:
         member.protocols = []
         self._advance(group, member, owned, topics, pattern)
         self._expect(group, member)
-        response = ConsumerGroupHeartbeatResponse(
+        response = kw.ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self._setting(group, "heartbeat.interval.ms"),
         )
         is_full = request.rebalance_timeout_ms != -1 and topics is not None and owned is not None
         if request.member_epoch == 0 or is_full or member.assigned.keys() != before:
-            places = topics_of(member.assigned, ConsumerGroupHeartbeatResponse.TopicPartitions)
-            response.assignment = ConsumerGroupHeartbeatResponse.Assignment(topic_partitions=places)
+            places = topics_of(member.assigned, kw.ConsumerGroupHeartbeatResponse.TopicPartitions)
+            response.assignment = kw.ConsumerGroupHeartbeatResponse.Assignment(
+                topic_partitions=places
+            )
         return response
 
     def _member(
-        self, group: Group, request: ConsumerGroupHeartbeatRequest, owned: Collection[Place] | None
+        self,
+        group: Group,
+        request: kw.ConsumerGroupHeartbeatRequest,
+        owned: Collection[Place] | None,
     ) -> Member:
         """Find the member of a request, or add it. Raises ApiError."""
         member_id, instance_id, epoch = request.member_id, request.instance_id, request.member_epoch
@@ -166,7 +157,7 @@ class ConsumerProtocol:
                 return known or group.add(Member(member_id, instance_id))
             if not known.protocols and known.epoch != AWAY:
                 raise ApiError(
-                    ErrorCode.UNRELEASED_INSTANCE_ID,
+                    kw.ErrorCode.UNRELEASED_INSTANCE_ID,
                     f"Static member {member_id} with instance id {instance_id} cannot join the group "
                     f"because the instance id is owned by {known.member_id} member.",
                 )
@@ -182,7 +173,7 @@ class ConsumerProtocol:
             return member
         what = "greater" if epoch > member.epoch else "smaller"
         raise ApiError(
-            ErrorCode.FENCED_MEMBER_EPOCH,
+            kw.ErrorCode.FENCED_MEMBER_EPOCH,
             f"The consumer group member has a {what} member epoch ({epoch}) than the one known by "
             f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
             "and rejoin.",
@@ -192,7 +183,7 @@ class ConsumerProtocol:
         limit = self._config.group_consumer_max_size
         if len(group.members) >= limit and member_id not in group.members:
             raise ApiError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                kw.ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The consumer group has reached its maximum capacity of {limit} members.",
             )
 
@@ -206,8 +197,8 @@ class ConsumerProtocol:
         return member
 
     def _leave(
-        self, group: Group, request: ConsumerGroupHeartbeatRequest
-    ) -> ConsumerGroupHeartbeatResponse:
+        self, group: Group, request: kw.ConsumerGroupHeartbeatRequest
+    ) -> kw.ConsumerGroupHeartbeatResponse:
         member = group.check_member(request.member_id, request.instance_id)
         if request.member_epoch == AWAY:
             member.move_to(member.state, AWAY, member.assigned, {})
@@ -215,7 +206,7 @@ class ConsumerProtocol:
             self._store(group)
         else:
             self._fence(group, [member])
-        return ConsumerGroupHeartbeatResponse(
+        return kw.ConsumerGroupHeartbeatResponse(
             member_id=member.member_id, member_epoch=request.member_epoch
         )
 
@@ -363,8 +354,8 @@ class ConsumerProtocol:
     # -- members of the classic protocol
 
     def leave(
-        self, group: Group, leaving: Sequence[LeaveGroupRequest.MemberIdentity]
-    ) -> list[LeaveGroupResponse.MemberResponse]:
+        self, group: Group, leaving: Sequence[kw.LeaveGroupRequest.MemberIdentity]
+    ) -> list[kw.LeaveGroupResponse.MemberResponse]:
         """Remove members that are identified by member id, instance id or both. Raises ApiError."""
         gone: dict[str, Member] = {}
         results = group.leave(leaving, lambda name: gone.update({name: group.members[name]}))
@@ -372,28 +363,30 @@ class ConsumerProtocol:
             self._fence(group, [*gone.values()])
         return results
 
-    def join(self, group: Group, request: JoinGroupRequest, client: Client) -> JoinGroupResponse:
+    def join(
+        self, group: Group, request: kw.JoinGroupRequest, client: Client
+    ) -> kw.JoinGroupResponse:
         """Add or update a member. Raises ApiError."""
         member_id, instance_id = request.member_id, request.group_instance_id
         if self._policy() == "DISABLED":
-            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            raise ApiError(kw.ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._check_size(group, member_id)
         if not group.supports(request):
-            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            raise ApiError(kw.ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         try:
             subscription = read_subscription(request.protocols[0].metadata)
         except WireError:
-            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
+            raise ApiError(kw.ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
         if not member_id:
             member_id = str(uuid4())
             if instance_id is None and client.version >= 4:
-                return join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id)
+                return join_error(kw.ErrorCode.MEMBER_ID_REQUIRED, member_id)
         known = group.members.get(group.statics.get(instance_id or "", member_id))
         member = known or group.add(Member(member_id, instance_id))
         downgrade = False
         if member.member_id != member_id:
             if request.member_id:
-                raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
+                raise ApiError(kw.ErrorCode.FENCED_INSTANCE_ID)
             downgrade = not member.protocols and self._may_downgrade(group, [member.member_id])
             self._replace(group, member, member_id)
         member.update(request)
@@ -401,7 +394,7 @@ class ConsumerProtocol:
         member.rack_id = subscription.rack_id or member.rack_id
         owned = self._with_ids(subscription.owned_partitions)
         self._advance(group, member, owned, subscription.topics, None)
-        response = JoinGroupResponse(
+        response = kw.JoinGroupResponse(
             generation_id=member.epoch,
             protocol_type=CONSUMER,
             protocol_name=request.protocols[0].name,
@@ -415,7 +408,7 @@ class ConsumerProtocol:
         self._time_out(group, member)
         return response
 
-    def sync(self, group: Group, request: SyncGroupRequest) -> SyncGroupResponse:
+    def sync(self, group: Group, request: kw.SyncGroupRequest) -> kw.SyncGroupResponse:
         """Return the partitions of a member. Raises ApiError."""
         member = group.check_classic(request)
         check_protocol(request, CONSUMER, member.protocols[0][0])
@@ -423,13 +416,13 @@ class ConsumerProtocol:
             self._call_back(group, member)
         self._cancel(group, member)
         self._expect(group, member)
-        return SyncGroupResponse(
+        return kw.SyncGroupResponse(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
             assignment=self._encoded(member),
         )
 
-    def classic_heartbeat(self, group: Group, request: HeartbeatRequest) -> None:
+    def classic_heartbeat(self, group: Group, request: kw.HeartbeatRequest) -> None:
         """Extend a session. Raises ApiError; REBALANCE_IN_PROGRESS if the member must join again."""
         member = group.check_classic(request)
         self._expect(group, member)
@@ -448,7 +441,7 @@ class ConsumerProtocol:
         if not member.is_due:
             member.is_due = True
             self._time_out(group, member)
-        raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
+        raise ApiError(kw.ErrorCode.REBALANCE_IN_PROGRESS)
 
     # -- migration
 
@@ -477,7 +470,7 @@ class ConsumerProtocol:
         for member_id in list(group.pending):
             group.remove(member_id)
         for member in group.members.values():
-            member.fail(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+            member.fail(kw.ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
             subscription, places = found[member.member_id]
             member.topics = tuple(sorted(set(subscription.topics)))
             member.rack_id = subscription.rack_id
@@ -514,10 +507,10 @@ class ConsumerProtocol:
     def _encoded(self, member: Member) -> bytes:
         """Encode the partitions of a member for the classic protocol, in the version of its subscription."""
         topics = self._cluster.topics_by_id
-        return ConsumerProtocolAssignment(
+        return kw.ConsumerProtocolAssignment(
             version=min(max(int.from_bytes(member.protocols[0][1][:2], "big", signed=True), 0), 3),
             assigned_partitions=[
-                ConsumerProtocolAssignment.TopicPartition(
+                kw.ConsumerProtocolAssignment.TopicPartition(
                     topic=topics[topic_id].name, partitions=numbers
                 )
                 for topic_id, numbers in by_topic(member.assigned).items()
@@ -529,7 +522,7 @@ class ConsumerProtocol:
         """Decode an assignment of the classic protocol. Raises WireError."""
         if not data:
             return set()
-        found, _ = ConsumerProtocolAssignment.decode_from(as_version(data), 0)
+        found, _ = kw.ConsumerProtocolAssignment.decode_from(as_version(data), 0)
         return self._with_ids(found.assigned_partitions)
 
     def _with_ids(self, assigned: Iterable[Any]) -> set[Place]:
@@ -543,7 +536,7 @@ class ConsumerProtocol:
         }
 
     def _setting(self, group: Group, name: str) -> int:
-        overrides = self._cluster.configs.get((ConfigResourceType.GROUP, group.group_id), {})
+        overrides = self._cluster.configs.get((kw.ConfigResourceType.GROUP, group.group_id), {})
         value: int = self._config.groups.value(f"consumer.{name}", overrides)
         return value
 
@@ -561,4 +554,4 @@ def _deadline_key(member: Member) -> Key:
 
 
 def _not_found(message: str) -> ApiError:
-    return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+    return ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND, message)

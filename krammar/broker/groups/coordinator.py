@@ -8,20 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from kafka_wire import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    ErrorCode,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    OffsetCommitRequest,
-    SyncGroupRequest,
-    SyncGroupResponse,
-    TxnOffsetCommitRequest,
-)
+import kafka_wire as kw
 
 from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig
@@ -48,8 +35,8 @@ WITH_EPOCHS = 9
 
 # The error codes that clients of a group get for failed writes. The log raises no others of Kafka's list.
 _WRITE_ERRORS = {
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    kw.ErrorCode.KAFKA_STORAGE_ERROR: kw.ErrorCode.NOT_COORDINATOR,
+    kw.ErrorCode.MESSAGE_TOO_LARGE: kw.ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
 
@@ -128,7 +115,7 @@ class GroupCoordinator:
 
     def _shard(self, group_id: str) -> Shard:
         if not fits(group_id):
-            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+            raise ApiError(kw.ErrorCode.INVALID_GROUP_ID)
         self._topics.ensure_internal(OFFSETS_TOPIC)
         return self._load(self._topics.coordinating_partition(OFFSETS_TOPIC, group_id))
 
@@ -143,12 +130,12 @@ class GroupCoordinator:
         if shard is None:
             partition_log = self._logs.get(OFFSETS_TOPIC, number)
             if partition_log is None or self._closed:
-                raise ApiError(ErrorCode.NOT_COORDINATOR)
+                raise ApiError(kw.ErrorCode.NOT_COORDINATOR)
             try:
                 shard = Shard(partition_log, log.warning)
             except (OSError, WireError) as error:
                 log.error("%s-%d cannot be read: %s", OFFSETS_TOPIC, number, error)
-                raise ApiError(ErrorCode.NOT_COORDINATOR) from error
+                raise ApiError(kw.ErrorCode.NOT_COORDINATOR) from error
             self._shards[number] = shard
             for group in list(shard.groups.values()):
                 self._loaded(group)
@@ -162,7 +149,7 @@ class GroupCoordinator:
             for group in self._shards.pop(number).groups.values():
                 self._cancel_all(group)
                 for member in group.members.values():
-                    member.fail(ErrorCode.NOT_COORDINATOR, member.member_id)
+                    member.fail(kw.ErrorCode.NOT_COORDINATOR, member.member_id)
 
     # -- the interface `protocol.Host`
 
@@ -211,12 +198,12 @@ class GroupCoordinator:
     # -- members
 
     def join(
-        self, request: JoinGroupRequest, client: Client
-    ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+        self, request: kw.JoinGroupRequest, client: Client
+    ) -> kw.JoinGroupResponse | Awaitable[kw.JoinGroupResponse]:
         """Let a member join its group, which is created if it does not exist."""
 
         def run(reply: JoinReply) -> None:
-            def answer(response: JoinGroupResponse) -> None:
+            def answer(response: kw.JoinGroupResponse) -> None:
                 if response.protocol_name is None and client.version < 7:  # null is not allowed
                     response.protocol_name = ""
                 reply(response)
@@ -232,22 +219,22 @@ class GroupCoordinator:
 
         return self._held(run)
 
-    def _group_to_join(self, request: JoinGroupRequest) -> Group:
+    def _group_to_join(self, request: kw.JoinGroupRequest) -> Group:
         if not request.group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+            raise ApiError(kw.ErrorCode.INVALID_GROUP_ID)
         names = (protocol.name for protocol in request.protocols)
         if not all(map(fits, (request.group_instance_id, request.protocol_type, *names))):
-            raise ApiError(ErrorCode.INVALID_REQUEST)
+            raise ApiError(kw.ErrorCode.INVALID_REQUEST)
         shortest = self._config.group_min_session_timeout_ms
         if not (
             shortest <= request.session_timeout_ms <= self._config.group_max_session_timeout_ms
         ):
-            raise ApiError(ErrorCode.INVALID_SESSION_TIMEOUT)
+            raise ApiError(kw.ErrorCode.INVALID_SESSION_TIMEOUT)
         shard = self._shard(request.group_id)
         group = shard.groups.get(request.group_id)
         if group is None or (group.kind is Kind.CONSUMER and group.state is State.EMPTY):
             if request.member_id:
-                raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+                raise ApiError(kw.ErrorCode.UNKNOWN_MEMBER_ID)
             group = self._new(request.group_id, Kind.CLASSIC, group)
             with _errors_for_clients():
                 shard.store(group)
@@ -261,13 +248,15 @@ class GroupCoordinator:
             self._cancel_all(old)
         return group
 
-    def sync(self, request: SyncGroupRequest) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    def sync(
+        self, request: kw.SyncGroupRequest
+    ) -> kw.SyncGroupResponse | Awaitable[kw.SyncGroupResponse]:
         group = self._named(request.group_id)
         if group.kind is Kind.CONSUMER:
             return self._consumer.sync(group, request)
         return self._held(lambda reply: self._classic.sync(group, request, reply))
 
-    def heartbeat(self, request: HeartbeatRequest) -> None:
+    def heartbeat(self, request: kw.HeartbeatRequest) -> None:
         group = self._named(request.group_id)
         if group.kind is Kind.CONSUMER:
             self._consumer.classic_heartbeat(group, request)
@@ -275,34 +264,36 @@ class GroupCoordinator:
             self._classic.heartbeat(group, request)
 
     def leave(
-        self, group_id: str, members: Sequence[LeaveGroupRequest.MemberIdentity]
-    ) -> list[LeaveGroupResponse.MemberResponse]:
+        self, group_id: str, members: Sequence[kw.LeaveGroupRequest.MemberIdentity]
+    ) -> list[kw.LeaveGroupResponse.MemberResponse]:
         if not group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+            raise ApiError(kw.ErrorCode.INVALID_GROUP_ID)
         group = self.find(group_id) or Group(group_id, None)
         protocol = self._classic if group.kind is Kind.CLASSIC else self._consumer
         return protocol.leave(group, members)
 
     def consumer_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, client: Client
-    ) -> ConsumerGroupHeartbeatResponse:
+        self, request: kw.ConsumerGroupHeartbeatRequest, client: Client
+    ) -> kw.ConsumerGroupHeartbeatResponse:
         """Handle the heartbeat of a member of a consumer group, which is created if it does not exist."""
         self._consumer.check(request)
         group_id, epoch = request.group_id, request.member_epoch
         group = self._shard(group_id).groups.get(group_id)
         if group is None and epoch != 0:
             kind = "Consumer group" if epoch > 0 else "Group"
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id} not found.")
+            raise ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id} not found.")
         if group is None or (
             epoch == 0 and group.kind is Kind.CLASSIC and group.state is State.EMPTY
         ):
             group = self._new(group_id, Kind.CONSUMER, group)
         return self._consumer.heartbeat(group, request, client)
 
-    def _named(self, group_id: str, unknown: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> Group:
+    def _named(
+        self, group_id: str, unknown: kw.ErrorCode = kw.ErrorCode.UNKNOWN_MEMBER_ID
+    ) -> Group:
         """Return a group. Raises ApiError, with the code ``unknown`` if it does not exist."""
         if not group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+            raise ApiError(kw.ErrorCode.INVALID_GROUP_ID)
         group = self.find(group_id)
         if group is None:
             raise ApiError(unknown)
@@ -324,31 +315,33 @@ class GroupCoordinator:
 
     def commit_offsets(
         self,
-        request: OffsetCommitRequest | TxnOffsetCommitRequest,
+        request: kw.OffsetCommitRequest | kw.TxnOffsetCommitRequest,
         offsets: Sequence[tuple[TopicPartition, Committed]],
         version: int,
         batch: Sequence[Record],
     ) -> None:
         """Store offsets, whose records are ``batch``; those of a transaction are pending until it ends."""
         producer = None
-        if isinstance(request, TxnOffsetCommitRequest):
+        if isinstance(request, kw.TxnOffsetCommitRequest):
             producer = (request.producer_id, request.producer_epoch)
         group_id, member_id = request.group_id, request.member_id
         generation = request.generation_id_or_member_epoch
         if producer is not None and not group_id:
-            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+            raise ApiError(kw.ErrorCode.INVALID_GROUP_ID)
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
         with_epochs = producer is None and version >= WITH_EPOCHS
         if group is None:
             if generation >= 0:
                 raise ApiError(
-                    ErrorCode.GROUP_ID_NOT_FOUND if with_epochs else ErrorCode.ILLEGAL_GENERATION
+                    kw.ErrorCode.GROUP_ID_NOT_FOUND
+                    if with_epochs
+                    else kw.ErrorCode.ILLEGAL_GENERATION
                 )
             group = Group(group_id, None)
         member = group.members.get(member_id)
         if producer is None and not with_epochs and member is not None and not member.protocols:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            raise ApiError(kw.ErrorCode.UNSUPPORTED_VERSION)
         group.check_commit(
             member_id,
             request.group_instance_id,
@@ -388,15 +381,17 @@ class GroupCoordinator:
 
     def delete_offsets(
         self, group_id: str, offsets: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, ErrorCode]:
+    ) -> dict[TopicPartition, kw.ErrorCode]:
         """Delete offsets, except of topics that members read. Returns an error code per offset."""
-        group = self._named(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
+        group = self._named(group_id, kw.ErrorCode.GROUP_ID_NOT_FOUND)
         # Consumers declare their subscriptions, so the offsets of other topics can be deleted.
         if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+            raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
         results = {
             where: (
-                ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.reads(where[0]) else ErrorCode.NONE
+                kw.ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                if group.reads(where[0])
+                else kw.ErrorCode.NONE
             )
             for where in offsets
         }
@@ -405,7 +400,7 @@ class GroupCoordinator:
         gone = [
             (group_id, where)
             for where, code in results.items()
-            if code == ErrorCode.NONE and where in known
+            if code == kw.ErrorCode.NONE and where in known
         ]
         self._forget(shard, gone)
         return results
@@ -424,9 +419,9 @@ class GroupCoordinator:
         """Delete a group without members, and its offsets."""
         group = self.find(group_id)
         if group is None:
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
+            raise ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state is not State.EMPTY:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+            raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
         shard = self._shard(group_id)
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
         self._forget(shard, offsets, [group])

@@ -7,18 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from kafka_wire import (
-    ConsumerGroupRegularExpressionValue,
-    ConsumerProtocolSubscription,
-    ErrorCode,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
+import kafka_wire as kw
 
 from krammar.broker.errors import ApiError, errors_in
 from krammar.wire.errors import WireError
@@ -96,7 +85,7 @@ class Group:
         self.grew = False
         self.assignment_epoch = self.generation
         self.assigned_at = 0
-        self.matches: dict[str, ConsumerGroupRegularExpressionValue] = {}
+        self.matches: dict[str, kw.ConsumerGroupRegularExpressionValue] = {}
         self.matched: dict[str, frozenset[str]] = {}
         self.behind = False
         self.assigning = False
@@ -126,20 +115,20 @@ class Group:
         if member is not None:
             if member.instance_id is not None:
                 self.statics.pop(member.instance_id, None)
-            member.fail(ErrorCode.UNKNOWN_MEMBER_ID, "")
+            member.fail(kw.ErrorCode.UNKNOWN_MEMBER_ID, "")
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         self.pending.discard(member_id)
         self.unsynced.discard(member_id)
 
     def leave(
-        self, leaving: Sequence[LeaveGroupRequest.MemberIdentity], remove: Callable[[str], None]
-    ) -> list[LeaveGroupResponse.MemberResponse]:
+        self, leaving: Sequence[kw.LeaveGroupRequest.MemberIdentity], remove: Callable[[str], None]
+    ) -> list[kw.LeaveGroupResponse.MemberResponse]:
         """Call ``remove`` for each member that leaves, and return the results of all."""
         results = []
         for identity in leaving:
             member_id, instance_id = identity.member_id, identity.group_instance_id
-            result = LeaveGroupResponse.MemberResponse(
+            result = kw.LeaveGroupResponse.MemberResponse(
                 member_id=member_id, group_instance_id=instance_id
             )
             results.append(result)
@@ -157,7 +146,7 @@ class Group:
         assert member.instance_id is not None
         old_id = member.member_id
         del self.members[old_id]
-        member.fail(ErrorCode.FENCED_INSTANCE_ID, old_id)
+        member.fail(kw.ErrorCode.FENCED_INSTANCE_ID, old_id)
         if old_id in self.unsynced:
             self.unsynced.remove(old_id)
             self.unsynced.add(member_id)
@@ -178,30 +167,30 @@ class Group:
             current = self.statics.get(instance_id)
             if current is None:
                 raise ApiError(
-                    ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown."
+                    kw.ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown."
                 )
             if current != member_id:
                 raise ApiError(
-                    ErrorCode.FENCED_INSTANCE_ID,
+                    kw.ErrorCode.FENCED_INSTANCE_ID,
                     f"Static member {member_id} with instance id {instance_id} was fenced by member "
                     f"{current}.",
                 )
         member = self.members.get(member_id)
         if member is None:
             raise ApiError(
-                ErrorCode.UNKNOWN_MEMBER_ID,
+                kw.ErrorCode.UNKNOWN_MEMBER_ID,
                 f"Member {member_id} is not a member of group {self.group_id}.",
             )
         return member
 
-    def check_classic(self, request: HeartbeatRequest | SyncGroupRequest) -> Member:
+    def check_classic(self, request: kw.HeartbeatRequest | kw.SyncGroupRequest) -> Member:
         """Return the member of the classic protocol that sent a request, in the current generation. Raises ApiError."""
         member = self.check_member(request.member_id, request.group_instance_id)
         if not member.protocols:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+            raise ApiError(kw.ErrorCode.UNKNOWN_MEMBER_ID)
         generation = self.generation if self.kind is Kind.CLASSIC else member.epoch
         if request.generation_id != generation:
-            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+            raise ApiError(kw.ErrorCode.ILLEGAL_GENERATION)
         return member
 
     def has_room(self, member_id: str, max_size: int) -> bool:
@@ -234,7 +223,7 @@ class Group:
 
     # -- protocols
 
-    def supports(self, request: JoinGroupRequest) -> bool:
+    def supports(self, request: kw.JoinGroupRequest) -> bool:
         """Return whether a member could join: all other members support one of its protocols."""
         if not request.protocols:
             return False
@@ -326,17 +315,17 @@ class Group:
 
     # -- answers
 
-    def joined(self, member: Member) -> JoinGroupResponse:
+    def joined(self, member: Member) -> kw.JoinGroupResponse:
         """Build the response to JoinGroup for the current generation. The leader gets all members."""
         members = self.members.values() if member.member_id == self.leader else ()
-        return JoinGroupResponse(
+        return kw.JoinGroupResponse(
             generation_id=self.generation,
             protocol_type=self.protocol_type,
             protocol_name=self.protocol,
             leader=self.leader or "",
             member_id=member.member_id,
             members=[
-                JoinGroupResponse.Member(
+                kw.JoinGroupResponse.Member(
                     member_id=each.member_id,
                     group_instance_id=each.instance_id,
                     metadata=each.metadata(self.protocol),
@@ -345,8 +334,8 @@ class Group:
             ],
         )
 
-    def synced(self, member: Member) -> SyncGroupResponse:
-        return SyncGroupResponse(
+    def synced(self, member: Member) -> kw.SyncGroupResponse:
+        return kw.SyncGroupResponse(
             protocol_type=self.protocol_type,
             protocol_name=self.protocol,
             assignment=member.assignment,
@@ -372,7 +361,7 @@ class Group:
         """
         member = self.members.get(member_id)
         if member is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
+            raise ApiError(kw.ErrorCode.UNKNOWN_MEMBER_ID)
         if epoch != member.epoch and not (
             places is not None
             and 0 <= epoch < member.epoch
@@ -380,7 +369,7 @@ class Group:
         ):
             is_classic = transactional or member.protocols
             raise ApiError(
-                ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+                kw.ErrorCode.ILLEGAL_GENERATION if is_classic else kw.ErrorCode.STALE_MEMBER_EPOCH
             )
 
     def check_commit(
@@ -406,9 +395,9 @@ class Group:
             return
         self.check_member(member_id, instance_id)
         if generation != self.generation:
-            raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+            raise ApiError(kw.ErrorCode.ILLEGAL_GENERATION)
         if not transactional and self.state is State.COMPLETING_REBALANCE:
-            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
+            raise ApiError(kw.ErrorCode.REBALANCE_IN_PROGRESS)
 
     def expiry_base(self, commit_timestamp: int) -> int | None:
         """Return when the retention of an offset begins (KIP-211); None if the offset must not expire.
@@ -423,9 +412,9 @@ class Group:
         return commit_timestamp if is_stable else None
 
 
-def read_subscription(data: bytes, newest: int = 3) -> ConsumerProtocolSubscription:
+def read_subscription(data: bytes, newest: int = 3) -> kw.ConsumerProtocolSubscription:
     """Decode the metadata of a consumer that speaks the classic protocol. Raises WireError."""
-    return ConsumerProtocolSubscription.decode_from(as_version(data, newest), 0)[0]
+    return kw.ConsumerProtocolSubscription.decode_from(as_version(data, newest), 0)[0]
 
 
 def as_version(data: bytes, newest: int = 3) -> bytes:

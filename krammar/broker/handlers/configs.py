@@ -9,19 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from kafka_wire import (
-    AlterConfigOp,
-    AlterConfigsRequest,
-    AlterConfigsResponse,
-    ConfigResourceType,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    ErrorCode,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
-)
+import kafka_wire as kw
 
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import (
@@ -45,9 +33,9 @@ from krammar.broker.slices import Steps
 from krammar.broker.topic_names import check_topic_name
 from krammar.broker.topics import BROKER, TOPIC, Topics
 
-BROKER_LOGGER = ConfigResourceType.BROKER_LOGGER
-CLIENT_METRICS = ConfigResourceType.CLIENT_METRICS
-GROUP = ConfigResourceType.GROUP
+BROKER_LOGGER = kw.ConfigResourceType.BROKER_LOGGER
+CLIENT_METRICS = kw.ConfigResourceType.CLIENT_METRICS
+GROUP = kw.ConfigResourceType.GROUP
 _TABLES: dict[int, dict[str, ConfigDef]] = {
     TOPIC: TOPIC_CONFIGS,
     BROKER: BROKER_CONFIGS,
@@ -76,19 +64,19 @@ class ConfigHandlers:
     topics: Topics
 
     def describe_configs(
-        self, session: Session, request: DescribeConfigsRequest, version: int
-    ) -> Steps[DescribeConfigsResponse]:
+        self, session: Session, request: kw.DescribeConfigsRequest, version: int
+    ) -> Steps[kw.DescribeConfigsResponse]:
         left = MAX_SETTINGS
 
         def describe(
-            resource: DescribeConfigsRequest.DescribeConfigsResource,
-            result: DescribeConfigsResponse.DescribeConfigsResult,
+            resource: kw.DescribeConfigsRequest.DescribeConfigsResource,
+            result: kw.DescribeConfigsResponse.DescribeConfigsResult,
         ) -> None:
             nonlocal left
             found = self._descriptions(resource)
             if len(found) > left:
                 raise ApiError(
-                    ErrorCode.POLICY_VIOLATION,
+                    kw.ErrorCode.POLICY_VIOLATION,
                     f"The response would have more than {MAX_SETTINGS} settings: request fewer "
                     "resources at once, or name the settings that you need.",
                 )
@@ -99,48 +87,52 @@ class ConfigHandlers:
             ]
 
         results = yield from _each(
-            request.resources, DescribeConfigsResponse.DescribeConfigsResult, describe
+            request.resources, kw.DescribeConfigsResponse.DescribeConfigsResult, describe
         )
-        return DescribeConfigsResponse(results=results)
+        return kw.DescribeConfigsResponse(results=results)
 
     def alter_configs(
-        self, session: Session, request: AlterConfigsRequest, version: int
-    ) -> Steps[AlterConfigsResponse]:
+        self, session: Session, request: kw.AlterConfigsRequest, version: int
+    ) -> Steps[kw.AlterConfigsResponse]:
         """Replace all settings of each resource; settings that the request omits return to their defaults."""
         alter = partial(self._alter, request.validate_only, _replaced)
         responses = yield from _each(
-            request.resources, AlterConfigsResponse.AlterConfigsResourceResponse, alter
+            request.resources, kw.AlterConfigsResponse.AlterConfigsResourceResponse, alter
         )
-        return AlterConfigsResponse(responses=responses)
+        return kw.AlterConfigsResponse(responses=responses)
 
     def incremental_alter_configs(
-        self, session: Session, request: IncrementalAlterConfigsRequest, version: int
-    ) -> Steps[IncrementalAlterConfigsResponse]:
+        self, session: Session, request: kw.IncrementalAlterConfigsRequest, version: int
+    ) -> Steps[kw.IncrementalAlterConfigsResponse]:
         """Change only the settings that the request names (KIP-339)."""
         alter = partial(self._alter, request.validate_only, _incremental)
         responses = yield from _each(
-            request.resources, IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, alter
+            request.resources,
+            kw.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,
+            alter,
         )
-        return IncrementalAlterConfigsResponse(responses=responses)
+        return kw.IncrementalAlterConfigsResponse(responses=responses)
 
     def list_config_resources(
-        self, session: Session, request: ListConfigResourcesRequest, version: int
-    ) -> ListConfigResourcesResponse:
+        self, session: Session, request: kw.ListConfigResourcesRequest, version: int
+    ) -> kw.ListConfigResourcesResponse:
         """List resources with settings. Version 0 asks for client metrics, which this broker does not have."""
         wanted: Sequence[int] = request.resource_types or LISTABLE
         if version == 0:
             wanted = (CLIENT_METRICS,)
         if any(kind not in LISTABLE for kind in wanted):
-            return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+            return kw.ListConfigResourcesResponse(error_code=kw.ErrorCode.UNSUPPORTED_VERSION)
         names: dict[int, Iterable[str]] = {
             TOPIC: sorted(self.cluster.topics),
             BROKER: [str(self.config.node_id)],
             BROKER_LOGGER: [str(self.config.node_id)],
             GROUP: sorted(name for kind, name in self.cluster.configs if kind == GROUP),
         }
-        return ListConfigResourcesResponse(
+        return kw.ListConfigResourcesResponse(
             config_resources=[
-                ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
+                kw.ListConfigResourcesResponse.ConfigResource(
+                    resource_name=name, resource_type=kind
+                )
                 for kind in LISTABLE
                 if kind in wanted
                 for name in names.get(kind, ())
@@ -148,14 +140,14 @@ class ConfigHandlers:
         )
 
     def _descriptions(
-        self, resource: DescribeConfigsRequest.DescribeConfigsResource
-    ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
+        self, resource: kw.DescribeConfigsRequest.DescribeConfigsResource
+    ) -> list[kw.DescribeConfigsResponse.DescribeConfigsResourceResult]:
         kind, name = resource.resource_type, resource.resource_name
         names = resource.configuration_keys or None
         if kind == TOPIC:
             check_topic_name(name)
             if name not in self.cluster.topics:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                raise ApiError(kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             overrides = self.cluster.configs.get((TOPIC, name), {})
             return describe_topic(self.config, overrides, names)
         if kind == BROKER:
@@ -191,12 +183,12 @@ class ConfigHandlers:
         validate_only: bool,
         read_changes: Callable[[Any, Mapping[str, str]], Changes],
         resource: (
-            AlterConfigsRequest.AlterConfigsResource
-            | IncrementalAlterConfigsRequest.AlterConfigsResource
+            kw.AlterConfigsRequest.AlterConfigsResource
+            | kw.IncrementalAlterConfigsRequest.AlterConfigsResource
         ),
         result: (
-            AlterConfigsResponse.AlterConfigsResourceResponse
-            | IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+            kw.AlterConfigsResponse.AlterConfigsResourceResponse
+            | kw.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
         ),
     ) -> None:
         """Check the changes of a resource, and apply them unless ``validate_only``. Raises ApiError."""
@@ -220,7 +212,7 @@ class ConfigHandlers:
             check_topic_name(name)
         elif kind == GROUP and not name:
             raise invalid_request("Default group resources are not allowed.")
-        code = ErrorCode.INVALID_CONFIG
+        code = kw.ErrorCode.INVALID_CONFIG
         try:
             if kind == TOPIC:
                 self.config.check_topic_config(values)
@@ -228,14 +220,14 @@ class ConfigHandlers:
                 self.config.check_group_config(values)
             else:
                 # Kafka reports invalid broker settings as invalid requests (KAFKA-13609).
-                code = ErrorCode.INVALID_REQUEST
+                code = kw.ErrorCode.INVALID_REQUEST
                 new = {name: value for name, value in changes.items() if value is not None}
                 self.config.check_dynamic(new, own=bool(name))
         except ConfigError as error:
             raise ApiError(code, error.api) from None
         if kind == TOPIC and name not in self.cluster.topics:
             raise ApiError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+                kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
             )
 
     def _check_node(self, name: str, kind: str, otherwise: str = ",") -> None:
@@ -249,10 +241,10 @@ class ConfigHandlers:
 
 
 def _entry(
-    found: DescribeConfigsResponse.DescribeConfigsResourceResult,
+    found: kw.DescribeConfigsResponse.DescribeConfigsResourceResult,
     synonyms: bool,
     documentation: bool,
-) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+) -> kw.DescribeConfigsResponse.DescribeConfigsResourceResult:
     """Remove what the client did not ask for."""
     if not synonyms:
         found.synonyms = []
@@ -288,29 +280,29 @@ def _check_keys(configs: Sequence[Any]) -> None:
         config.name
         for config in configs
         if config.value is None
-        and getattr(config, "config_operation", AlterConfigOp.SET) != AlterConfigOp.DELETE
+        and getattr(config, "config_operation", kw.AlterConfigOp.SET) != kw.AlterConfigOp.DELETE
     ]
     if nulls:
         raise invalid_request(f"Null value not supported for : {', '.join(nulls)}")
 
 
 def _replaced(
-    resource: AlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
+    resource: kw.AlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
 ) -> Changes:
     changes: Changes = dict.fromkeys(current)
     return changes | {config.name: config.value for config in resource.configs}
 
 
 def _incremental(
-    resource: IncrementalAlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
+    resource: kw.IncrementalAlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
 ) -> Changes:
     changes: Changes = {}
     for config in resource.configs:
-        if config.config_operation == AlterConfigOp.SET:
+        if config.config_operation == kw.AlterConfigOp.SET:
             changes[config.name] = config.value
-        elif config.config_operation == AlterConfigOp.DELETE:
+        elif config.config_operation == kw.AlterConfigOp.DELETE:
             changes[config.name] = None
-        elif config.config_operation in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
+        elif config.config_operation in (kw.AlterConfigOp.APPEND, kw.AlterConfigOp.SUBTRACT):
             changes[config.name] = _listed(resource.resource_type, config, current)
         else:
             raise invalid_request(f"Unknown operations type {config.config_operation}")
@@ -318,10 +310,10 @@ def _incremental(
 
 
 def _listed(
-    kind: int, config: IncrementalAlterConfigsRequest.AlterableConfig, current: Mapping[str, str]
+    kind: int, config: kw.IncrementalAlterConfigsRequest.AlterableConfig, current: Mapping[str, str]
 ) -> str:
     """Append values to a list or remove them; the list is the default if the resource has no value."""
-    operation = AlterConfigOp(config.config_operation)
+    operation = kw.AlterConfigOp(config.config_operation)
     definition = _TABLES[kind].get(config.name)
     if definition is None or definition.type is not LIST:
         message = f"Can't {operation.name} to key {config.name} because its type is not LIST."
@@ -330,11 +322,11 @@ def _listed(
         elif kind == BROKER:
             verb = operation.name.lower()
             message = f"Config value {verb} is not allowed for config key: {config.name}"
-        raise ApiError(ErrorCode.INVALID_CONFIG, message)
+        raise ApiError(kw.ErrorCode.INVALID_CONFIG, message)
     text = current.get(config.name, definition.default or "")
     values = dict.fromkeys(value for value in text.split(",") if value)
     for value in (config.value or "").split(","):
-        if operation is AlterConfigOp.APPEND:
+        if operation is kw.AlterConfigOp.APPEND:
             values[value] = None
         else:
             values.pop(value, None)

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_wire import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ElectionType,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    ErrorCode,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
+import kafka_wire as kw
 
 from krammar.broker.elections import Elections
 from krammar.broker.errors import ApiError, errors_in
@@ -26,46 +17,50 @@ class ElectionHandlers:
     elections: Elections
 
     def elect_leaders(
-        self, session: Session, request: ElectLeadersRequest, version: int
-    ) -> Steps[ElectLeadersResponse]:
+        self, session: Session, request: kw.ElectLeadersRequest, version: int
+    ) -> Steps[kw.ElectLeadersResponse]:
         """Elect leaders. For all partitions, the response lists only those that need an election."""
         listed = request.topic_partitions
         wanted = [(topic.topic, topic.partitions) for topic in listed or ()]
         if listed is None:
             wanted = [(topic.name, list(topic.partitions)) for topic in self.elections.topics]
-        response = ElectLeadersResponse()
+        response = kw.ElectLeadersResponse()
         kind = request.election_type
-        if kind not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
-            response.error_code = ErrorCode.INVALID_REQUEST
+        if kind not in (kw.ElectionType.PREFERRED, kw.ElectionType.UNCLEAN):
+            response.error_code = kw.ErrorCode.INVALID_REQUEST
         for name, indexes in wanted:
-            result = ElectLeadersResponse.ReplicaElectionResult(topic=name)
+            result = kw.ElectLeadersResponse.ReplicaElectionResult(topic=name)
             for index in indexes:
-                answer = ElectLeadersResponse.PartitionResult(
+                answer = kw.ElectLeadersResponse.PartitionResult(
                     partition_id=index, error_message=None
                 )
                 with errors_in(answer):
                     if response.error_code:
-                        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+                        raise ApiError(
+                            kw.ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}"
+                        )
                     place = self.elections.find(name, index)
-                    self.elections.elect(*place, unclean=kind == ElectionType.UNCLEAN)
-                if listed is not None or answer.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+                    self.elections.elect(*place, unclean=kind == kw.ElectionType.UNCLEAN)
+                if listed is not None or answer.error_code != kw.ErrorCode.ELECTION_NOT_NEEDED:
                     result.partition_result.append(answer)
                 yield None
             response.replica_election_results.append(result)
         return response
 
     def alter_partition_reassignments(
-        self, session: Session, request: AlterPartitionReassignmentsRequest, version: int
-    ) -> Steps[AlterPartitionReassignmentsResponse]:
+        self, session: Session, request: kw.AlterPartitionReassignmentsRequest, version: int
+    ) -> Steps[kw.AlterPartitionReassignmentsResponse]:
         allow = request.allow_replication_factor_change
-        response = AlterPartitionReassignmentsResponse(
+        response = kw.AlterPartitionReassignmentsResponse(
             allow_replication_factor_change=allow, error_message=None
         )
         for topic in request.topics:
-            result = AlterPartitionReassignmentsResponse.ReassignableTopicResponse(name=topic.name)
+            result = kw.AlterPartitionReassignmentsResponse.ReassignableTopicResponse(
+                name=topic.name
+            )
             for wanted in topic.partitions:
                 index = wanted.partition_index
-                answer = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
+                answer = kw.AlterPartitionReassignmentsResponse.ReassignablePartitionResponse(
                     partition_index=index, error_message=None
                 )
                 with errors_in(answer):
@@ -77,20 +72,22 @@ class ElectionHandlers:
         return response
 
     def list_partition_reassignments(
-        self, session: Session, request: ListPartitionReassignmentsRequest, version: int
-    ) -> Steps[ListPartitionReassignmentsResponse]:
+        self, session: Session, request: kw.ListPartitionReassignmentsRequest, version: int
+    ) -> Steps[kw.ListPartitionReassignmentsResponse]:
         """List reassignments that wait for a node. All others have completed at once."""
         wanted = None
         if request.topics is not None:
             wanted = {
                 (each.name, index) for each in request.topics for index in each.partition_indexes
             }
-        topics: dict[str, ListPartitionReassignmentsResponse.OngoingTopicReassignment] = {}
+        topics: dict[str, kw.ListPartitionReassignmentsResponse.OngoingTopicReassignment] = {}
         for topic, partition in self.elections.all():
             if partition.moving and (wanted is None or (topic.name, partition.index) in wanted):
-                found = ListPartitionReassignmentsResponse.OngoingTopicReassignment(name=topic.name)
+                found = kw.ListPartitionReassignmentsResponse.OngoingTopicReassignment(
+                    name=topic.name
+                )
                 topics.setdefault(topic.name, found).partitions.append(
-                    ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
+                    kw.ListPartitionReassignmentsResponse.OngoingPartitionReassignment(
                         partition_index=partition.index,
                         replicas=partition.replicas,
                         adding_replicas=partition.adding_replicas,
@@ -98,4 +95,6 @@ class ElectionHandlers:
                     )
                 )
             yield None
-        return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
+        return kw.ListPartitionReassignmentsResponse(
+            error_message=None, topics=list(topics.values())
+        )

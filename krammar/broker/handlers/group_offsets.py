@@ -7,17 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from kafka_wire import (
-    ErrorCode,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-)
+import kafka_wire as kw
 
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.records import Committed, TopicPartition, fits, offset_record
@@ -43,11 +33,11 @@ FETCH_BY_ID = 10
 INT64_MAX = 2**63 - 1
 
 TopicName = tuple[str, UUID]  # as in the request: one of the two is empty
-Result = tuple[TopicName, int, ErrorCode]  # for one partition
+Result = tuple[TopicName, int, kw.ErrorCode]  # for one partition
 
 # The classes for topics and partitions in responses about several groups, and about one.
-_OF_GROUPS = (OffsetFetchResponse.Topics, OffsetFetchResponse.Partitions)
-_OF_ONE_GROUP = (OffsetFetchResponse.Topic, OffsetFetchResponse.Partition)
+_OF_GROUPS = (kw.OffsetFetchResponse.Topics, kw.OffsetFetchResponse.Partitions)
+_OF_ONE_GROUP = (kw.OffsetFetchResponse.Topic, kw.OffsetFetchResponse.Partition)
 
 # The number of offsets that are written in a slice with other work.
 _FEW = 1000
@@ -63,16 +53,18 @@ class GroupOffsetHandlers:
     transactions: TransactionCoordinator
 
     def offset_commit(
-        self, session: Session, request: OffsetCommitRequest, version: int
-    ) -> Steps[OffsetCommitResponse]:
+        self, session: Session, request: kw.OffsetCommitRequest, version: int
+    ) -> Steps[kw.OffsetCommitResponse]:
         results = yield from self._commit(request, version, by_id=version >= COMMIT_BY_ID)
-        return OffsetCommitResponse(
-            topics=_topics(results, OffsetCommitResponse.Topic, OffsetCommitResponse.Partition)
+        return kw.OffsetCommitResponse(
+            topics=_topics(
+                results, kw.OffsetCommitResponse.Topic, kw.OffsetCommitResponse.Partition
+            )
         )
 
     def txn_offset_commit(
-        self, session: Session, request: TxnOffsetCommitRequest, version: int
-    ) -> Steps[TxnOffsetCommitResponse]:
+        self, session: Session, request: kw.TxnOffsetCommitRequest, version: int
+    ) -> Steps[kw.TxnOffsetCommitResponse]:
         try:
             if request.group_id:  # the group coordinator refuses an empty one
                 self.transactions.check_offsets(
@@ -90,14 +82,18 @@ class GroupOffsetHandlers:
             ]
         else:
             results = yield from self._commit(request, version, by_id=version >= TXN_COMMIT_BY_ID)
-        return TxnOffsetCommitResponse(
+        return kw.TxnOffsetCommitResponse(
             topics=_topics(
-                results, TxnOffsetCommitResponse.Topic, TxnOffsetCommitResponse.Partition
+                results, kw.TxnOffsetCommitResponse.Topic, kw.TxnOffsetCommitResponse.Partition
             )
         )
 
     def _commit(
-        self, request: OffsetCommitRequest | TxnOffsetCommitRequest, version: int, *, by_id: bool
+        self,
+        request: kw.OffsetCommitRequest | kw.TxnOffsetCommitRequest,
+        version: int,
+        *,
+        by_id: bool,
     ) -> Steps[list[Result]]:
         """Commit the offsets of a request as one batch, whose records are built in steps.
 
@@ -105,14 +101,16 @@ class GroupOffsetHandlers:
         """
         now = self.timers.now_ms()
         expires = None
-        if isinstance(request, OffsetCommitRequest) and request.retention_time_ms != -1:
+        if isinstance(request, kw.OffsetCommitRequest) and request.retention_time_ms != -1:
             expires = min(now + request.retention_time_ms, INT64_MAX)
         refused: list[Result] = []
         taken: list[Result] = []
         offsets: list[tuple[TopicPartition, Committed]] = []
         batch: list[Record] = []
         cluster = self.cluster
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = (
+            kw.ErrorCode.UNKNOWN_TOPIC_ID if by_id else kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
         for asked in request.topics:
             name = (asked.name, asked.topic_id)
             topic = cluster.topics.get(asked.name)
@@ -124,12 +122,12 @@ class GroupOffsetHandlers:
                 if topic is None:
                     refused.append((name, index, unknown))
                 elif index not in topic.partitions:
-                    refused.append((name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                    refused.append((name, index, kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 elif self._is_too_long(metadata):
                     # An error of the whole group takes precedence over this one.
-                    taken.append((name, index, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+                    taken.append((name, index, kw.ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 else:
-                    taken.append((name, index, ErrorCode.NONE))
+                    taken.append((name, index, kw.ErrorCode.NONE))
                     committed = Committed(
                         partition.committed_offset,
                         partition.committed_leader_epoch,
@@ -160,38 +158,38 @@ class GroupOffsetHandlers:
         return limit < 2 * len(metadata) and limit < len(metadata.encode("utf-16-le")) // 2
 
     def offset_fetch(
-        self, session: Session, request: OffsetFetchRequest, version: int
-    ) -> Steps[OffsetFetchResponse]:
+        self, session: Session, request: kw.OffsetFetchRequest, version: int
+    ) -> Steps[kw.OffsetFetchResponse]:
         if version < 8:
             code, topics = self._fetch(request, version, request.group_id, request.topics)
-            return OffsetFetchResponse(error_code=code, topics=topics)
-        groups: dict[str, OffsetFetchResponse.Group] = {}
+            return kw.OffsetFetchResponse(error_code=code, topics=topics)
+        groups: dict[str, kw.OffsetFetchResponse.Group] = {}
         for asked in request.groups:
             name = asked.group_id
             if name not in groups:  # duplicate groups are answered once
                 code, topics = self._fetch(
                     request, version, name, asked.topics, asked.member_id, asked.member_epoch
                 )
-                groups[name] = OffsetFetchResponse.Group(
+                groups[name] = kw.OffsetFetchResponse.Group(
                     group_id=name, error_code=code, topics=topics
                 )
                 yield None
-        return OffsetFetchResponse(groups=list(groups.values()))
+        return kw.OffsetFetchResponse(groups=list(groups.values()))
 
     def _fetch(
         self,
-        request: OffsetFetchRequest,
+        request: kw.OffsetFetchRequest,
         version: int,
         group_id: str,
         asked: Iterable[Any] | None,
         member_id: str | None = None,
         member_epoch: int = -1,
-    ) -> tuple[ErrorCode, list[Any]]:
+    ) -> tuple[kw.ErrorCode, list[Any]]:
         """Return the error code of a group, and the topics of the response in the version's classes."""
         classes: tuple[Callable[..., Any], ...] = _OF_GROUPS if version >= 8 else _OF_ONE_GROUP
         make_topic, make_partition = classes
         by_id = version >= FETCH_BY_ID
-        failure = ErrorCode.NONE
+        failure = kw.ErrorCode.NONE
         offsets: dict[TopicPartition, Committed] = {}
         try:
             offsets = self.groups.offsets_of(group_id, member_id, member_epoch)
@@ -218,10 +216,10 @@ class GroupOffsetHandlers:
                 committed = offsets.get(where, _NO_OFFSET)
                 code = failure
                 if by_id and topic is None:
-                    code = ErrorCode.UNKNOWN_TOPIC_ID
+                    code = kw.ErrorCode.UNKNOWN_TOPIC_ID
                 elif where in unstable:
-                    code = ErrorCode.UNSTABLE_OFFSET_COMMIT
-                if code != ErrorCode.NONE or _is_of_another(committed, topic_id):
+                    code = kw.ErrorCode.UNSTABLE_OFFSET_COMMIT
+                if code != kw.ErrorCode.NONE or _is_of_another(committed, topic_id):
                     committed = _NO_OFFSET
                 answer.partitions.append(
                     make_partition(
@@ -233,7 +231,7 @@ class GroupOffsetHandlers:
                     )
                 )
             topics.append(answer)
-        return ErrorCode.NONE, topics
+        return kw.ErrorCode.NONE, topics
 
     def _all_topics(
         self, offsets: Iterable[TopicPartition], *, by_id: bool
@@ -251,8 +249,8 @@ class GroupOffsetHandlers:
         ]
 
     def offset_delete(
-        self, session: Session, request: OffsetDeleteRequest, version: int
-    ) -> OffsetDeleteResponse:
+        self, session: Session, request: kw.OffsetDeleteRequest, version: int
+    ) -> kw.OffsetDeleteResponse:
         results: list[Result] = []
         known = []
         for asked in request.topics:
@@ -260,17 +258,19 @@ class GroupOffsetHandlers:
             for partition in asked.partitions:
                 index = partition.partition_index
                 if topic is None or index not in topic.partitions:
-                    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    code = kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     results.append(((asked.name, NULL_UUID), index, code))
                 else:
                     known.append((asked.name, index))
         try:
             codes = self.groups.delete_offsets(request.group_id, known)
         except ApiError as error:
-            return OffsetDeleteResponse(error_code=error.code)
+            return kw.OffsetDeleteResponse(error_code=error.code)
         results += [((where[0], NULL_UUID), where[1], codes[where]) for where in known]
-        return OffsetDeleteResponse(
-            topics=_topics(results, OffsetDeleteResponse.Topic, OffsetDeleteResponse.Partition)
+        return kw.OffsetDeleteResponse(
+            topics=_topics(
+                results, kw.OffsetDeleteResponse.Topic, kw.OffsetDeleteResponse.Partition
+            )
         )
 
 

@@ -9,31 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from kafka_wire import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
-    CoordinatorType,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ErrorCode,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-    GroupMemberType,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupResponse,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
+import kafka_wire as kw
 
 from krammar.broker.cluster import GROUP_VERSION, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError, errors_in
@@ -54,8 +30,8 @@ if TYPE_CHECKING:
 
 # The internal topics whose leaders are the coordinators, by type.
 _COORDINATORS: dict[int, str] = {
-    CoordinatorType.GROUP: OFFSETS_TOPIC,
-    CoordinatorType.TRANSACTION: TRANSACTIONS_TOPIC,
+    kw.CoordinatorType.GROUP: OFFSETS_TOPIC,
+    kw.CoordinatorType.TRANSACTION: TRANSACTIONS_TOPIC,
 }
 
 # The number of members that leave a group in one step: usually all of them, so that the others rebalance once.
@@ -71,14 +47,14 @@ class GroupHandlers:
     groups: GroupCoordinator
 
     def find_coordinator(
-        self, session: Session, request: FindCoordinatorRequest, version: int
-    ) -> Steps[FindCoordinatorResponse]:
+        self, session: Session, request: kw.FindCoordinatorRequest, version: int
+    ) -> Steps[kw.FindCoordinatorResponse]:
         find = partial(self._coordinator, session, request.key_type, version)
         keys = request.coordinator_keys if version >= 4 else [request.key]
         found = yield from one_by_one(find, keys)
         if version >= 4:
-            return FindCoordinatorResponse(coordinators=found)
-        return FindCoordinatorResponse(
+            return kw.FindCoordinatorResponse(coordinators=found)
+        return kw.FindCoordinatorResponse(
             error_code=found[0].error_code,
             error_message=found[0].error_message,
             node_id=found[0].node_id,
@@ -88,21 +64,21 @@ class GroupHandlers:
 
     def _coordinator(
         self, session: Session, key_type: int, version: int, key: str
-    ) -> FindCoordinatorResponse.Coordinator:
+    ) -> kw.FindCoordinatorResponse.Coordinator:
         """Find the node that leads a key's partition of the internal topic, which is created if missing."""
-        found = FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1)
+        found = kw.FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1)
         message = f"Coordinators of type {key_type} are not supported."
-        code = ErrorCode.INVALID_REQUEST
+        code = kw.ErrorCode.INVALID_REQUEST
         name = _COORDINATORS.get(key_type)
         if name is not None:
-            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            code = kw.ErrorCode.COORDINATOR_NOT_AVAILABLE
             node_id = -1
             with suppress(ApiError):
                 topic = self.topics.ensure_internal(name)
                 index = self.topics.coordinating_partition(name, key)
                 node_id = topic.partitions[index].leader
             if node_id in self.nodes.running:
-                code = ErrorCode.NONE
+                code = kw.ErrorCode.NONE
                 endpoint = self.nodes.endpoint(node_id, session.listener)
                 found.node_id, found.host, found.port, _ = endpoint
             message = code.name
@@ -112,36 +88,36 @@ class GroupHandlers:
         return found
 
     def join_group(
-        self, session: Session, request: JoinGroupRequest, version: int
-    ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+        self, session: Session, request: kw.JoinGroupRequest, version: int
+    ) -> kw.JoinGroupResponse | Awaitable[kw.JoinGroupResponse]:
         if version == 0:
             request.rebalance_timeout_ms = request.session_timeout_ms
         return self.groups.join(request, _client(session, version))
 
     def sync_group(
-        self, session: Session, request: SyncGroupRequest, version: int
-    ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+        self, session: Session, request: kw.SyncGroupRequest, version: int
+    ) -> kw.SyncGroupResponse | Awaitable[kw.SyncGroupResponse]:
         if version >= 5 and None in (request.protocol_type, request.protocol_name):
-            return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return kw.SyncGroupResponse(error_code=kw.ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         try:
             return self.groups.sync(request)
         except ApiError as error:
-            return SyncGroupResponse(error_code=error.code)
+            return kw.SyncGroupResponse(error_code=error.code)
 
     def heartbeat(
-        self, session: Session, request: HeartbeatRequest, version: int
-    ) -> HeartbeatResponse:
-        response = HeartbeatResponse()
+        self, session: Session, request: kw.HeartbeatRequest, version: int
+    ) -> kw.HeartbeatResponse:
+        response = kw.HeartbeatResponse()
         with errors_in(response):
             self.groups.heartbeat(request)
         return response
 
     def leave_group(
-        self, session: Session, request: LeaveGroupRequest, version: int
-    ) -> Steps[LeaveGroupResponse]:
-        members: Sequence[LeaveGroupRequest.MemberIdentity] = request.members
+        self, session: Session, request: kw.LeaveGroupRequest, version: int
+    ) -> Steps[kw.LeaveGroupResponse]:
+        members: Sequence[kw.LeaveGroupRequest.MemberIdentity] = request.members
         if version < 3:
-            members = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
+            members = [kw.LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
         results = []
         try:
             # An empty list is checked too.
@@ -150,17 +126,17 @@ class GroupHandlers:
                 results += self.groups.leave(request.group_id, part)
                 yield None
         except ApiError as error:
-            return LeaveGroupResponse(error_code=error.code)
+            return kw.LeaveGroupResponse(error_code=error.code)
         if version < 3:
-            return LeaveGroupResponse(error_code=results[0].error_code)
-        return LeaveGroupResponse(members=results)
+            return kw.LeaveGroupResponse(error_code=results[0].error_code)
+        return kw.LeaveGroupResponse(members=results)
 
     def consumer_group_heartbeat(
-        self, session: Session, request: ConsumerGroupHeartbeatRequest, version: int
-    ) -> ConsumerGroupHeartbeatResponse:
+        self, session: Session, request: kw.ConsumerGroupHeartbeatRequest, version: int
+    ) -> kw.ConsumerGroupHeartbeatResponse:
         if version == 0 and request.member_epoch in (0, AWAY) and not request.member_id:
             request.member_id = str(uuid4())
-        response = ConsumerGroupHeartbeatResponse()
+        response = kw.ConsumerGroupHeartbeatResponse()
         with errors_in(response):
             self._check_enabled()
             return self.groups.consumer_heartbeat(request, _client(session, version))
@@ -170,17 +146,17 @@ class GroupHandlers:
         """Raise ApiError if the cluster's features or the settings leave the consumer group protocol off."""
         on = "consumer" in self.config.group_coordinator_rebalance_protocols
         if not on or not self.cluster.features.get(GROUP_VERSION):
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            raise ApiError(kw.ErrorCode.UNSUPPORTED_VERSION)
 
     def list_groups(
-        self, session: Session, request: ListGroupsRequest, version: int
-    ) -> ListGroupsResponse:
+        self, session: Session, request: kw.ListGroupsRequest, version: int
+    ) -> kw.ListGroupsResponse:
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
-        response = ListGroupsResponse()
+        response = kw.ListGroupsResponse()
         with errors_in(response):
             response.groups = [
-                ListGroupsResponse.ListedGroup(
+                kw.ListGroupsResponse.ListedGroup(
                     group_id=group.group_id,
                     protocol_type=group.protocol_type or "",
                     group_state=group.state.value,
@@ -193,18 +169,18 @@ class GroupHandlers:
         return response
 
     def describe_groups(
-        self, session: Session, request: DescribeGroupsRequest, version: int
-    ) -> Steps[DescribeGroupsResponse]:
+        self, session: Session, request: kw.DescribeGroupsRequest, version: int
+    ) -> Steps[kw.DescribeGroupsResponse]:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         describe = partial(self._describe, version, operations)
         # Duplicate names are described once.
         groups = yield from one_by_one(describe, dict.fromkeys(request.groups))
-        return DescribeGroupsResponse(groups=groups)
+        return kw.DescribeGroupsResponse(groups=groups)
 
     def _describe(
         self, version: int, operations: int, group_id: str
-    ) -> DescribeGroupsResponse.DescribedGroup:
-        described = DescribeGroupsResponse.DescribedGroup(group_id=group_id)
+    ) -> kw.DescribeGroupsResponse.DescribedGroup:
+        described = kw.DescribeGroupsResponse.DescribedGroup(group_id=group_id)
         with errors_in(described):
             group = self.groups.find(group_id)
             if group is None or group.kind is not Kind.CLASSIC:
@@ -218,7 +194,7 @@ class GroupHandlers:
             described.protocol_type = group.protocol_type or ""
             described.protocol_data = (group.protocol or "") if is_stable else ""
             described.members = [
-                DescribeGroupsResponse.DescribedGroupMember(
+                kw.DescribeGroupsResponse.DescribedGroupMember(
                     member_id=member.member_id,
                     group_instance_id=member.instance_id,
                     client_id=member.client_id,
@@ -232,12 +208,12 @@ class GroupHandlers:
         return described
 
     def consumer_group_describe(
-        self, session: Session, request: ConsumerGroupDescribeRequest, version: int
-    ) -> Steps[ConsumerGroupDescribeResponse]:
+        self, session: Session, request: kw.ConsumerGroupDescribeRequest, version: int
+    ) -> Steps[kw.ConsumerGroupDescribeResponse]:
         operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
         groups = []
         for group_id in dict.fromkeys(request.group_ids):
-            described = ConsumerGroupDescribeResponse.DescribedGroup(group_id=group_id)
+            described = kw.ConsumerGroupDescribeResponse.DescribedGroup(group_id=group_id)
             groups.append(described)
             with errors_in(described):
                 self._check_enabled()
@@ -253,10 +229,10 @@ class GroupHandlers:
                 described.members = [self._described(member) for member in group.members.values()]
                 described.authorized_operations = operations
             yield None
-        return ConsumerGroupDescribeResponse(groups=groups)
+        return kw.ConsumerGroupDescribeResponse(groups=groups)
 
-    def _described(self, member: Member) -> ConsumerGroupDescribeResponse.Member:
-        return ConsumerGroupDescribeResponse.Member(
+    def _described(self, member: Member) -> kw.ConsumerGroupDescribeResponse.Member:
+        return kw.ConsumerGroupDescribeResponse.Member(
             member_id=member.member_id,
             instance_id=member.instance_id,
             rack_id=member.rack_id,
@@ -267,15 +243,17 @@ class GroupHandlers:
             subscribed_topic_regex=member.pattern,
             assignment=self._assignment((*member.assigned, *member.revoking)),
             target_assignment=self._assignment(member.target),
-            member_type=GroupMemberType.CLASSIC if member.protocols else GroupMemberType.CONSUMER,
+            member_type=(
+                kw.GroupMemberType.CLASSIC if member.protocols else kw.GroupMemberType.CONSUMER
+            ),
         )
 
-    def _assignment(self, places: Iterable[Place]) -> ConsumerGroupDescribeResponse.Assignment:
+    def _assignment(self, places: Iterable[Place]) -> kw.ConsumerGroupDescribeResponse.Assignment:
         """Build the description of partitions. Those of deleted topics have no name, and are left out."""
         topics = self.cluster.topics_by_id
-        return ConsumerGroupDescribeResponse.Assignment(
+        return kw.ConsumerGroupDescribeResponse.Assignment(
             topic_partitions=[
-                ConsumerGroupDescribeResponse.TopicPartitions(
+                kw.ConsumerGroupDescribeResponse.TopicPartitions(
                     topic_id=topic_id, topic_name=topics[topic_id].name, partitions=numbers
                 )
                 for topic_id, numbers in by_topic(places).items()
@@ -284,18 +262,18 @@ class GroupHandlers:
         )
 
     def delete_groups(
-        self, session: Session, request: DeleteGroupsRequest, version: int
-    ) -> Steps[DeleteGroupsResponse]:
+        self, session: Session, request: kw.DeleteGroupsRequest, version: int
+    ) -> Steps[kw.DeleteGroupsResponse]:
         results = []
         for group_id in dict.fromkeys(request.groups_names):
-            result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
+            result = kw.DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
             try:
                 self.groups.delete(group_id)
             except ApiError as error:
                 result.error_code = error.code
             results.append(result)
             yield None
-        return DeleteGroupsResponse(results=results)
+        return kw.DeleteGroupsResponse(results=results)
 
 
 def _client(session: Session, version: int) -> Client:
@@ -307,4 +285,4 @@ def _not_found(group_id: str, group: Group | None) -> ApiError:
     problem = "not found"
     if group is not None:
         problem = f"is not a {'classic' if group.kind is Kind.CONSUMER else 'consumer'} group"
-    return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")
+    return ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")

@@ -8,26 +8,7 @@ from functools import partial
 from os import path
 from pathlib import Path
 
-from kafka_wire import (
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    EndpointType,
-    ErrorCode,
-    FeatureLevelRecord,
-    FeatureUpdateType,
-    UnregisterBrokerRequest,
-    UnregisterBrokerResponse,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
-)
+import kafka_wire as kw
 
 from krammar.broker.cluster import SUPPORTED_FEATURES, ClusterMetadata
 from krammar.broker.config import BrokerConfig
@@ -38,7 +19,7 @@ from krammar.broker.session import Session
 from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.timers import Timers
 
-LogDir = dict[str, list[DescribeLogDirsResponse.DescribeLogDirsPartition]]  # by topic
+LogDir = dict[str, list[kw.DescribeLogDirsResponse.DescribeLogDirsPartition]]  # by topic
 _QUORUM = ("__cluster_metadata", [0])
 
 
@@ -51,14 +32,14 @@ class NodeHandlers:
     logs: Logs
 
     def describe_cluster(
-        self, session: Session, request: DescribeClusterRequest, version: int
-    ) -> DescribeClusterResponse:
+        self, session: Session, request: kw.DescribeClusterRequest, version: int
+    ) -> kw.DescribeClusterResponse:
         """Describe the cluster (KIP-700). A request for controllers gets an error (KIP-919)."""
-        if request.endpoint_type != EndpointType.BROKER:
-            code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-            if request.endpoint_type == EndpointType.CONTROLLER:
-                code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            return DescribeClusterResponse(
+        if request.endpoint_type != kw.EndpointType.BROKER:
+            code = kw.ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            if request.endpoint_type == kw.EndpointType.CONTROLLER:
+                code = kw.ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            return kw.DescribeClusterResponse(
                 error_code=code,
                 error_message=f"This is a broker, not an endpoint of type {request.endpoint_type}.",
             )
@@ -67,11 +48,11 @@ class NodeHandlers:
         operations = NOT_ASKED
         if request.include_cluster_authorized_operations:
             operations = CLUSTER_OPERATIONS
-        return DescribeClusterResponse(
+        return kw.DescribeClusterResponse(
             cluster_id=self.cluster.cluster_id,
             controller_id=nodes.controller,
             brokers=[
-                DescribeClusterResponse.DescribeClusterBroker(
+                kw.DescribeClusterResponse.DescribeClusterBroker(
                     broker_id=node_id,
                     host=host,
                     port=port,
@@ -86,8 +67,8 @@ class NodeHandlers:
         )
 
     def describe_log_dirs(
-        self, session: Session, request: DescribeLogDirsRequest, version: int
-    ) -> DescribeLogDirsResponse:
+        self, session: Session, request: kw.DescribeLogDirsRequest, version: int
+    ) -> kw.DescribeLogDirsResponse:
         """Describe the log folders (KIP-113), with sizes in bytes. Unknown partitions are skipped."""
         wanted: dict[str, set[int]] | None = None
         if request.topics is not None:
@@ -97,24 +78,24 @@ class NodeHandlers:
         found: dict[Path, LogDir] = {path: {} for path in self.config.log_dirs}
         for log in self.logs:
             if wanted is None or log.partition in wanted.get(log.topic, ()):
-                partition = DescribeLogDirsResponse.DescribeLogDirsPartition(
+                partition = kw.DescribeLogDirsResponse.DescribeLogDirsPartition(
                     partition_index=log.partition, partition_size=log.size
                 )
                 topics = found.setdefault(log.path.parent, {})
                 topics.setdefault(log.topic, []).append(partition)
-        return DescribeLogDirsResponse(
+        return kw.DescribeLogDirsResponse(
             results=[_log_dir(path, topics) for path, topics in found.items()]
         )
 
     def describe_client_quotas(
-        self, session: Session, request: DescribeClientQuotasRequest, version: int
-    ) -> DescribeClientQuotasResponse:
+        self, session: Session, request: kw.DescribeClientQuotasRequest, version: int
+    ) -> kw.DescribeClientQuotasResponse:
         """Return no quotas (KIP-546). Kafka's tools request them whenever they describe users."""
-        return DescribeClientQuotasResponse(error_message=None, entries=[])
+        return kw.DescribeClientQuotasResponse(error_message=None, entries=[])
 
     def alter_replica_log_dirs(
-        self, session: Session, request: AlterReplicaLogDirsRequest, version: int
-    ) -> Steps[AlterReplicaLogDirsResponse]:
+        self, session: Session, request: kw.AlterReplicaLogDirsRequest, version: int
+    ) -> Steps[kw.AlterReplicaLogDirsResponse]:
         """Accept partitions where they are already (KIP-113). Partitions do not move between folders."""
         folders = {path.abspath(each) for each in self.config.log_dirs}
         results = []
@@ -123,30 +104,30 @@ class NodeHandlers:
                 move = partial(self._move, folders, folder.path, topic.name)
                 partitions = yield from one_by_one(move, topic.partitions)
                 results.append(
-                    AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(
+                    kw.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(
                         topic_name=topic.name, partitions=partitions
                     )
                 )
-        return AlterReplicaLogDirsResponse(results=results)
+        return kw.AlterReplicaLogDirsResponse(results=results)
 
     def _move(
         self, folders: set[str], folder: str, topic: str, index: int
-    ) -> AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult:
-        result = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(
+    ) -> kw.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult:
+        result = kw.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(
             partition_index=index
         )
         log = self.logs.get(topic, index) if folder in folders else None
         if folder not in folders:
-            result.error_code = ErrorCode.LOG_DIR_NOT_FOUND
+            result.error_code = kw.ErrorCode.LOG_DIR_NOT_FOUND
         elif log is None:
-            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            result.error_code = kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif path.abspath(log.path.parent) != folder:
-            result.error_code = ErrorCode.UNSUPPORTED_VERSION
+            result.error_code = kw.ErrorCode.UNSUPPORTED_VERSION
         return result
 
     def describe_quorum(
-        self, session: Session, request: DescribeQuorumRequest, version: int
-    ) -> Steps[DescribeQuorumResponse]:
+        self, session: Session, request: kw.DescribeQuorumRequest, version: int
+    ) -> Steps[kw.DescribeQuorumResponse]:
         """Describe the quorum of the metadata log (KIP-595, KIP-836): this node alone."""
         wanted = [
             (each.topic_name, [one.partition_index for one in each.partitions])
@@ -157,85 +138,85 @@ class NodeHandlers:
             for name, indexes in wanted:
                 partitions = yield from one_by_one(_unknown, indexes)
                 topics.append(
-                    DescribeQuorumResponse.TopicData(topic_name=name, partitions=partitions)
+                    kw.DescribeQuorumResponse.TopicData(topic_name=name, partitions=partitions)
                 )
-            return DescribeQuorumResponse(topics=topics)
+            return kw.DescribeQuorumResponse(topics=topics)
         cluster, node_id, now = self.cluster, self.cluster.node_id, self.timers.now_ms()
         end_offset = cluster.last_offset + 1
-        voter = DescribeQuorumResponse.ReplicaState(
+        voter = kw.DescribeQuorumResponse.ReplicaState(
             replica_id=node_id,
             replica_directory_id=cluster.directory_ids[0],
             log_end_offset=end_offset,
             last_fetch_timestamp=now,
             last_caught_up_timestamp=now,
         )
-        partition = DescribeQuorumResponse.PartitionData(
+        partition = kw.DescribeQuorumResponse.PartitionData(
             leader_id=node_id,
             leader_epoch=cluster.leader_epoch,
             high_watermark=end_offset,
             current_voters=[voter],
         )
         listeners = [
-            DescribeQuorumResponse.Listener(name=name, host=host, port=port)
+            kw.DescribeQuorumResponse.Listener(name=name, host=host, port=port)
             for name, host, port in cluster.controller_listeners
         ]
-        return DescribeQuorumResponse(
+        return kw.DescribeQuorumResponse(
             topics=[
-                DescribeQuorumResponse.TopicData(topic_name=_QUORUM[0], partitions=[partition])
+                kw.DescribeQuorumResponse.TopicData(topic_name=_QUORUM[0], partitions=[partition])
             ],
-            nodes=[DescribeQuorumResponse.Node(node_id=node_id, listeners=listeners)],
+            nodes=[kw.DescribeQuorumResponse.Node(node_id=node_id, listeners=listeners)],
         )
 
     def unregister_broker(
-        self, session: Session, request: UnregisterBrokerRequest, version: int
-    ) -> UnregisterBrokerResponse:
+        self, session: Session, request: kw.UnregisterBrokerRequest, version: int
+    ) -> kw.UnregisterBrokerResponse:
         """Refuse to remove a broker (KIP-500). Kafka would remove even its only one, and serve nothing."""
-        code, problem = ErrorCode.BROKER_ID_NOT_REGISTERED, "is not currently registered"
+        code, problem = kw.ErrorCode.BROKER_ID_NOT_REGISTERED, "is not currently registered"
         if request.broker_id in self.nodes:
-            code, problem = ErrorCode.INVALID_REQUEST, "belongs to a node of this process"
-        return UnregisterBrokerResponse(
+            code, problem = kw.ErrorCode.INVALID_REQUEST, "belongs to a node of this process"
+        return kw.UnregisterBrokerResponse(
             error_code=code, error_message=f"Broker ID {request.broker_id} {problem}"
         )
 
     def update_features(
-        self, session: Session, request: UpdateFeaturesRequest, version: int
-    ) -> Steps[UpdateFeaturesResponse]:
+        self, session: Session, request: kw.UpdateFeaturesRequest, version: int
+    ) -> Steps[kw.UpdateFeaturesResponse]:
         """Change the levels of features (KIP-584): all of them, or none."""
         for update in request.feature_updates:
             yield None
             problem = self._check_feature(update)
             if problem is not None:
-                return UpdateFeaturesResponse(
-                    error_code=ErrorCode.INVALID_UPDATE_VERSION,
+                return kw.UpdateFeaturesResponse(
+                    error_code=kw.ErrorCode.INVALID_UPDATE_VERSION,
                     error_message="The update failed for all features since the following feature "
                     f"had an error: {problem}",
                 )
         levels = {each.feature: each.max_version_level for each in request.feature_updates}
         changed = [
-            FeatureLevelRecord(name=name, feature_level=level)
+            kw.FeatureLevelRecord(name=name, feature_level=level)
             for name, level in levels.items()
             if level != self.cluster.features.get(name, 0)
         ]
-        response = UpdateFeaturesResponse(error_message=None)
+        response = kw.UpdateFeaturesResponse(error_message=None)
         with errors_in(response):
             if not request.validate_only:
                 self.cluster.append(changed)
             response.results = [
-                UpdateFeaturesResponse.UpdatableFeatureResult(
+                kw.UpdateFeaturesResponse.UpdatableFeatureResult(
                     feature=each.feature, error_message="NONE"
                 )
                 for each in (request.feature_updates if version < 2 else ())
             ]
         return response
 
-    def _check_feature(self, update: UpdateFeaturesRequest.FeatureUpdateKey) -> str | None:
+    def _check_feature(self, update: kw.UpdateFeaturesRequest.FeatureUpdateKey) -> str | None:
         """Return the problem of an update, in Kafka's words."""
         name, level, kind = update.feature, update.max_version_level, update.upgrade_type
         current = self.cluster.features.get(name, 0)
         node = f"Local controller {self.cluster.node_id}"
         low, high = SUPPORTED_FEATURES.get(name, (0, 0))
         reason = None
-        if not FeatureUpdateType.UPGRADE <= kind <= FeatureUpdateType.UNSAFE_DOWNGRADE:
+        if not kw.FeatureUpdateType.UPGRADE <= kind <= kw.FeatureUpdateType.UNSAFE_DOWNGRADE:
             reason = "The controller does not support the given upgrade type."
         elif level < 0:
             reason = "A feature version cannot be less than 0."
@@ -243,18 +224,18 @@ class NodeHandlers:
             reason = f"{node} does not support this feature."
         elif not low <= level <= high:
             reason = f"{node} only supports versions {low}-{high}"
-        elif level < current and kind == FeatureUpdateType.UPGRADE:
+        elif level < current and kind == kw.FeatureUpdateType.UPGRADE:
             reason = (
                 "Can't downgrade the version of this feature without setting the upgrade type to "
                 "either safe or unsafe downgrade."
             )
-        elif level > current and kind != FeatureUpdateType.UPGRADE:
+        elif level > current and kind != kw.FeatureUpdateType.UPGRADE:
             reason = "Can't downgrade to a newer version."
         elif level < current and name == "kraft.version":
             reason = "Can't downgrade the version of this feature."
         elif level < current and name == "metadata.version":
             why = "Unsafe metadata downgrade is not supported in this version."
-            if kind == FeatureUpdateType.SAFE_DOWNGRADE:
+            if kind == kw.FeatureUpdateType.SAFE_DOWNGRADE:
                 why = (
                     "Refusing to perform the requested downgrade because it might delete metadata "
                     "information."
@@ -263,23 +244,23 @@ class NodeHandlers:
         return reason and f"Invalid update version {level} for feature {name}. {reason}"
 
 
-def _unknown(partition: int) -> DescribeQuorumResponse.PartitionData:
-    return DescribeQuorumResponse.PartitionData(
+def _unknown(partition: int) -> kw.DescribeQuorumResponse.PartitionData:
+    return kw.DescribeQuorumResponse.PartitionData(
         partition_index=partition,
-        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_code=kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         error_message="This server does not host this topic-partition.",
     )
 
 
-def _log_dir(path: Path, topics: LogDir) -> DescribeLogDirsResponse.DescribeLogDirsResult:
-    result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=str(path.absolute()))
+def _log_dir(path: Path, topics: LogDir) -> kw.DescribeLogDirsResponse.DescribeLogDirsResult:
+    result = kw.DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=str(path.absolute()))
     try:
         result.total_bytes, _, result.usable_bytes = shutil.disk_usage(path)
     except OSError:
-        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        result.error_code = kw.ErrorCode.KAFKA_STORAGE_ERROR
         return result
     result.topics = [
-        DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions)
+        kw.DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions)
         for name, partitions in topics.items()
     ]
     return result

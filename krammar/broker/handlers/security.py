@@ -6,19 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
 
-from kafka_wire import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-    DescribeUserScramCredentialsRequest,
-    DescribeUserScramCredentialsResponse,
-    ErrorCode,
-    RemoveUserScramCredentialRecord,
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-    UserScramCredentialRecord,
-)
+import kafka_wire as kw
 
 from krammar.auth.scram import MIN_ITERATIONS
 from krammar.broker.cluster import ClusterMetadata
@@ -31,10 +19,10 @@ from krammar.broker.slices import Steps
 # The number of users that are written in one step, 15 µs each.
 _USERS_AT_ONCE = 500
 
-Record = UserScramCredentialRecord | RemoveUserScramCredentialRecord
+Record = kw.UserScramCredentialRecord | kw.RemoveUserScramCredentialRecord
 Change = (
-    AlterUserScramCredentialsRequest.ScramCredentialUpsertion
-    | AlterUserScramCredentialsRequest.ScramCredentialDeletion
+    kw.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+    | kw.AlterUserScramCredentialsRequest.ScramCredentialDeletion
 )
 
 
@@ -43,52 +31,54 @@ class SecurityHandlers:
     cluster: ClusterMetadata
 
     def sasl_handshake(
-        self, session: Session, request: SaslHandshakeRequest, version: int
-    ) -> SaslHandshakeResponse:
+        self, session: Session, request: kw.SaslHandshakeRequest, version: int
+    ) -> kw.SaslHandshakeResponse:
         if session.sasl is None:  # a listener without SASL
-            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-        response: SaslHandshakeResponse = session.sasl.handshake(request.mechanism, version)
+            return kw.SaslHandshakeResponse(error_code=kw.ErrorCode.ILLEGAL_SASL_STATE)
+        response: kw.SaslHandshakeResponse = session.sasl.handshake(request.mechanism, version)
         return response
 
     def sasl_authenticate(
-        self, session: Session, request: SaslAuthenticateRequest, version: int
-    ) -> SaslAuthenticateResponse:
+        self, session: Session, request: kw.SaslAuthenticateRequest, version: int
+    ) -> kw.SaslAuthenticateResponse:
         if session.sasl is None:
-            return SaslAuthenticateResponse(
-                error_code=ErrorCode.ILLEGAL_SASL_STATE,
+            return kw.SaslAuthenticateResponse(
+                error_code=kw.ErrorCode.ILLEGAL_SASL_STATE,
                 error_message="SaslAuthenticate request received after successful authentication",
             )
-        response: SaslAuthenticateResponse = session.sasl.authenticate(request.auth_bytes, version)
+        response: kw.SaslAuthenticateResponse = session.sasl.authenticate(
+            request.auth_bytes, version
+        )
         return response
 
     def describe_user_scram_credentials(
-        self, session: Session, request: DescribeUserScramCredentialsRequest, version: int
-    ) -> Steps[DescribeUserScramCredentialsResponse]:
-        credentials: dict[str, list[DescribeUserScramCredentialsResponse.CredentialInfo]] = {}
+        self, session: Session, request: kw.DescribeUserScramCredentialsRequest, version: int
+    ) -> Steps[kw.DescribeUserScramCredentialsResponse]:
+        credentials: dict[str, list[kw.DescribeUserScramCredentialsResponse.CredentialInfo]] = {}
         for (mechanism, user), record in sorted(self.cluster.scram.items()):
             credentials.setdefault(user, []).append(
-                DescribeUserScramCredentialsResponse.CredentialInfo(
+                kw.DescribeUserScramCredentialsResponse.CredentialInfo(
                     mechanism=mechanism, iterations=record.iterations
                 )
             )
             yield None
         asked = Counter(user.name for user in request.users or ())
-        response = DescribeUserScramCredentialsResponse()
+        response = kw.DescribeUserScramCredentialsResponse()
         for user in asked or sorted(credentials):
-            result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(
+            result = kw.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult(
                 user=user
             )
             response.results.append(result)
             with errors_in(result):
                 if asked[user] > 1:
                     raise ApiError(
-                        ErrorCode.DUPLICATE_RESOURCE,
+                        kw.ErrorCode.DUPLICATE_RESOURCE,
                         "Cannot describe SCRAM credentials for the same user twice in a single "
                         f"request: {user}",
                     )
                 if user not in credentials:
                     raise ApiError(
-                        ErrorCode.RESOURCE_NOT_FOUND,
+                        kw.ErrorCode.RESOURCE_NOT_FOUND,
                         f"Attempt to describe a user credential that does not exist: {user}",
                     )
                 result.credential_infos = credentials[user]
@@ -96,8 +86,8 @@ class SecurityHandlers:
         return response
 
     def alter_user_scram_credentials(
-        self, session: Session, request: AlterUserScramCredentialsRequest, version: int
-    ) -> Steps[AlterUserScramCredentialsResponse]:
+        self, session: Session, request: kw.AlterUserScramCredentialsRequest, version: int
+    ) -> Steps[kw.AlterUserScramCredentialsResponse]:
         """Change credentials. A request may list a user only once, whatever the mechanism.
 
         The response has a result for each user, so many users are written in several batches.
@@ -109,7 +99,7 @@ class SecurityHandlers:
             try:
                 if change.name in records:
                     raise ApiError(
-                        ErrorCode.DUPLICATE_RESOURCE,
+                        kw.ErrorCode.DUPLICATE_RESOURCE,
                         "A user credential cannot be altered twice in the same request",
                     )
                 records[change.name] = self._record(change)
@@ -125,9 +115,9 @@ class SecurityHandlers:
             except ApiError as error:
                 errors.update(dict.fromkeys(part, error))
             yield True
-        response = AlterUserScramCredentialsResponse()
+        response = kw.AlterUserScramCredentialsResponse()
         for name in {**changed, **errors}:
-            result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult(
+            result = kw.AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult(
                 user=name, error_message=None
             )
             response.results.append(result)
@@ -140,21 +130,21 @@ class SecurityHandlers:
         """Return the record of a change. Raises ApiError."""
         name = change.name
         if not name:
-            raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+            raise ApiError(kw.ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
         mechanism = scram.BY_NUMBER.get(change.mechanism)
         if mechanism is None:
-            raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
-        if isinstance(change, AlterUserScramCredentialsRequest.ScramCredentialDeletion):
+            raise ApiError(kw.ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+        if isinstance(change, kw.AlterUserScramCredentialsRequest.ScramCredentialDeletion):
             if (change.mechanism, name) not in self.cluster.scram:
                 raise ApiError(
-                    ErrorCode.RESOURCE_NOT_FOUND,
+                    kw.ErrorCode.RESOURCE_NOT_FOUND,
                     "Attempt to delete a user credential that does not exist",
                 )
-            return RemoveUserScramCredentialRecord(name=name, mechanism=change.mechanism)
+            return kw.RemoveUserScramCredentialRecord(name=name, mechanism=change.mechanism)
         iterations = change.iterations
         if iterations < MIN_ITERATIONS:
-            raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+            raise ApiError(kw.ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
         if iterations > scram.MAX_ITERATIONS:
-            raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+            raise ApiError(kw.ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
         credential = scram.credential_of(mechanism, change.salted_password, change.salt, iterations)
         return record_of(name, mechanism, credential)

@@ -9,17 +9,7 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from kafka_wire import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    ErrorCode,
-)
+import kafka_wire as kw
 
 from krammar.broker.assignments import check_amount, check_replicas, new_replicas
 from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata
@@ -37,11 +27,13 @@ from krammar.wire.primitives import NULL_UUID
 METADATA_TOPIC = "__cluster_metadata"
 Listed = tuple[str | None, UUID]  # how a request lists a topic to delete: by name or by id
 
-R = TypeVar("R", CreateTopicsRequest.CreatableTopic, CreatePartitionsRequest.CreatePartitionsTopic)
+R = TypeVar(
+    "R", kw.CreateTopicsRequest.CreatableTopic, kw.CreatePartitionsRequest.CreatePartitionsTopic
+)
 T = TypeVar(
     "T",
-    CreateTopicsResponse.CreatableTopicResult,
-    CreatePartitionsResponse.CreatePartitionsTopicResult,
+    kw.CreateTopicsResponse.CreatableTopicResult,
+    kw.CreatePartitionsResponse.CreatePartitionsTopicResult,
 )
 
 
@@ -54,33 +46,35 @@ class TopicHandlers:
     topics: Topics
 
     def create_topics(
-        self, session: Session, request: CreateTopicsRequest, version: int
-    ) -> Steps[CreateTopicsResponse]:
+        self, session: Session, request: kw.CreateTopicsRequest, version: int
+    ) -> Steps[kw.CreateTopicsResponse]:
         """Create topics. A name that the request lists more than once is refused."""
         # As in Kafka, names of the same request may collide with each other.
         create = partial(self._create, list(self.cluster.topics), request.validate_only)
-        topics = yield from _once(request.topics, CreateTopicsResponse.CreatableTopicResult, create)
-        return CreateTopicsResponse(topics=topics)
+        topics = yield from _once(
+            request.topics, kw.CreateTopicsResponse.CreatableTopicResult, create
+        )
+        return kw.CreateTopicsResponse(topics=topics)
 
     def _create(
         self,
         before: list[str],
         validate_only: bool,
-        topic: CreateTopicsRequest.CreatableTopic,
-        result: CreateTopicsResponse.CreatableTopicResult,
+        topic: kw.CreateTopicsRequest.CreatableTopic,
+        result: kw.CreateTopicsResponse.CreatableTopicResult,
     ) -> Steps[None]:
         """Create a topic in steps, and describe it in ``result``. Raises ApiError."""
         name = topic.name
         cluster, config = self.cluster, self.config
         if name == METADATA_TOPIC:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} cannot be created.")
+            raise ApiError(kw.ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} cannot be created.")
         check_topic_name(name)
         if name in cluster.topics:
-            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            raise ApiError(kw.ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         other = colliding(name, before)
         if other is not None:
             raise ApiError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                kw.ErrorCode.INVALID_TOPIC_EXCEPTION,
                 f"Topic '{name}' collides with existing topic: {other}",
             )
         configs = self._configs(topic)
@@ -93,7 +87,7 @@ class TopicHandlers:
         result.topic_id = topic_id
         result.num_partitions, result.replication_factor = len(replicas), len(replicas[0])
         result.configs = [
-            CreateTopicsResponse.CreatableTopicConfigs(
+            kw.CreateTopicsResponse.CreatableTopicConfigs(
                 name=entry.name,
                 value=entry.value,
                 read_only=entry.read_only,
@@ -103,32 +97,36 @@ class TopicHandlers:
             for entry in describe_topic(config, configs)
         ]
 
-    def _configs(self, topic: CreateTopicsRequest.CreatableTopic) -> dict[str, str]:
+    def _configs(self, topic: kw.CreateTopicsRequest.CreatableTopic) -> dict[str, str]:
         """Return the checked settings of a new topic. Raises ApiError."""
         configs = {}
         for entry in topic.configs:
             if entry.value is None:
                 raise ApiError(
-                    ErrorCode.INVALID_CONFIG,
+                    kw.ErrorCode.INVALID_CONFIG,
                     f"Null value not supported for topic configs: {entry.name}",
                 )
             configs[entry.name] = entry.value
         try:
             self.config.check_topic_config(configs)
         except ConfigError as error:
-            raise ApiError(ErrorCode.INVALID_CONFIG, error.api) from None
+            raise ApiError(kw.ErrorCode.INVALID_CONFIG, error.api) from None
         return configs
 
     def delete_topics(
-        self, session: Session, request: DeleteTopicsRequest, version: int
-    ) -> Steps[DeleteTopicsResponse]:
+        self, session: Session, request: kw.DeleteTopicsRequest, version: int
+    ) -> Steps[kw.DeleteTopicsResponse]:
         wanted: list[Listed] = [(name, NULL_UUID) for name in request.topic_names]
         if version >= 6:
             wanted = [(topic.name, topic.topic_id) for topic in request.topics]
         if not self.config.delete_topic_enable:
-            code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
+            code = (
+                kw.ErrorCode.TOPIC_DELETION_DISABLED
+                if version >= 3
+                else kw.ErrorCode.INVALID_REQUEST
+            )
             text = "delete.topic.enable is false."
-            return DeleteTopicsResponse(
+            return kw.DeleteTopicsResponse(
                 responses=[_not_deleted(topic, text, code) for topic in wanted]
             )
         responses = []
@@ -148,19 +146,22 @@ class TopicHandlers:
                 responses.append(_not_deleted((name, found.topic_id), text))
         names_first = sorted(listed.items(), key=lambda each: each[0][0] is None)
         responses += yield from one_by_one(self._delete, names_first)
-        return DeleteTopicsResponse(responses=responses)
+        return kw.DeleteTopicsResponse(responses=responses)
 
-    def _delete(self, counted: tuple[Listed, int]) -> DeleteTopicsResponse.DeletableTopicResult:
+    def _delete(self, counted: tuple[Listed, int]) -> kw.DeleteTopicsResponse.DeletableTopicResult:
         """Delete a topic, which the request lists that many times."""
         (name, topic_id), times = counted
-        result = DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
+        result = kw.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
         with errors_in(result):
             if times > 1:
                 what = "name" if name is not None else "id"
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
-            topic, unknown = self.cluster.topics_by_id.get(topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+                raise ApiError(kw.ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
+            topic, unknown = self.cluster.topics_by_id.get(topic_id), kw.ErrorCode.UNKNOWN_TOPIC_ID
             if name is not None:
-                topic, unknown = self.cluster.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                topic, unknown = (
+                    self.cluster.topics.get(name),
+                    kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                )
             if topic is None:
                 raise ApiError(unknown, "The topic does not exist.")
             self.topics.delete(topic)
@@ -168,30 +169,32 @@ class TopicHandlers:
         return result
 
     def create_partitions(
-        self, session: Session, request: CreatePartitionsRequest, version: int
-    ) -> Steps[CreatePartitionsResponse]:
+        self, session: Session, request: kw.CreatePartitionsRequest, version: int
+    ) -> Steps[kw.CreatePartitionsResponse]:
         grow = partial(self._grow, request.validate_only)
         results = yield from _once(
-            request.topics, CreatePartitionsResponse.CreatePartitionsTopicResult, grow
+            request.topics, kw.CreatePartitionsResponse.CreatePartitionsTopicResult, grow
         )
-        return CreatePartitionsResponse(results=results)
+        return kw.CreatePartitionsResponse(results=results)
 
     def _grow(
         self,
         validate_only: bool,
-        topic: CreatePartitionsRequest.CreatePartitionsTopic,
+        topic: kw.CreatePartitionsRequest.CreatePartitionsTopic,
         _result: object,
     ) -> Steps[None]:
         """Add partitions to a topic, in steps. Raises ApiError."""
         found = self.cluster.topics.get(topic.name)
         if found is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic does not exist.")
+            raise ApiError(kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic does not exist.")
         now = len(found.partitions)
         if topic.count == now:
-            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s).")
+            raise ApiError(
+                kw.ErrorCode.INVALID_PARTITIONS, f"Topic already has {now} partition(s)."
+            )
         if topic.count < now:
             raise ApiError(
-                ErrorCode.INVALID_PARTITIONS,
+                kw.ErrorCode.INVALID_PARTITIONS,
                 f"The topic {topic.name} currently has {now} partition(s); "
                 f"{topic.count} would not be an increase.",
             )
@@ -201,7 +204,7 @@ class TopicHandlers:
         if topic.assignments is not None:
             if len(replicas) != more:
                 raise ApiError(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    kw.ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     f"{more} partition(s) are added, but {len(replicas)} are assigned.",
                 )
             check_replicas(replicas, self.nodes)
@@ -209,33 +212,33 @@ class TopicHandlers:
             yield from self.topics.adding(found, topic.count, replicas)
 
     def delete_records(
-        self, session: Session, request: DeleteRecordsRequest, version: int
-    ) -> Steps[DeleteRecordsResponse]:
+        self, session: Session, request: kw.DeleteRecordsRequest, version: int
+    ) -> Steps[kw.DeleteRecordsResponse]:
         topics = []
         for topic in request.topics:
             delete = partial(self._delete_before, topic.name)
             partitions = yield from one_by_one(delete, topic.partitions)
             topics.append(
-                DeleteRecordsResponse.DeleteRecordsTopicResult(
+                kw.DeleteRecordsResponse.DeleteRecordsTopicResult(
                     name=topic.name, partitions=partitions
                 )
             )
-        return DeleteRecordsResponse(topics=topics)
+        return kw.DeleteRecordsResponse(topics=topics)
 
     def _delete_before(
-        self, topic: str, asked: DeleteRecordsRequest.DeleteRecordsPartition
-    ) -> DeleteRecordsResponse.DeleteRecordsPartitionResult:
+        self, topic: str, asked: kw.DeleteRecordsRequest.DeleteRecordsPartition
+    ) -> kw.DeleteRecordsResponse.DeleteRecordsPartitionResult:
         """Delete the records of a partition before an offset; -1 deletes all."""
         index = asked.partition_index
-        result = DeleteRecordsResponse.DeleteRecordsPartitionResult(
+        result = kw.DeleteRecordsResponse.DeleteRecordsPartitionResult(
             partition_index=index, low_watermark=-1
         )
         with errors_in(result):
             log = self.logs.get(topic, index)
             if log is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                raise ApiError(kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if topic in INTERNAL_TOPICS:
-                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+                raise ApiError(kw.ErrorCode.INVALID_TOPIC_EXCEPTION)
             result.low_watermark = log.delete_records(asked.offset)
         return result
 
@@ -252,16 +255,16 @@ def _once(
         result = results[topic.name] = kind(name=topic.name, error_message=None)
         with errors_in(result):
             if named[topic.name] > 1:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                raise ApiError(kw.ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             yield from change(topic, result)
         yield None
     return list(results.values())
 
 
 def _not_deleted(
-    listed: Listed, message: str, code: ErrorCode = ErrorCode.INVALID_REQUEST
-) -> DeleteTopicsResponse.DeletableTopicResult:
+    listed: Listed, message: str, code: kw.ErrorCode = kw.ErrorCode.INVALID_REQUEST
+) -> kw.DeleteTopicsResponse.DeletableTopicResult:
     name, topic_id = listed
-    return DeleteTopicsResponse.DeletableTopicResult(
+    return kw.DeleteTopicsResponse.DeletableTopicResult(
         name=name, topic_id=topic_id, error_code=code, error_message=message
     )

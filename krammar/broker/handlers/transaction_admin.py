@@ -9,16 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from kafka_wire import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    ErrorCode,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    TransactionState,
-)
+import kafka_wire as kw
 
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.errors import ApiError, errors_in
@@ -34,7 +25,7 @@ from krammar.util.extras import MissingExtra
 
 log = logging.getLogger("krammar.broker")
 
-_STATES = {state.name: state for state in TransactionState}
+_STATES = {state.name: state for state in kw.TransactionState}
 
 
 @dataclass(eq=False)
@@ -47,15 +38,15 @@ class TransactionAdminHandlers:
     transactions: TransactionCoordinator
 
     def describe_transactions(
-        self, session: Session, request: DescribeTransactionsRequest, version: int
-    ) -> Steps[DescribeTransactionsResponse]:
+        self, session: Session, request: kw.DescribeTransactionsRequest, version: int
+    ) -> Steps[kw.DescribeTransactionsResponse]:
         # Duplicate ids are described once.
         ids = dict.fromkeys(request.transactional_ids)
         states = yield from one_by_one(self._describe, ids)
-        return DescribeTransactionsResponse(transaction_states=states)
+        return kw.DescribeTransactionsResponse(transaction_states=states)
 
-    def _describe(self, transactional_id: str) -> DescribeTransactionsResponse.TransactionState:
-        state = DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id)
+    def _describe(self, transactional_id: str) -> kw.DescribeTransactionsResponse.TransactionState:
+        state = kw.DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id)
         with errors_in(state):
             self.topics.check_coordinator(self.coordinated, transactional_id)
             transaction = self.transactions.describe(transactional_id)
@@ -66,18 +57,18 @@ class TransactionAdminHandlers:
             state.producer_epoch = transaction.epoch
             for topic, partitions in grouped(transaction.partitions).items():
                 state.topics.append(
-                    DescribeTransactionsResponse.TopicData(topic=topic, partitions=partitions)
+                    kw.DescribeTransactionsResponse.TopicData(topic=topic, partitions=partitions)
                 )
         return state
 
     def list_transactions(
-        self, session: Session, request: ListTransactionsRequest, version: int
-    ) -> Steps[ListTransactionsResponse | Awaitable[ListTransactionsResponse]]:
+        self, session: Session, request: kw.ListTransactionsRequest, version: int
+    ) -> Steps[kw.ListTransactionsResponse | Awaitable[kw.ListTransactionsResponse]]:
         states = {_STATES[name] for name in request.state_filters if name in _STATES}
         producer_ids = set(request.producer_id_filters)
         # As in Kafka's coordinator, a transaction that never began has the start time -1, long ago.
         begun_before = self.timers.now_ms() - request.duration_filter
-        response = ListTransactionsResponse(
+        response = kw.ListTransactionsResponse(
             unknown_state_filters=[name for name in request.state_filters if name not in _STATES]
         )
         for transactional_id, transaction in list(self.transactions.items()):
@@ -86,7 +77,7 @@ class TransactionAdminHandlers:
                 and (not request.state_filters or transaction.state in states)
                 and (request.duration_filter < 0 or transaction.start_ms < begun_before)
             ):
-                state = ListTransactionsResponse.TransactionState(
+                state = kw.ListTransactionsResponse.TransactionState(
                     transactional_id=transactional_id,
                     producer_id=transaction.producer_id,
                     transaction_state=transaction.state.name,
@@ -100,8 +91,8 @@ class TransactionAdminHandlers:
         return _matching(response, request.transactional_id_pattern)
 
     def describe_producers(
-        self, session: Session, request: DescribeProducersRequest, version: int
-    ) -> Steps[DescribeProducersResponse]:
+        self, session: Session, request: kw.DescribeProducersRequest, version: int
+    ) -> Steps[kw.DescribeProducersResponse]:
         # Duplicate partitions are described once.
         wanted: dict[str, dict[int, None]] = {}
         for topic in request.topics:
@@ -109,19 +100,23 @@ class TransactionAdminHandlers:
         topics = []
         for name, indexes in wanted.items():
             partitions = yield from one_by_one(partial(self._producers, name), indexes)
-            topics.append(DescribeProducersResponse.TopicResponse(name=name, partitions=partitions))
-        return DescribeProducersResponse(topics=topics)
+            topics.append(
+                kw.DescribeProducersResponse.TopicResponse(name=name, partitions=partitions)
+            )
+        return kw.DescribeProducersResponse(topics=topics)
 
-    def _producers(self, topic: str, partition: int) -> DescribeProducersResponse.PartitionResponse:
-        result = DescribeProducersResponse.PartitionResponse(partition_index=partition)
+    def _producers(
+        self, topic: str, partition: int
+    ) -> kw.DescribeProducersResponse.PartitionResponse:
+        result = kw.DescribeProducersResponse.PartitionResponse(partition_index=partition)
         log = self.logs.get(topic, partition)
         if log is None:
-            result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            result.error_code = kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if topic not in self.cluster.topics:
                 result.error_message = "This server does not host this topic-partition."
             return result
         result.active_producers = [
-            DescribeProducersResponse.ProducerState(
+            kw.DescribeProducersResponse.ProducerState(
                 producer_id=producer.producer_id,
                 producer_epoch=producer.epoch,
                 last_sequence=producer.last_sequence,
@@ -134,22 +129,24 @@ class TransactionAdminHandlers:
         return result
 
 
-async def _matching(response: ListTransactionsResponse, pattern: str) -> ListTransactionsResponse:
+async def _matching(
+    response: kw.ListTransactionsResponse, pattern: str
+) -> kw.ListTransactionsResponse:
     """Filter transactions by a pattern, in a thread.
 
     The work grows with the length of the pattern and of the ids, both chosen by clients.
     """
 
-    def match() -> list[ListTransactionsResponse.TransactionState]:
+    def match() -> list[kw.ListTransactionsResponse.TransactionState]:
         matches = whole_match(pattern)
         return [each for each in response.transaction_states if matches(each.transactional_id)]
 
     try:
         response.transaction_states = await asyncio.to_thread(match)
     except ValueError:
-        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        return kw.ListTransactionsResponse(error_code=kw.ErrorCode.INVALID_REGULAR_EXPRESSION)
     except MissingExtra as error:
         # The response has no field for a message; Kafka's text for the code refers to the broker's log.
         log.warning("ListTransactions is refused: %s", error)
-        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return kw.ListTransactionsResponse(error_code=kw.ErrorCode.INVALID_REQUEST)
     return response

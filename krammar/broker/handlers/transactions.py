@@ -7,17 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_wire import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    EndTxnRequest,
-    EndTxnResponse,
-    ErrorCode,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
+import kafka_wire as kw
 
 from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata
 from krammar.broker.errors import ApiError, errors_in
@@ -31,8 +21,8 @@ from krammar.broker.transactions.state import EPOCH_BUMP, NO_EPOCH, NO_ID
 
 def _code(code: int, fenced: bool) -> int:
     """Return an error code; ``fenced`` is whether the request's version knows PRODUCER_FENCED."""
-    if code == ErrorCode.PRODUCER_FENCED and not fenced:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code == kw.ErrorCode.PRODUCER_FENCED and not fenced:
+        return kw.ErrorCode.INVALID_PRODUCER_EPOCH
     return code
 
 
@@ -51,12 +41,12 @@ class TransactionHandlers:
     transactions: TransactionCoordinator
 
     def init_producer_id(
-        self, session: Session, request: InitProducerIdRequest, version: int
-    ) -> InitProducerIdResponse:
-        response = InitProducerIdResponse(producer_id=NO_ID, producer_epoch=NO_EPOCH)
+        self, session: Session, request: kw.InitProducerIdRequest, version: int
+    ) -> kw.InitProducerIdResponse:
+        response = kw.InitProducerIdResponse(producer_id=NO_ID, producer_epoch=NO_EPOCH)
         with _errors_in(response, version >= 4):
             if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
-                raise ApiError(ErrorCode.INVALID_REQUEST)
+                raise ApiError(kw.ErrorCode.INVALID_REQUEST)
             if request.transactional_id is None:
                 producer_id, epoch = self.transactions.next_producer_id(), 0
             else:
@@ -71,41 +61,41 @@ class TransactionHandlers:
         return response
 
     def add_partitions_to_txn(
-        self, session: Session, request: AddPartitionsToTxnRequest, version: int
-    ) -> Steps[AddPartitionsToTxnResponse]:
+        self, session: Session, request: kw.AddPartitionsToTxnRequest, version: int
+    ) -> Steps[kw.AddPartitionsToTxnResponse]:
         if version >= 4:
-            response = AddPartitionsToTxnResponse()
+            response = kw.AddPartitionsToTxnResponse()
             for transaction in request.transactions:
                 results = yield from self._add_partitions(transaction, version)
                 response.results_by_transaction.append(
-                    AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
+                    kw.AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
                         transactional_id=transaction.transactional_id, topic_results=results
                     )
                 )
                 yield None
             return response
-        only = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+        only = kw.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
         results = yield from self._add_partitions(only, version)
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+        return kw.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
     def _add_partitions(
-        self, transaction: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction, version: int
-    ) -> Steps[list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]]:
+        self, transaction: kw.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction, version: int
+    ) -> Steps[list[kw.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]]:
         codes: dict[tuple[str, int], int] = {}
         for topic in transaction.topics:
             known = self.cluster.topics.get(topic.name)
             for index in topic.partitions:
                 exists = known is not None and index in known.partitions
-                code = ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                code = kw.ErrorCode.NONE if exists else kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 codes[topic.name, index] = code
             yield None
         if any(codes.values()):
-            codes = {at: code or ErrorCode.OPERATION_NOT_ATTEMPTED for at, code in codes.items()}
+            codes = {at: code or kw.ErrorCode.OPERATION_NOT_ATTEMPTED for at, code in codes.items()}
         else:
             txn_id, producer_id = transaction.transactional_id, transaction.producer_id
             identity = (txn_id, producer_id, transaction.producer_epoch)
@@ -113,7 +103,7 @@ class TransactionHandlers:
                 self.topics.check_coordinator(self.coordinated, txn_id)
                 if transaction.verify_only:
                     missing = self.transactions.missing(identity, list(codes))
-                    codes.update(dict.fromkeys(missing, ErrorCode.TRANSACTION_ABORTABLE))
+                    codes.update(dict.fromkeys(missing, kw.ErrorCode.TRANSACTION_ABORTABLE))
                 else:
                     # From v4 on, brokers send this request for producers that no longer send it.
                     client_version = EPOCH_BUMP if version >= 4 else 0
@@ -123,10 +113,10 @@ class TransactionHandlers:
         answers = []
         for topic in transaction.topics:
             answers.append(
-                AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
+                kw.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
                     name=topic.name,
                     results_by_partition=[
-                        AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
+                        kw.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
                             partition_index=index, partition_error_code=codes[topic.name, index]
                         )
                         for index in topic.partitions
@@ -137,10 +127,10 @@ class TransactionHandlers:
         return answers
 
     def add_offsets_to_txn(
-        self, session: Session, request: AddOffsetsToTxnRequest, version: int
-    ) -> AddOffsetsToTxnResponse:
+        self, session: Session, request: kw.AddOffsetsToTxnRequest, version: int
+    ) -> kw.AddOffsetsToTxnResponse:
         index = self.topics.coordinating_partition(OFFSETS_TOPIC, request.group_id)
-        response = AddOffsetsToTxnResponse()
+        response = kw.AddOffsetsToTxnResponse()
         with _errors_in(response, version >= 2):
             self.topics.check_coordinator(self.coordinated, request.transactional_id)
             self.transactions.add_partitions(
@@ -150,8 +140,10 @@ class TransactionHandlers:
             )
         return response
 
-    def end_txn(self, session: Session, request: EndTxnRequest, version: int) -> EndTxnResponse:
-        response = EndTxnResponse()
+    def end_txn(
+        self, session: Session, request: kw.EndTxnRequest, version: int
+    ) -> kw.EndTxnResponse:
+        response = kw.EndTxnResponse()
         with _errors_in(response, version >= 2):
             self.topics.check_coordinator(self.coordinated, request.transactional_id)
             response.producer_id, response.producer_epoch = self.transactions.end(

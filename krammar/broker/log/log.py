@@ -217,16 +217,25 @@ class PartitionLog(FlushedLog):
         return self._appended(header)
 
     def append_marker(
-        self, producer_id: int, producer_epoch: int, *, commit: bool, coordinator_epoch: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        timestamp: int | None = None,
     ) -> Appended:
-        """End a producer's transaction in this partition. Raises ApiError; the log is unchanged then."""
+        """End a producer's transaction in this partition.
+
+        ``timestamp`` is in milliseconds since 1970; None is the current time. Raises ApiError; the log is unchanged then.
+        """
         states = self.producer_states
         states.check_marker(producer_id, producer_epoch, coordinator_epoch)
         marker = ControlRecord(
             ControlRecordType.COMMIT if commit else ControlRecordType.ABORT,
             coordinator_epoch,
             offset=self.end_offset,
-            timestamp=self.environment.now_ms(),
+            timestamp=self.environment.now_ms() if timestamp is None else timestamp,
         )
         data = encode_control_batch(
             [marker], producer_id=producer_id, producer_epoch=producer_epoch

@@ -7,7 +7,7 @@ maximum that a producer has in flight). A snapshot stores only the last one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -59,6 +59,11 @@ class Producers:
     def first_open_offset(self) -> int | None:
         """Return the first offset of the earliest open transaction; None without any."""
         return next(iter(self._open.values()), None)
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """The first offset of each open transaction, by producer id."""
+        return self._open
 
     def duplicate(self, header: BatchHeader) -> Sent | None:
         """Return the one of the last five batches that this batch repeats, if any."""

@@ -16,6 +16,8 @@ from krammar.wire.errors import WireError
 
 _CHUNK = 1 << 20
 _REMEMBERED_POSITIONS = 64
+# How many bytes are searched for a marker.
+_MARKER_RANGE = 1 << 30
 
 
 class LogReader:
@@ -224,3 +226,24 @@ class LogReader:
             if complete:
                 break
         return found
+
+    def last_marker_ms(self, producer_id: int, epoch: int, before: int) -> int:
+        """Return the time of a producer's last marker with this epoch before an offset, in milliseconds since 1970.
+
+        Only the last GiB before the offset is read. Returns -1 if there is no marker. Raises ApiError.
+        """
+        left = _MARKER_RANGE
+        try:
+            for segment in reversed(self.segments[: segment_of(self.segments, before) + 1]):
+                found = -1
+                for header in segment.scan(0):
+                    if header.base_offset >= before:
+                        break
+                    if header.is_control and header.producer_id == producer_id:
+                        found = header.max_timestamp if header.producer_epoch == epoch else -1
+                left -= segment.size
+                if found >= 0 or left <= 0:
+                    return found
+        except (OSError, DamageError) as error:
+            raise self._failure(str(error)) from None
+        return -1

@@ -20,6 +20,7 @@ from krammar.broker.errors import ApiError
 from krammar.broker.log.manager import LogManager
 from krammar.broker.timers import Timer, Timers
 from krammar.broker.topics import Topics
+from krammar.broker.transactions import recovery
 from krammar.broker.transactions.state import EPOCH_BUMP, TopicPartition, Transaction
 from krammar.broker.transactions.store import StateStore
 
@@ -103,6 +104,8 @@ class TransactionCoordinator:
         self._open: set[str] = set()
         # The partitions of prepared transactions without a marker.
         self._markers: dict[str, set[TopicPartition]] = {}
+        # Transactional ids that were prepared at the start, and whose later states may be lost.
+        self._unsettled: set[str] = set()
         # The next check for transactions that have timed out.
         self._alarm: Timer | None = None
         self._alarm_ms = 0
@@ -119,13 +122,61 @@ class TransactionCoordinator:
         if self._loaded:
             return
         self._loaded = True
-        self.store.load()
+        is_complete = self.store.load()
+        remains = recovery.Remains.of(self._logs)
         for transactional_id, transaction in list(self.store.items()):
-            if transaction.is_open:
-                self._open.add(transactional_id)
-                self._alarm_at(transaction.deadline_ms)
-            elif transaction.is_prepared:
+            if transaction.is_prepared:
+                self._unsettled.add(transactional_id)
                 self._complete(transactional_id, transaction)
+            else:
+                self._settle(transactional_id, remains)
+        if is_complete:
+            self._abort_abandoned()
+
+    def _settle(self, transactional_id: str, remains: recovery.Remains) -> None:
+        """Repair a state after which others were lost, and start the timeout of an open transaction."""
+        transaction = self.store[transactional_id]
+        found = recovery.recovered(transaction, remains, self._timers.now_ms())
+        if found is not None:
+            log.warning(
+                "transactional id %r: its last states are lost; %s, and the epoch is %d",
+                transactional_id,
+                (
+                    "its open transaction is aborted"
+                    if found.is_prepared
+                    else "no transaction is open"
+                ),
+                found.epoch,
+            )
+            # Not written first: until the complete state is in the log, each start finds the same loss.
+            self.store[transactional_id] = found
+            if found.is_prepared:
+                self._complete(transactional_id, found)
+        elif transaction.is_open:
+            self._open.add(transactional_id)
+            self._alarm_at(transaction.deadline_ms)
+
+    def _abort_abandoned(self) -> None:
+        """Abort open transactions that no transactional id knows: they would hide all later records."""
+        remains = recovery.Remains.of(self._logs)
+        owned = {transaction.producer_id for transaction in self.store.values()}
+        for aborted in recovery.abandoned(remains, owned, self._timers.now_ms()):
+            for where in sorted(aborted.partitions):
+                partition_log = self._logs.get(*where)
+                if partition_log is None:
+                    continue
+                producer = partition_log.producer_states.by_id[aborted.producer_id]
+                log.warning(
+                    "%s-%d: the transaction of producer id %d is aborted: its state is lost",
+                    *where,
+                    aborted.producer_id,
+                )
+                try:
+                    self._mark(
+                        where, aborted, max(producer.coordinator_epoch, 0), aborted.updated_ms
+                    )
+                except ApiError as error:
+                    log.error("%s-%d: it is not aborted before the next start: %s", *where, error)
 
     def _get(self, transactional_id: str) -> Transaction | None:
         self._load()
@@ -329,12 +380,17 @@ class TransactionCoordinator:
         return self._complete(transactional_id, prepared)
 
     def _complete(self, transactional_id: str, prepared: Transaction) -> Transaction:
-        completed = prepared.completed(self._timers.now_ms())
+        # The time of the markers, too. The next transaction starts after it.
+        now = max(self._timers.now_ms(), prepared.updated_ms)
+        completed = prepared.completed(now)
         left = self._markers.setdefault(transactional_id, set(prepared.partitions))
+        is_unsettled = transactional_id in self._unsettled
         try:
+            if is_unsettled:
+                left &= recovery.unmarked(prepared, self._logs)
             epoch = self.store.leader_epoch(transactional_id)
             for partition in sorted(left):
-                self._mark(partition, prepared, epoch)
+                self._mark(partition, prepared, epoch, now)
                 left.discard(partition)
             self.store.put(transactional_id, completed)
         except ApiError as error:
@@ -343,6 +399,9 @@ class TransactionCoordinator:
                 self._retry = self._timers.call_later(RETRY, self._complete_all)
         else:
             del self._markers[transactional_id]
+            if is_unsettled:
+                self._unsettled.discard(transactional_id)
+                self._settle(transactional_id, recovery.Remains.of(self._logs))
         return completed
 
     def _complete_all(self) -> None:
@@ -352,7 +411,13 @@ class TransactionCoordinator:
             if prepared is not None:
                 self._complete(transactional_id, prepared)
 
-    def _mark(self, where: TopicPartition, prepared: Transaction, coordinator_epoch: int) -> None:
+    def _mark(
+        self,
+        where: TopicPartition,
+        prepared: Transaction,
+        coordinator_epoch: int,
+        timestamp: int,
+    ) -> None:
         """Write a marker. Raises ApiError if a retry may succeed."""
         topic, partition = where
         partition_log = self._logs.get(topic, partition)
@@ -364,6 +429,7 @@ class TransactionCoordinator:
                 prepared.epoch,
                 commit=prepared.is_commit,
                 coordinator_epoch=coordinator_epoch,
+                timestamp=timestamp,
             )
         except ApiError as error:
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR:

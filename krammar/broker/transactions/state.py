@@ -181,6 +181,9 @@ class Transaction:
         self._check_producer(producer_id, epoch)
         if self.is_open and self.partitions.issuperset(partitions):
             return self
+        if self.state in _COMPLETE:
+            # After the markers of the transaction before, also if the clock was set back: see recovery.
+            now_ms = max(now_ms, self.updated_ms + 1)
         return self._to(
             TransactionState.ONGOING,
             now_ms,
@@ -237,6 +240,7 @@ class Transaction:
         self, commit: bool, client_version: int, now_ms: int, new_id: Callable[[], int]
     ) -> Transaction:
         epoch, last_epoch, next_id = self.epoch, self.last_epoch, NO_ID
+        now_ms = max(now_ms, self.start_ms)
         if client_version >= EPOCH_BUMP:
             epoch, last_epoch = min(self.epoch + 1, MAX_EPOCH), self.epoch
             if self.is_exhausted:

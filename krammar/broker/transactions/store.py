@@ -157,14 +157,17 @@ class StateStore(dict[str, Transaction]):
             raise ApiError(ErrorCode.NOT_COORDINATOR, f"topic {TRANSACTIONS_TOPIC} does not exist")
         return partition
 
-    def load(self) -> None:
-        """Read all states.
+    def load(self) -> bool:
+        """Read all states. Returns whether all partitions of the topic could be read.
 
         Corrupt records are skipped with a warning. As in Kafka, a corrupt batch ends the reading of its partition.
         """
+        topic = self._cluster.topics.get(TRANSACTIONS_TOPIC)
+        unread = 0 if topic is None else len(topic.partitions)
         for partition in self._logs:
             if partition.topic != TRANSACTIONS_TOPIC:
                 continue
+            unread -= 1
             if partition.end_offset == partition.log_start_offset:
                 continue
             where = f"{partition.topic}-{partition.partition}"
@@ -173,7 +176,9 @@ class StateStore(dict[str, Transaction]):
                     for record in () if batch.is_control else batch:
                         self._load(record, where)
             except (ApiError, DecodeError) as error:
+                unread += 1
                 log.error("%s: the states after this error are lost: %s", where, error)
+        return topic is not None and not unread
 
     def _load(self, record: Record, where: str) -> None:
         try:

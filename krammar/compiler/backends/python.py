@@ -170,6 +170,7 @@ def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, An
         "response": request.response.name if request.response is not None else None,
         "min_version": request.struct.min_version,
         "max_version": request.struct.max_version,
+        "headers": layout.header_versions(request, *tops),
         "own_headers": _own_headers(request, *tops),
         "flexible_from": request.struct.flexible_from,
         "routing": request.routing,

@@ -3,7 +3,7 @@
     python -m tests.bench.broker                 everything, some minutes; writes its section of
                                                  docs/benchmarks.md
     python -m tests.bench.broker --quick         few rounds, a tenth of the records
-    python -m tests.bench.broker --only latency  one part: start, throughput, latency, memory
+    python -m tests.bench.broker --only latency  one part: start, throughput, latency, forced, memory
     python -m tests.bench.broker --without Tansu
 
 A missed aim is said aloud and in the report, and does not change the exit code: speed is no test.
@@ -20,13 +20,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.bench.broker import contenders
-from tests.bench.broker.measure import Cell, Latency, cells, fill, throughput
+from tests.bench.broker.measure import Cell, Latency, cells, fill, forced_cells, throughput
 from tests.bench.broker.report import Report
 from tests.bench.page import put_file
 from tests.interop.processes import Server
 
 _PAGE = Path(__file__).parents[3] / "docs" / "benchmarks.md"
-_PARTS = ("start", "throughput", "latency", "memory")
+_PARTS = ("start", "throughput", "latency", "forced", "memory")
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
         found.pop(name, None)
         versions.pop(name, None)
     report = Report(versions, missing, quick=options.quick)
-    with tempfile.TemporaryDirectory(prefix="krammar-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="krammar-bench-", dir=options.folder) as folder:
         bench = Bench(Path(folder), found, report, quick=options.quick)
         for part in _PARTS:
             if options.only in (None, part):
@@ -112,6 +112,30 @@ class Bench:
                     with self._guard(name, "latency"):
                         self.report.latency.setdefault(name, []).extend(latency.ask(400))
 
+    def forced(self) -> None:
+        """Produce, with each batch forced to the same disk before it is acknowledged."""
+        with ExitStack() as stack:
+            forced = {name: kind for name, kind in contenders.FORCED.items() if name in self.found}
+            running = self._all(stack, forced)
+            asked: dict[str, Latency] = {}
+            for name, broker in running.items():
+                with self._guard(name, "warm up, forced"):
+                    throughput(broker, Cell(1000, "none", 1, 20_000), "warm-forced")
+                    asked[name] = Latency(broker)
+            for number, cell in enumerate(forced_cells(quick=self.quick)):
+                for turn in range(1 if self.quick else 3):
+                    for name, broker in running.items():
+                        with self._guard(name, f"{cell.name}, forced"):
+                            speed, _ = throughput(broker, cell, f"forced-{number}-{turn}")
+                            self.report.add_forced(name, cell, speed)
+                            rate = speed.rate * cell.size / 1e6
+                            self._say(f"{cell.name:28} {name:14} forced, produce {rate:8.1f} MB/s")
+            for _ in range(1 if self.quick else 5):
+                for name, latency in asked.items():
+                    with self._guard(name, "latency, forced"):
+                        found = self.report.forced_latency.setdefault(name, [])
+                        found.extend(latency.ask(400))
+
     def memory(self) -> None:
         for _ in range(1 if self.quick else 2):
             for name in list(self.found):
@@ -124,15 +148,17 @@ class Bench:
             said = ", ".join(f"{one / 1e6:.0f}" for one in sizes)
             self._say(f"after a million records, MB: {name} {said}")
 
-    def _broker(self, name: str) -> Server:
+    def _broker(self, name: str, found: dict[str, type[Server]] | None = None) -> Server:
         self.made += 1
-        return self.found[name](self.folder / f"{self.made}")
+        return (found or self.found)[name](self.folder / f"{self.made}")
 
-    def _all(self, stack: ExitStack) -> dict[str, Server]:
+    def _all(
+        self, stack: ExitStack, found: dict[str, type[Server]] | None = None
+    ) -> dict[str, Server]:
         running = {}
-        for name in list(self.found):
+        for name in list(found or self.found):
             with self._guard(name, "start"):
-                running[name] = stack.enter_context(self._broker(name))
+                running[name] = stack.enter_context(self._broker(name, found))
         return running
 
     @contextmanager
@@ -159,6 +185,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="few rounds, for orientation")
     parser.add_argument("--only", choices=_PARTS, help="measure one part")
     parser.add_argument("--without", action="append", default=[], metavar="BROKER")
+    parser.add_argument("--folder", type=Path, help="data is stored here; for `forced`, on a disk")
     parser.add_argument("--output", type=Path, metavar="FILE", help="page that takes the section")
     return parser.parse_args()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,8 +43,26 @@ class Tansu(Server):
 class ApacheKafka(apache.ApacheKafka):
     """With the heap and the collector that its start script gives it."""
 
+    def __init__(self, folder: Path, *, properties: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder, jvm=apache.START_SCRIPT_JVM, properties=properties)
+
+
+class ForcedOurs(Ours):
+    """Forces each batch to the disk before it acknowledges it."""
+
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, jvm=apache.START_SCRIPT_JVM)
+        super().__init__(folder, properties={"krammar.fsync": "always"})
+
+
+class ForcedKafka(ApacheKafka):
+    """The same: the default of every topic's ``flush.messages`` is 1."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, properties={"log.flush.interval.messages": "1"})
+
+
+# The brokers that can force each batch to the disk.
+FORCED: dict[str, type[Server]] = {OURS: ForcedOurs, KAFKA: ForcedKafka}
 
 
 def available() -> tuple[dict[str, type[Server]], dict[str, str], list[str]]:

@@ -49,6 +49,12 @@ def cells(*, quick: bool) -> list[Cell]:
     ]
 
 
+def forced_cells(*, quick: bool) -> list[Cell]:
+    """Settings for brokers that force each batch to the disk."""
+    part = 10 if quick else 1
+    return [Cell(100, "none", 1, 200_000 // part), Cell(1000, "none", 1, 80_000 // part)]
+
+
 @dataclass(frozen=True)
 class Speed:
     """Records a second, and the broker's own processor time for a record, in seconds."""

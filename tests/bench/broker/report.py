@@ -9,7 +9,7 @@ from statistics import fmean, median, quantiles
 
 from confluent_kafka import libversion
 
-from tests.bench.broker.contenders import KAFKA, OURS
+from tests.bench.broker.contenders import FORCED, KAFKA, OURS
 from tests.bench.broker.measure import Cell, Speed
 from tests.bench.page import (
     Target,
@@ -38,6 +38,8 @@ class Report:
     latency: dict[str, list[float]] = field(default_factory=dict)
     ready: dict[str, list[float]] = field(default_factory=dict)
     idle: dict[str, list[float]] = field(default_factory=dict)
+    forced: dict[str, dict[str, list[Speed]]] = field(default_factory=dict)
+    forced_latency: dict[str, list[float]] = field(default_factory=dict)
     filled: dict[str, list[float]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
 
@@ -45,6 +47,10 @@ class Report:
         self.sizes[cell.name] = cell.size
         for table, speed in zip((self.produce, self.consume), speeds, strict=True):
             table.setdefault(cell.name, {}).setdefault(broker, []).append(speed)
+
+    def add_forced(self, broker: str, cell: Cell, speed: Speed) -> None:
+        self.sizes[cell.name] = cell.size
+        self.forced.setdefault(cell.name, {}).setdefault(broker, []).append(speed)
 
     def targets(self) -> list[Target]:
         return list(self._targets())
@@ -93,9 +99,9 @@ class Report:
         yield "starts with an empty folder. The client of all brokers is confluent-kafka, with the same settings, on the same"
         yield "processors. The brokers take turns, and every figure is the median of its rounds. The first start, and throughput"
         yield "before a warm-up, do not count. krammar's bytecode is compiled, as in an installed package. Apache Kafka has the heap"
-        yield "and the garbage collector of its start script. Neither Kafka nor krammar waits for the disk before it acknowledges;"
-        yield "Tansu keeps everything in memory. CPU is the broker's own processor time. Above 1, a ratio of throughput means that"
-        yield "krammar is faster, and a ratio of time or memory means that krammar needs less."
+        yield "and the garbage collector of its start script. Neither Kafka nor krammar waits for the disk before it acknowledges,"
+        yield "except where the table says so; Tansu keeps everything in memory. CPU is the broker's own processor time. Above 1, a"
+        yield "ratio of throughput means that krammar is faster, and a ratio of time or memory means that krammar needs less."
         yield ""
         yield from machine()
         yield ", ".join(f"{name} {number}" for name, number in self.versions.items()) + ";"
@@ -108,14 +114,34 @@ class Report:
         yield from aims(self.targets())
         yield from self._speed_table("Produce", "acks=all, batches of up to 1 MB", self.produce)
         yield from self._speed_table("Consume", "one consumer, all partitions", self.consume)
-        yield from self._latency_table()
+        yield from self._latency_table(
+            "Latency",
+            "One record of 100 B in flight, acks=all, from produce to its acknowledgement.",
+            self.latency,
+        )
+        forced = "krammar with `--fsync always`, Kafka with `flush.messages=1`, on the same disk"
+        yield from self._speed_table(
+            "Produce, each batch forced to the disk",
+            f"{forced}; acks=all, batches of up to 1 MB",
+            self.forced,
+            [name for name in self.versions if name in FORCED],
+        )
+        yield from self._latency_table(
+            "Latency, each record forced to the disk",
+            f"One record of 100 B in flight, acks=all: {forced}.",
+            self.forced_latency,
+        )
         yield from self._process_table()
         yield from failures(self.errors)
 
     def _speed_table(
-        self, title: str, note: str, table: dict[str, dict[str, list[Speed]]]
+        self,
+        title: str,
+        note: str,
+        table: dict[str, dict[str, list[Speed]]],
+        names: Sequence[str] = (),
     ) -> Iterator[str]:
-        names = list(self.versions)
+        names = list(names or self.versions)
         others = names[1:]
         rows = []
         for cell, runs in table.items():
@@ -137,9 +163,11 @@ class Report:
         if rows:
             yield from subsection(title, note, markdown_table(head, rows))
 
-    def _latency_table(self) -> Iterator[str]:
-        if self.latency:
-            ours = self.latency.get(OURS, [])
+    def _latency_table(
+        self, title: str, note: str, latency: dict[str, list[float]]
+    ) -> Iterator[str]:
+        if latency:
+            ours = latency.get(OURS, [])
             rows = [
                 (
                     name,
@@ -149,9 +177,8 @@ class Report:
                     _times(_p99, found, ours),
                     f"{len(found):,}",
                 )
-                for name, found in self.latency.items()
+                for name, found in latency.items()
             ]
-            note = "One record of 100 B in flight, acks=all, from produce to its acknowledgement."
             head = (
                 "Broker",
                 "median µs",
@@ -160,7 +187,7 @@ class Report:
                 "÷ krammar",
                 "records",
             )
-            yield from subsection("Latency", note, markdown_table(head, rows))
+            yield from subsection(title, note, markdown_table(head, rows))
 
     def _process_table(self) -> Iterator[str]:
         if self.ready:
