@@ -76,6 +76,12 @@ class Shared:
         self.draining = False
         self.closed = False
 
+    def fail_own(self) -> None:
+        """Let the requests of filters fail, because their responses cannot come any more."""
+        for entry in self.in_flight:
+            if isinstance(entry, Own) and not entry.future.done():
+                entry.future.set_exception(ConnectionError("the broker has closed the connection"))
+
     def made(self) -> None:
         """Handle that the client has connected."""
         raise NotImplementedError

@@ -368,8 +368,6 @@ class Requests(End):
         self.shared.lost()
         self.cancel()
         self._responses.cancel()
-        for entry in self.shared.in_flight:
-            if isinstance(entry, Own) and not entry.future.done():
-                entry.future.set_exception(ConnectionError("the connection was closed"))
+        self.shared.fail_own()
         if self.peer.transport is not None:
             self.peer.transport.abort()

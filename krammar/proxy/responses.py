@@ -258,8 +258,7 @@ class Responses(End):
     # -- the end
 
     def eof_received(self) -> bool:
-        self.ended = True
-        self.check_end()
+        self._end()
         return True
 
     def check_end(self) -> None:
@@ -280,5 +279,11 @@ class Responses(End):
             self.peer.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self.ended = True
+        if self._collected is not None and isinstance(self._entry, Own):
+            self.shared.in_flight.append(self._entry)  # cut off in its response
+        self.shared.fail_own()
         self.check_end()

@@ -231,6 +231,31 @@ def test_a_request_without_a_response_cannot_be_sent_by_a_filter(
     )
 
 
+@pytest.mark.parametrize("message", [MetadataRequest, MetadataResponse])
+def test_a_broker_that_closes_instead_of_answering_a_filter(
+    caplog: pytest.LogCaptureFixture, message: Any
+) -> None:
+    class Ask(Filter):
+        @on(message)
+        async def ask(self, message: Any, exchange: Exchange) -> None:
+            await exchange.send(HeartbeatRequest(group_id="g", member_id="m"))
+
+    def close(request: Any) -> None:
+        if isinstance(request, HeartbeatRequest):
+            raise OSError("the broker closes")
+
+    with (
+        upstream(answering(before=close)) as server,
+        Proxy.start(str(server.address), [Ask()]) as proxy,
+        Client(address(proxy)) as client,
+    ):
+        client.socket.sendall(client.connection.send_request(asking("one"), 12))
+        assert client.read_to_end() == b""
+    (record,) = caplog.records
+    expected = "Ask.ask raised ConnectionError: the broker has closed the connection"
+    assert record.getMessage().endswith(expected)
+
+
 def one_line(each: Filter, caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> str:
     """Return the only line of the log after a Metadata request, which must close its connection only."""
     caplog.set_level(logging.INFO, "krammar.proxy")
