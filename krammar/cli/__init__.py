@@ -38,6 +38,7 @@ _VERBS = {
     "inspect": "inspect",
     "lsp": "lsp",
     "produce": "produce",
+    "proxy": "proxy",
     "random-uuid": "broker:random_id",
     "show": "inspect",
     "tap": "tap",

@@ -14,8 +14,8 @@ import click
 from krammar.cli.options import examples, find_packages_here
 
 if TYPE_CHECKING:
+    from krammar.proxy.addresses import Address
     from krammar.tap.exchanges import Filter
-    from krammar.tap.proxy import Address
 
 
 @click.command(
@@ -257,7 +257,7 @@ def tap(
 
 
 def _address(option: str, text: str) -> Address:
-    from krammar.tap.proxy import Address
+    from krammar.proxy.addresses import Address
 
     try:
         return Address.parse(text)

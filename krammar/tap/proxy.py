@@ -11,30 +11,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import NamedTuple
 
 from krammar.faults import Faults
+from krammar.proxy.addresses import (
+    CONNECT_TIMEOUT,
+    MAX_LISTENERS,
+    Address,
+    ListenError,
+    Listeners,
+    advertised_host,
+    describe,
+)
+from krammar.proxy.rewrite import endpoints, limit_versions, may_change, node_id
 from krammar.tap.faulty import DROPPED, Dropped, Faulty
 from krammar.tap.inspector import Frame, Inspector, encode
 from krammar.tap.observer import Observer
-from krammar.tap.rewrite import endpoints, limit_versions, may_change, node_id
-from krammar.util.sockets import why
 from krammar.wire.connection import read_response
 from krammar.wire.errors import EncodeError
 from krammar.wire.framing import MAX_FRAME, PREFIX, FrameError, frame_size
 from krammar.wire.negotiation import API_VERSIONS
 from krammar.wire.package import package_of
-
-# Seconds to wait for a broker to accept a connection.
-CONNECT_TIMEOUT = 10.0
-
-# The most listening ports, so that a response with very many brokers cannot exhaust the machine's ports.
-MAX_LISTENERS = 1_024
 
 _PIECE = 65_536
 _HEAD = 64
@@ -44,37 +44,12 @@ class TapError(Exception):
     """The proxy cannot run."""
 
 
-class Address(NamedTuple):
-    """A host and a TCP port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @classmethod
-    def parse(cls, text: str, default_host: str = "127.0.0.1") -> Address:
-        """Parse ``host:port``, ``[::1]:port``, ``:port`` or ``port``. Raises ValueError for other text."""
-        host, _, port = text.rpartition(":")
-        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        if (bare == host and ":" in bare) or not port.isdecimal() or int(port) > 65_535:
-            raise ValueError(f"{text!r} is not host:port")
-        return cls(bare or default_host, int(port))
-
-
 @dataclass(frozen=True, slots=True)
 class Route:
     """Where to listen, and the broker to connect to. Port 0 means any free port."""
 
     listen: Address
     upstream: Address
-
-
-@dataclass(slots=True)
-class _Listener:
-    server: asyncio.Server
-    port: int
 
 
 @dataclass(slots=True, eq=False)
@@ -122,8 +97,7 @@ class Tap:
         self._advertise = advertise
         self._max_frame = max_frame
         self._stay = stay
-        self._listeners: dict[tuple[str, Address], _Listener] = {}
-        self._opening = asyncio.Lock()
+        self._listeners = Listeners(self._serve_port, self._notice, lambda: MAX_LISTENERS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._finished: asyncio.Future[str] | None = None
         self._numbers = 0
@@ -148,15 +122,16 @@ class Tap:
         try:
             listening = []
             for route in self._routes:
-                listener = await self._listen(route.listen, route.upstream)
-                self._listeners[route.listen.host, route.upstream] = listener
-                listening.append(Route(Address(route.listen.host, listener.port), route.upstream))
+                try:
+                    port = await self._listeners.listen(route.listen, route.upstream)
+                except ListenError as error:
+                    raise TapError(str(error)) from error
+                listening.append(Route(Address(route.listen.host, port), route.upstream))
             if started is not None:
                 started(listening)
             return await self._finished
         finally:
-            for listener in self._listeners.values():
-                listener.server.close()
+            self._listeners.close()
             tasks = list(self._tasks)
             for task in tasks:
                 task.cancel()
@@ -174,39 +149,13 @@ class Tap:
     def _now(self) -> int:
         return self._epoch + time.monotonic_ns()
 
-    # -- listening
-
-    async def _listen(self, listen: Address, upstream: Address) -> _Listener:
+    async def _serve_port(
+        self, listen: Address, bind_host: str, upstream: Address
+    ) -> asyncio.Server:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._accept(reader, writer, listen.host, upstream)
+            await self._accept(reader, writer, bind_host, upstream)
 
-        try:
-            # A host name may have several addresses, and port 0 would give each of them another port.
-            host = (await _resolve(listen))[0]
-            server = await asyncio.start_server(accept, host, listen.port)
-        except (OSError, UnicodeError) as error:
-            raise TapError(f"cannot listen on {listen}: {_why(error)}") from error
-        return _Listener(server, server.sockets[0].getsockname()[1])
-
-    async def _port_for(self, bind_host: str, upstream: Address) -> int | None:
-        """Return the listening port of a broker, opened now if necessary; None if that fails."""
-        key = (bind_host, upstream)
-        async with self._opening:
-            if (known := self._listeners.get(key)) is not None:
-                return known.port
-            if len(self._listeners) >= MAX_LISTENERS:
-                self._notice(
-                    f"no port for broker {upstream}: {MAX_LISTENERS} ports are already open"
-                )
-                return None
-            try:
-                listener = await self._listen(Address(bind_host, 0), upstream)
-            except TapError as error:
-                self._notice(f"no port for broker {upstream}: {error}")
-                return None
-            self._listeners[key] = listener
-            self._notice(f"listening on {Address(bind_host, listener.port)} for broker {upstream}")
-            return listener.port
+        return await asyncio.start_server(accept, *listen)
 
     # -- connections
 
@@ -242,7 +191,7 @@ class Tap:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 upstream_reader, upstream_writer = await asyncio.open_connection(*upstream)
         except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
-            self._notice(f"cannot reach {upstream} for {client}: {_why(error)}")
+            self._notice(f"cannot reach {upstream} for {client}: {describe(error)}")
             await self._check_gone()
             return
         self._reached = True
@@ -367,7 +316,7 @@ class Tap:
                 except Dropped:
                     return DROPPED
                 except OSError as error:
-                    return f"{receiver}: {_why(error)}"
+                    return f"{receiver}: {describe(error)}"
         except asyncio.IncompleteReadError as error:
             cut = got + error.partial
             if cut:
@@ -376,10 +325,10 @@ class Tap:
                     writer.write(cut)
                     await writer.drain()
                 except OSError as broken:
-                    return f"{receiver}: {_why(broken)}"
+                    return f"{receiver}: {describe(broken)}"
             return ""
         except OSError as error:  # raised by the reader; errors of writers are caught above
-            return f"{sender}: {_why(error)}"
+            return f"{sender}: {describe(error)}"
 
     # -- responses that are changed
 
@@ -415,10 +364,12 @@ class Tap:
         for node in endpoints(frame.api_key, message):
             upstream = Address(node.host, node.port)
             self._nodes[upstream] = node_id(node)
-            port = await self._port_for(connection.bind_host, upstream)
+            port = await self._listeners.port_for(connection.bind_host, upstream)
             if port is None:
                 continue
-            node.host, node.port = self._host_for(connection), port
+            local = connection.client_writer.get_extra_info("sockname")[0]
+            node.host = advertised_host(self._advertise, connection.bind_host, local)
+            node.port = port
             notes.append(f"{upstream} replaced by {Address(node.host, port)}")
         if not notes:
             return None
@@ -432,14 +383,6 @@ class Tap:
             return None
         frame.note = "; ".join(notes)
         return data
-
-    def _host_for(self, connection: _Connection) -> str:
-        if self._advertise is not None:
-            return self._advertise
-        if connection.bind_host in ("", "0.0.0.0", "::"):
-            local: str = connection.client_writer.get_extra_info("sockname")[0]
-            return local
-        return connection.bind_host
 
     # -- observers, and the end
 
@@ -494,7 +437,7 @@ async def _copy(
             writer.write(piece)
             await writer.drain()
         except OSError as error:
-            return _why(error)
+            return describe(error)
         if left == 0:
             return None
         piece = await reader.read(_PIECE if left is None else min(_PIECE, left))
@@ -511,19 +454,7 @@ async def _flush(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-async def _resolve(address: Address) -> Address:
-    """Return the first address of a host. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(*address, type=socket.SOCK_STREAM)
-    return Address(*found[0][4][:2])
-
-
 def _address(peer: object) -> str:
     if isinstance(peer, tuple) and len(peer) >= 2:
         return str(Address(peer[0], peer[1]))
     return str(peer or "?")
-
-
-def _why(error: OSError | UnicodeError) -> str:
-    if isinstance(error, TimeoutError) and error.errno is None:
-        return f"no answer within {CONNECT_TIMEOUT:.0f} s"
-    return why(error)

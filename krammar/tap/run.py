@@ -11,13 +11,14 @@ from pathlib import Path
 from types import ModuleType
 
 from krammar.faults import Faults
+from krammar.proxy.addresses import Address
 from krammar.tap.capture import Capture, CaptureWriter, replay
 from krammar.tap.describe import Describer
 from krammar.tap.exchanges import EVERYTHING, Exchanges, Filter, Selected
 from krammar.tap.feed import Feed
 from krammar.tap.listing import ExchangeListing, JsonListing, Listing
 from krammar.tap.observer import Observer
-from krammar.tap.proxy import Address, Route, Tap
+from krammar.tap.proxy import Route, Tap
 from krammar.tap.server import PageServer
 from krammar.tap.summary import Summary
 from krammar.wire.package import package_of

@@ -16,10 +16,11 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from krammar.proxy.addresses import Address
 from krammar.tap.details import details
 from krammar.tap.feed import Feed
 from krammar.tap.page import POLICY, page
-from krammar.tap.proxy import Address, TapError
+from krammar.tap.proxy import TapError
 from krammar.util.sockets import why
 
 MAX_HEAD = 16_384  # bytes of a request line and its headers

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from kafka_wire import ApiVersionsRequest, MetadataRequest
 
+from krammar.proxy.addresses import Address
 from krammar.tap.capture import Capture, CaptureWriter
-from krammar.tap.proxy import Address
 from tests.tap.support import PATIENCE, Client, Upstream, broker, framed, upstream
 
 COMMAND = (sys.executable, "-m", "krammar.cli", "tap")

@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, Producer
 
 from krammar.broker import Broker
 from krammar.cli import main
+from krammar.proxy.addresses import Address
 from krammar.tap import export
 from krammar.tap.capture import CaptureWriter
-from krammar.tap.proxy import Address
 from krammar.wire.batches import Record, encode_batch
 from krammar.wire.layout import Layout
 from krammar.wire.message import Request

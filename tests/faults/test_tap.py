@@ -13,7 +13,7 @@ from kafka_wire import CreateTopicsRequest, ErrorCode, HeartbeatRequest, Metadat
 
 from krammar.broker import Broker
 from krammar.faults import Faults
-from krammar.tap.proxy import Address
+from krammar.proxy.addresses import Address
 from krammar.wire.connection import CorrelationError, RequestReceived, ServerConnection
 from krammar.wire.framing import PREFIX
 from tests.broker.support import RawClient

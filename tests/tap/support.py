@@ -15,9 +15,10 @@ from click.testing import CliRunner
 from kafka_wire import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from krammar.cli import main
+from krammar.proxy.addresses import Address
 from krammar.tap.inspector import Frame, Inspector
 from krammar.tap.observer import Observer
-from krammar.tap.proxy import Address, Route, Tap
+from krammar.tap.proxy import Route, Tap
 from krammar.wire.connection import ClientConnection, RequestReceived, ServerConnection
 from krammar.wire.package import package_of
 

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from krammar.proxy.addresses import Address
 from krammar.tap.capture import Capture, CaptureWriter, replay
 from krammar.tap.inspector import Frame, Status
-from krammar.tap.proxy import Address
 from krammar.tap.summary import Summary
 from krammar.wire.package import package_of
 from tests.tap.support import PATIENCE, Recorder, TapThread

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from kafka_wire import ApiVersionsRequest, MetadataRequest, MetadataResponse
 
+from krammar.proxy.addresses import Address
 from krammar.tap import proxy
 from krammar.tap.capture import Capture, CaptureWriter, Flag
 from krammar.tap.inspector import Frame, Status
 from krammar.tap.observer import Observer
-from krammar.tap.proxy import Address, Route, TapError
+from krammar.tap.proxy import Route, TapError
 from krammar.wire.connection import ResponseReceived
 from tests.tap.support import PATIENCE, Client, TapThread, Upstream, broker, framed, upstream
 from tests.tap.test_inspector import request, response

@@ -21,12 +21,13 @@ from kafka_wire import (
     SaslAuthenticateResponse,
 )
 
+from krammar.proxy.addresses import Address
 from krammar.tap import server as server_module
 from krammar.tap.describe import Describer
 from krammar.tap.exchanges import Exchanges
 from krammar.tap.feed import Feed
 from krammar.tap.inspector import Frame
-from krammar.tap.proxy import Address, TapError
+from krammar.tap.proxy import TapError
 from krammar.tap.server import PageServer
 from krammar.wire.package import package_of
 from tests.cli.test_tap import started, talk

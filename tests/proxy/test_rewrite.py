@@ -14,7 +14,7 @@ from kafka_wire import (
     UpdateRaftVoterResponse,
 )
 
-from krammar.tap.rewrite import ENDPOINTS, endpoints, limit_versions, may_change
+from krammar.proxy.rewrite import ENDPOINTS, endpoints, limit_versions, may_change
 from krammar.wire.layout import Array, Layout, Nested
 from krammar.wire.message import kinds_of, named
 from krammar.wire.package import package_of

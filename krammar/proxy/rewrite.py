@@ -37,6 +37,10 @@ ENDPOINTS: dict[int, Callable[[Any], Iterable[Any]]] = {
     82: lambda response: (response.current_leader,),  # UpdateRaftVoter
 }
 
+# Responses to Produce and Fetch are frequent. By api key: the first version with node endpoints, which are a tagged
+# field at their end (KIP-951).
+TAGGED_ENDPOINTS = {0: 10, 1: 16}
+
 
 def endpoints(api_key: int, response: Any) -> list[Any]:
     """Return the parts of a response that have ``host`` and ``port`` of a node to connect to.
@@ -57,8 +61,13 @@ def node_id(node: Any) -> int:
     return int(node.leader_id)
 
 
-def limit_versions(package: Package, response: Any) -> list[str]:
+def limit_versions(
+    package: Package, response: Any, limits: Callable[[int], bool] | None = None
+) -> list[str]:
     """Limit an ApiVersions response, in place, to the versions that ``package`` has.
+
+    Args:
+        limits: returns whether an api key is limited. Default: all are.
 
     Returns:
         A description of each change.
@@ -67,6 +76,9 @@ def limit_versions(package: Package, response: Any) -> list[str]:
     served = []
     notes = []
     for entry in response.api_keys:
+        if limits is not None and not limits(entry.api_key):
+            served.append(entry)
+            continue
         offered = f"{entry.min_version} to {entry.max_version}"
         if entry.api_key not in known:
             notes.append(f"key {entry.api_key} removed")

@@ -1,0 +1,215 @@
+"""The end of a connection at the proxy, and what both ends of a client's connection share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from krammar.proxy.chain import Chain, Work
+from krammar.proxy.filters import Connection, Exchange
+from krammar.proxy.heads import Data
+
+# Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
+MEMORY = 256 * 1024
+
+
+class Pending:
+    """A request in flight whose response is read; ``exchange`` is None if no filter reads it."""
+
+    __slots__ = ("correlation_id", "exchange", "work")
+
+    def __init__(self, correlation_id: int, work: Work, exchange: Exchange | None) -> None:
+        self.correlation_id = correlation_id
+        self.work = work
+        self.exchange = exchange
+
+
+class Own:
+    """A request that a filter has sent; ``future`` gets the frame of its response."""
+
+    __slots__ = ("correlation_id", "future")
+
+    def __init__(self, correlation_id: int, future: asyncio.Future[bytes]) -> None:
+        self.correlation_id = correlation_id
+        self.future = future
+
+
+class Answer:
+    """A response of a filter, which waits until all responses before it have reached the client."""
+
+    __slots__ = ("frame",)
+
+    def __init__(self, frame: bytes) -> None:
+        self.frame = frame
+
+
+class Token:
+    """A frame without a header, after SaslHandshake v0. Any frame is its response."""
+
+
+TOKEN = Token()
+
+# A request in flight. A number is the correlation id of a request whose response passes unread.
+Entry = int | Pending | Own | Answer | Token
+
+
+class Shared:
+    """What both ends share.
+
+    ``in_flight``  requests without a response, in their order
+    ``answers``    the number of answers in ``in_flight``
+    ``offered``    the broker's versions, as far as the client has asked for them
+    """
+
+    def __init__(
+        self, chain: Chain, connection: Connection, memory: bytearray, max_frame: int
+    ) -> None:
+        self.chain = chain
+        self.connection = connection
+        self.memory = memory
+        self.max_frame = max_frame
+        self.in_flight: deque[Entry] = deque()
+        self.answers = 0
+        self.offered: Mapping[int, tuple[int, int]] = {}
+        self.draining = False
+        self.closed = False
+
+    def fail_own(self) -> None:
+        """Let the requests of filters fail, because their responses cannot come any more."""
+        for entry in self.in_flight:
+            if isinstance(entry, Own) and not entry.future.done():
+                entry.future.set_exception(ConnectionError("the broker has closed the connection"))
+
+    def made(self) -> None:
+        """Handle that the client has connected."""
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        """Handle that the client's connection has ended."""
+        raise NotImplementedError
+
+    def fail(self, error: BaseException) -> None:
+        """Close both ends because of an error."""
+        raise NotImplementedError
+
+    def rewrite(self, api_key: int, response: Any) -> bool | Awaitable[bool]:
+        """Replace addresses and versions in a response, in place; return whether it has changed."""
+        raise NotImplementedError
+
+
+class End(asyncio.BufferedProtocol):
+    """One of both ends.
+
+    ``peer``  the other end, to which frames go; it pauses this one while its receiver is slow
+    """
+
+    peer: End
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self.transport: asyncio.Transport | None = None
+        self.ended = False
+        self._memory = shared.memory
+        self._view = memoryview(shared.memory)
+        self._rest: Data = b""  # bytes that wait for the rest of a head, or for a filter
+        self._left = 0  # bytes of the current frame that pass unread
+        self._collected: bytearray | None = None  # the beginning of a frame that is read
+        self._need = 0  # and the bytes that it lacks
+        self._holds: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        if self._holds:
+            transport.pause_reading()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        rest = self._rest
+        if rest:
+            self._view[: len(rest)] = rest
+            return self._view[len(rest) :]
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._rest:
+            nbytes += len(self._rest)
+            self._rest = b""
+        self.feed(self._memory, nbytes)
+
+    def pause_writing(self) -> None:
+        self.peer.hold("slow")
+
+    def resume_writing(self) -> None:
+        self.peer.release("slow")
+
+    # -- for subclasses and the other end
+
+    def feed(self, data: Data, size: int) -> None:
+        """Pass on or collect the first ``size`` bytes, which end before the next call."""
+        raise NotImplementedError
+
+    def feed_rest(self) -> None:
+        """Go on with the bytes that have waited."""
+        rest, self._rest = self._rest, b""
+        if rest and not self.shared.closed:
+            self.feed(rest, len(rest))
+
+    def hold(self, reason: str) -> None:
+        """Stop reading until all reasons are released."""
+        if not self._holds and self.transport is not None:
+            self.transport.pause_reading()
+        self._holds.add(reason)
+
+    def release(self, reason: str) -> None:
+        if reason in self._holds:
+            self._holds.remove(reason)
+            if not self._holds and self.transport is not None and not self.ended:
+                self.transport.resume_reading()
+
+    def write(self, data: Data) -> None:
+        """Write to this end. Bytes for a closed end are dropped."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    @property
+    def is_between_frames(self) -> bool:
+        return not self._left and self._collected is None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a frame is incomplete, or in an async method of a filter."""
+        return self._task is not None or not self.is_between_frames
+
+    def collect(self, data: Data, position: int, size: int, whole: int) -> bytes | None:
+        """Return the frame at a position, or None if it begins to be collected.
+
+        Args:
+            size: the end of the bytes that have arrived.
+            whole: the length of the frame with its prefix.
+        """
+        if size - position >= whole:
+            return bytes(data[position : position + whole])
+        self._collected = bytearray(data[position:size])
+        self._need = whole - len(self._collected)
+        return None
+
+    def collect_more(self, data: Data, size: int) -> tuple[bytes | None, int]:
+        """Add bytes to the frame that is collected; return it if it is complete, and the offset after it."""
+        assert self._collected is not None
+        taken = min(self._need, size)
+        self._collected += memoryview(data)[:taken]
+        self._need -= taken
+        if self._need:
+            return None, taken
+        frame = bytes(self._collected)
+        self._collected = None
+        return frame, taken
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()

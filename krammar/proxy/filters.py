@@ -1,0 +1,210 @@
+"""The interface of filters. It does no I/O.
+
+A filter is a class with methods for requests and responses, plain or async::
+
+    class OnlySmall(Filter):
+        @on(ProduceRequest)
+        async def limit(self, request: ProduceRequest, exchange: Exchange) -> ProduceResponse | None:
+            ...
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
+
+from krammar.wire.message import Codec
+
+_VERSIONS = re.compile(r"(\d+)(-(\d*))?")
+_NEWEST = (1 << 15) - 1  # a version is an int16
+
+Method = Callable[..., Any]
+_Method = TypeVar("_Method", bound=Method)
+
+
+class Close(Exception):
+    """Raised by a method of a filter to close the connection.
+
+    Args:
+        reason: why, for the log. The client does not see it.
+    """
+
+    def __init__(self, reason: str = "closed by a filter") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Named(NamedTuple):
+    """What ``on`` names: a class of requests or responses, and the first and the last version."""
+
+    message: type[Codec]
+    low: int
+    high: int
+
+    @property
+    def is_request(self) -> bool:
+        return hasattr(self.message, "response_class")
+
+
+def on(*messages: type[Any], versions: str | None = None) -> Callable[[_Method], _Method]:
+    """Call the decorated method of a filter for messages of these classes.
+
+    The method gets the message and its ``Exchange``. For a request it returns
+
+    - None to pass the request on, changed in place or not,
+    - another request of the class to pass that one on,
+    - a response of the request's class to answer the client; the broker does not see the request.
+
+    For a response it returns None or another response of the class. It raises ``Close`` to close the connection.
+
+    Args:
+        messages: classes of requests or responses from a generated package.
+        versions: the versions, such as ``"3"``, ``"3-"`` or ``"3-5"``. Messages of other versions pass unread.
+            Default: all.
+
+    Raises:
+        TypeError: a class is no request and no response.
+        ValueError: ``versions`` has another form, or a class has none of these versions.
+    """
+    low, high = _range(versions)
+    if not messages:
+        raise TypeError("on() needs at least one class, such as on(ProduceRequest)")
+    named = []
+    for message in messages:
+        if not hasattr(message, "response_class") and not hasattr(message, "request_class"):
+            raise TypeError(f"on(): {message!r} is no request and no response of a protocol")
+        if low > message.max_version or high < message.min_version:
+            raise ValueError(
+                f"on({message.__name__}, versions={versions!r}): it has versions "
+                f"{message.min_version} to {message.max_version}"
+            )
+        named.append(Named(message, low, high))
+
+    def mark(method: _Method) -> _Method:
+        method._krammar_on = (*getattr(method, "_krammar_on", ()), *named)  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+def _range(versions: str | None) -> tuple[int, int]:
+    if versions is None:
+        return 0, _NEWEST
+    found = _VERSIONS.fullmatch(versions)
+    if found is None:
+        raise ValueError(f'versions={versions!r}: write "3", "3-" or "3-5"')
+    low = int(found[1])
+    high = low if found[2] is None else int(found[3] or _NEWEST)
+    if low > high:
+        raise ValueError(f"versions={versions!r}: the first version is greater than the last")
+    return low, high
+
+
+class Filter:
+    """The base class of filters. One instance serves all connections of a proxy.
+
+    Attributes of the instance are state of the proxy; ``exchange.connection.state`` is state of a connection.
+    """
+
+    def opened(self, connection: Connection) -> None:
+        """Handle a new connection of a client, before its first request."""
+
+    def closed(self, connection: Connection) -> None:
+        """Handle the end of a connection."""
+
+
+class Connection:
+    """A connection of a client through the proxy.
+
+    ``number``    from 1, in the order of the connections
+    ``client``    the client's address, such as ``"127.0.0.1:50312"``
+    ``upstream``  the broker's address
+    ``state``     for filters: anything that lasts as long as the connection. Use the filter, or a name that
+                  contains its name, as the key.
+    """
+
+    __slots__ = ("client", "number", "state", "upstream")
+
+    def __init__(self, number: int, client: str, upstream: str) -> None:
+        self.number = number
+        self.client = client
+        self.upstream = upstream
+        self.state: dict[Any, Any] = {}
+
+
+# Sends a request to the broker of an exchange; the version can be None.
+Send = Callable[[Any, int | None], Awaitable[Any]]
+
+
+class Exchange:
+    """A request and its response.
+
+    ``connection``      the client's connection
+    ``api_key``, ``version``, ``correlation_id``, ``client_id``  of the request's header
+    ``request``         the request; None for a response whose request no filter names
+    ``state``           for filters: anything that the response's method needs from the request's
+    """
+
+    __slots__ = (
+        "_send",
+        "api_key",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "request",
+        "state",
+        "version",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        send: Send,
+    ) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.request: Any = None
+        self.state: dict[Any, Any] = {}
+        self._send = send
+
+    async def send(self, request: Any, version: int | None = None) -> Any:
+        """Send a request of the filter to the broker, and return its response.
+
+        It uses the client's connection to the broker, so it has the client's rights, and the broker answers it
+        after all requests that it has already received. Other filters do not see it.
+
+        Args:
+            version: by default the newest one that both the definitions and the broker have, as far as the
+                client has asked for the broker's versions; otherwise the newest one of the definitions.
+
+        Raises:
+            ValueError: the request gets no response (Produce with acks 0).
+            EncodeError: the version cannot represent the request.
+            DecodeError: the response is invalid.
+            ConnectionError: the broker has closed the connection.
+        """
+        return await self._send(request, version)
+
+
+def methods_of(each: Filter) -> list[tuple[Named, Method]]:
+    """Return the methods of a filter that ``on`` names, in the order of the class, base classes first."""
+    names: dict[str, None] = {}
+    for cls in reversed(type(each).__mro__):
+        names.update(dict.fromkeys(vars(cls)))
+    found = []
+    for name in names:
+        method = getattr(type(each), name, None)
+        for named in getattr(method, "_krammar_on", ()):
+            found.append((named, getattr(each, name)))
+    return found
+
+
+__all__ = ["Close", "Connection", "Exchange", "Filter", "Method", "Named", "methods_of", "on"]

@@ -1,0 +1,104 @@
+"""What the proxy reads of frames that it does not decode."""
+
+from __future__ import annotations
+
+import struct
+
+from krammar.proxy.rewrite import TAGGED_ENDPOINTS
+from krammar.wire.framing import PREFIX
+
+# The length, api key with version, and correlation id of a request; length and correlation id of a response.
+REQUEST = struct.Struct(">iIi")
+RESPONSE = struct.Struct(">ii")
+
+# Bytes of a request's head at most: a client id and a transactional id of 32 kB each.
+LARGEST_HEAD = 80 * 1024
+
+# The first versions of Produce with a transactional id, and with compact lengths.
+_TRANSACTIONAL = 3
+_FLEXIBLE = 9
+
+_LARGEST_PORT = 65_535
+
+Data = bytes | bytearray
+
+
+class Incomplete(Exception):
+    """More bytes of a frame are needed."""
+
+
+def client_id(data: Data, begin: int, end: int) -> tuple[str | None, int]:
+    """Return the client id of a request, and the offset after it.
+
+    Args:
+        begin: the offset of the frame with its length prefix.
+        end: the offset after the bytes that have arrived.
+
+    Raises:
+        Incomplete: it has not arrived.
+    """
+    position = begin + 14
+    if end < position:
+        raise Incomplete
+    size = int.from_bytes(data[position - 2 : position], "big", signed=True)
+    if size < 0:
+        return None, position
+    if end < position + size:
+        raise Incomplete
+    return data[position : position + size].decode("utf-8", "replace"), position + size
+
+
+def acks(data: Data, begin: int, end: int, version: int) -> int:
+    """Return ``acks`` of a Produce request: -1, 0 or 1. Arguments and errors are as for ``client_id``."""
+    _, position = client_id(data, begin, end)
+    if version >= _FLEXIBLE:
+        count, position = _varint(data, position, end)
+        for _ in range(count):
+            _, position = _varint(data, position, end)
+            size, position = _varint(data, position, end)
+            position += size
+        size, position = _varint(data, position, end)
+        position += max(size - 1, 0)
+    elif version >= _TRANSACTIONAL:
+        if end < position + 2:
+            raise Incomplete
+        size = int.from_bytes(data[position : position + 2], "big", signed=True)
+        position += 2 + max(size, 0)
+    if end < position + 2:
+        raise Incomplete
+    return int.from_bytes(data[position : position + 2], "big", signed=True)
+
+
+def _varint(data: Data, position: int, end: int) -> tuple[int, int]:
+    value = shift = 0
+    while position < end:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > 28:
+            return value, position  # invalid: the broker refuses the request
+    raise Incomplete
+
+
+def has_no_endpoints(api_key: int, data: Data, begin: int, end: int) -> bool:
+    """Return whether a response to Produce or Fetch certainly names no broker, without decoding it.
+
+    Node endpoints are a tagged field at the end of these responses. The last one ends with its port, a rack and a byte
+    0 for no tags. The rack is a byte 0 for null, or text, which does not end with a byte 0. So a frame that ends
+    otherwise has none. False means: decode it.
+
+    Args:
+        begin: the offset of the frame with its length prefix.
+        end: the offset after it.
+    """
+    if (
+        api_key not in TAGGED_ENDPOINTS
+        or end - begin < PREFIX + 12
+        or data[end - 1]
+        or data[end - 2]
+    ):
+        return False
+    return not 0 < int.from_bytes(data[end - 6 : end - 2], "big", signed=True) <= _LARGEST_PORT

@@ -1,0 +1,373 @@
+"""The end at the client: passes on requests, or answers them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable
+from typing import Any
+
+from krammar.proxy.chain import PRODUCE, Refused, Settled, Work
+from krammar.proxy.ends import TOKEN, Answer, End, Own, Pending, Shared
+from krammar.proxy.filters import Exchange
+from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
+from krammar.proxy.responses import Responses
+from krammar.wire.framing import PREFIX
+
+# Answers that wait for responses of the broker, before the client is no longer read.
+_ANSWERS = 1_000
+# Correlation ids of requests of filters: negative numbers, which clients do not use.
+_FIRST_OWN = -(1 << 31)
+_MISSING = Work(-1, -1)
+# Bytes of a request at least: api key, version, correlation id.
+_SHORTEST = 8
+
+
+class Requests(End):
+    """Reads from the client, and writes to the broker (its peer)."""
+
+    def __init__(self, shared: Shared, responses: Responses) -> None:
+        super().__init__(shared)
+        self._responses = responses
+        self._tokens = False
+        self._work = _MISSING  # of the frame that is collected
+        self._own = _FIRST_OWN
+        self._outbox: list[tuple[Own, bytes]] = (
+            []
+        )  # requests of filters that wait for the end of a frame
+        # Whether frames need more than a look at the table: tokens, the outbox, a task, or draining.
+        self._attention = False
+
+    def feed(self, data: Data, size: int) -> None:
+        shared, works = self.shared, self.shared.chain.works
+        expect = shared.in_flight.append
+        position = start = 0
+        if self._task is not None:
+            self._rest = bytes(self._rest) + data[:size]
+            return
+        if self._collected is not None:
+            frame, position = self.collect_more(data, size)
+            if frame is None:
+                return
+            start = position
+            self._left = 0
+            self._process(self._work, frame)
+        left = self._left
+        while not shared.closed:
+            if left:
+                if left > size - position:
+                    left -= size - position
+                    position = size
+                    break
+                position += left
+                left = 0
+            if self._attention:
+                self._pass(data, start, position)
+                start = position
+                self._left = 0
+                if self._stops():
+                    break
+            if size - position < 12:
+                left = self._short(data, position, size)
+                if left:
+                    continue
+                break
+            length, api, correlation_id = REQUEST.unpack_from(data, position)
+            work = works.get(api, _MISSING)
+            if work is None and length >= _SHORTEST:
+                self._tokens = False
+                expect(correlation_id)
+                left = length + PREFIX
+                continue
+            if self._tokens and work is _MISSING:
+                if length < 0:
+                    shared.fail(Refused(f"the client sent a frame with the length {length}"))
+                    return
+                expect(TOKEN)
+                left = length + PREFIX
+                continue
+            if length < _SHORTEST:
+                shared.fail(Refused(f"the client sent a frame with the length {length}"))
+                return
+            if work is _MISSING:
+                work = shared.chain.unknown(api)
+                if work is None:
+                    expect(correlation_id)
+                    left = length + PREFIX
+                    continue
+            assert work is not None
+            try:
+                left = self._begin(work, data, position, size, length, correlation_id)
+            except Incomplete:
+                break
+            except Refused as error:
+                self._pass(data, start, position)
+                shared.fail(error)
+                return
+            if left:
+                continue
+            self._pass(data, start, position)
+            frame = self.collect(data, position, size, length + PREFIX)
+            if frame is None:
+                self._work = work
+                self._left = 0
+                return
+            position = start = position + length + PREFIX
+            self._left = 0
+            self._process(work, frame)
+        self._left = left
+        self._pass(data, start, position)
+        self._rest = data[position:size]
+
+    def _pass(self, data: Data, start: int, position: int) -> None:
+        if position > start:
+            self.peer.write(data[start:position])
+
+    # -- heads
+
+    def _stops(self) -> bool:
+        """Do what has waited for the end of a frame; return whether no other frame may begin."""
+        outbox, self._outbox = self._outbox, []
+        for own, frame in outbox:
+            self._send_own(own, frame)
+        if self.shared.draining:
+            self.hold("draining")
+            self._responses.check_drained()
+        busy = self._task is not None
+        self._attention = self._tokens or self.shared.draining or busy
+        return self.shared.draining or busy
+
+    def _short(self, data: Data, position: int, size: int) -> int:
+        """Return the bytes of a token that is shorter than a head; 0: more are needed."""
+        if size - position < PREFIX:
+            return 0
+        length = int.from_bytes(data[position : position + PREFIX], "big", signed=True)
+        if length >= _SHORTEST:
+            return 0
+        if length < 0 or not self._tokens:
+            self.shared.fail(Refused(f"the client sent a frame with the length {length}"))
+            return 0
+        self.shared.in_flight.append(TOKEN)
+        return length + PREFIX
+
+    def _begin(
+        self, work: Work, data: Data, position: int, size: int, length: int, correlation_id: int
+    ) -> int:
+        """Decide about a request that needs more than passing.
+
+        Returns:
+            The bytes to pass unread; 0 if the request has to be collected.
+
+        Raises:
+            Incomplete: more bytes are needed to decide.
+            Refused: the request must not go on.
+        """
+        if work.refusal:
+            raise Refused(work.refusal)
+        self._tokens = work.tokens
+        self._attention = self._attention or self._tokens
+        if work.requests:
+            if length > self.shared.max_frame:
+                raise Refused(
+                    f"a request of {length} bytes is too large for filters "
+                    f"({self.shared.max_frame} bytes at most)"
+                )
+            return 0
+        end = min(size, position + length + PREFIX)
+        whole = end == position + length + PREFIX or end - position > LARGEST_HEAD
+        silent = work.silent
+        name = None
+        try:
+            if work.has_acks:
+                silent = acks(data, position, end, work.version) == 0
+            if work.responses and not silent:
+                name = client_id(data, position, end)[0]
+        except Incomplete:
+            if not whole:
+                raise
+            # The broker refuses the request; its response, if there is one, is matched by its id.
+        if silent:
+            pass
+        elif work.reads_response:
+            exchange = self._exchange(work, correlation_id, name) if work.responses else None
+            self.shared.in_flight.append(Pending(correlation_id, work, exchange))
+        else:
+            self.shared.in_flight.append(correlation_id)
+        return length + PREFIX
+
+    def _exchange(self, work: Work, correlation_id: int, name: str | None) -> Exchange:
+        return Exchange(
+            self.shared.connection, work.api_key, work.version, correlation_id, name, self.send
+        )
+
+    # -- requests that are read
+
+    def _process(self, work: Work, frame: bytes) -> None:
+        """Run the chain over a request, and pass it on or answer it; if something is awaited, in a task."""
+        chain = self.shared.chain
+        try:
+            read = chain.read_request(work, frame)
+            header = read.header
+            exchange = self._exchange(work, header.correlation_id, header.client_id)
+            settled = chain.run_request(work, read.message, exchange)
+            if isinstance(settled, Settled):
+                finished = self._settle(work, frame, read, exchange, settled)
+                if finished is None:
+                    return
+                task = self._finish(finished)
+            else:
+                task = self._finish(self._settle_later(work, frame, read, exchange, settled))
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        self.hold("filter")
+        self._task = asyncio.ensure_future(task)
+        self._attention = True
+
+    async def _settle_later(
+        self, work: Work, frame: bytes, read: Any, exchange: Exchange, settled: Awaitable[Settled]
+    ) -> None:
+        rest = self._settle(work, frame, read, exchange, await settled)
+        if rest is not None:
+            await rest
+
+    def _settle(
+        self, work: Work, frame: bytes, read: Any, exchange: Exchange, settled: Settled
+    ) -> Awaitable[None] | None:
+        """Send a request on, or its answer to the client. Returns what to await before that is done."""
+        chain, shared = self.shared.chain, self.shared
+        request = settled.request
+        silent = work.silent or (work.has_acks and request.acks == 0)
+        if settled.answer is not None:
+            # The client waits for a response if its own bytes say so, whatever a filter has changed.
+            if work.silent or (work.has_acks and acks(frame, 0, len(frame), work.version) == 0):
+                return None
+            answer = chain.run_response(
+                chain.before(work, settled.answered_by), settled.answer, exchange
+            )
+            if inspect.isawaitable(answer):
+                return self._answer_later(work, exchange, answer)
+            self._answer(work, exchange, answer)
+            return None
+        changed = chain.changed(frame, read, request)
+        if silent:
+            pass
+        elif work.reads_response:
+            shared.in_flight.append(Pending(exchange.correlation_id, work, exchange))
+        else:
+            shared.in_flight.append(exchange.correlation_id)
+        self.peer.write(changed)
+        return None
+
+    async def _answer_later(self, work: Work, exchange: Exchange, answer: Awaitable[Any]) -> None:
+        self._answer(work, exchange, await answer)
+
+    def _answer(self, work: Work, exchange: Exchange, answer: Any) -> None:
+        shared = self.shared
+        frame = shared.chain.answer(work, exchange.correlation_id, answer)
+        shared.in_flight.append(Answer(frame))
+        shared.answers += 1
+        self._responses.send_answers()
+        if shared.answers > _ANSWERS:
+            self.hold("answers")
+
+    async def _finish(self, finished: Awaitable[None]) -> None:
+        try:
+            await finished
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        self._task = None
+        self.release("filter")
+        self.feed_rest()
+        self._check_eof()
+        if self.shared.draining:
+            self._responses.check_drained()
+
+    # -- requests of filters
+
+    async def send(self, request: Any, version: int | None = None) -> Any:
+        """Send a request of a filter, as ``Exchange.send`` describes."""
+        chain = self.shared.chain
+        cls = type(request)
+        key = cls.api_key
+        if cls.response_class is None or (key == PRODUCE and request.acks == 0):
+            raise ValueError(f"{cls.__name__} gets no response (send a request that gets one)")
+        if version is None:
+            _, newest = self.shared.offered.get(key, (0, cls.max_version))
+            version = min(newest, cls.max_version)
+        work = Work(key, version)
+        header = chain.package.get("RequestHeader")(
+            request_api_key=key,
+            request_api_version=version,
+            correlation_id=self._own,
+            client_id="krammar-proxy",
+        )
+        self._own = self._own + 1 if self._own < -1 else _FIRST_OWN
+        parts: list[bytes] = []
+        header._encode_parts(chain.package.header_versions(key, version).request, parts)
+        request._encode_parts(version, parts)
+        body = b"".join(parts)
+        own = Own(header.correlation_id, asyncio.get_running_loop().create_future())
+        frame = len(body).to_bytes(PREFIX, "big") + body
+        if self.shared.closed or self.peer.ended:
+            raise ConnectionError("the broker has closed the connection")
+        if self.is_between_frames:
+            self._send_own(own, frame)
+        else:
+            self._outbox.append((own, frame))
+            self._attention = True
+        self._responses.release("filter")
+        answer = await own.future
+        return chain.read_response(work, answer).message
+
+    def _send_own(self, own: Own, frame: bytes) -> None:
+        self.shared.in_flight.append(own)
+        self.peer.write(frame)
+
+    # -- the end
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.hold("responses")  # a client that does not read responses is not served further
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.release("responses")
+
+    def drain(self) -> None:
+        """Begin no other request, and close the connection after the responses."""
+        self.shared.draining = self._attention = True
+        if self.is_between_frames:
+            self.hold("draining")
+        if self._task is None and self.is_between_frames:
+            self._responses.check_drained()
+
+    def eof_received(self) -> bool:
+        self.ended = True
+        self._check_eof()
+        return True
+
+    def _check_eof(self) -> None:
+        """Tell the broker that no more requests come, once filters have sent theirs."""
+        transport = self.peer.transport
+        if not self.ended or self._task is not None or transport is None:
+            return
+        if self._rest:
+            self.peer.write(self._rest)
+            self._rest = b""
+        if transport.can_write_eof() and not transport.is_closing():
+            transport.write_eof()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.shared.made()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended = True
+        self.shared.lost()
+        self.cancel()
+        self._responses.cancel()
+        self.shared.fail_own()
+        if self.peer.transport is not None:
+            self.peer.transport.abort()

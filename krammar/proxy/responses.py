@@ -1,0 +1,289 @@
+"""The end at the broker: passes on responses, in the order of their requests."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from typing import Any
+
+from krammar.proxy.chain import Read, Refused
+from krammar.proxy.ends import TOKEN, Answer, End, Entry, Own, Pending, Shared
+from krammar.proxy.heads import RESPONSE, Data, has_no_endpoints
+from krammar.wire.framing import PREFIX
+from krammar.wire.negotiation import API_VERSIONS, offered_versions
+
+# Bytes of responses that wait for an async method of a filter, before the broker is no longer read.
+_WAITING = 1 << 20
+
+
+class Responses(End):
+    """Reads from the broker, and writes to the client (its peer)."""
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._entry: Entry | None = None  # the request of the frame that is collected
+        # What waits while a response is in an async method: bytes, and responses that are read.
+        self._waiting: deque[Data | tuple[Pending, bytes]] = deque()
+        self._waiting_bytes = 0
+
+    def feed(self, data: Data, size: int) -> None:
+        shared = self.shared
+        in_flight = shared.in_flight
+        position = start = 0
+        if self._collected is not None:
+            frame, position = self.collect_more(data, size)
+            if frame is None:
+                return
+            start = position
+            self._read(self._entry, frame)
+        left = self._left
+        while not shared.closed:
+            if left:
+                if left > size - position:
+                    left -= size - position
+                    position = size
+                    break
+                position += left
+                left = 0
+            if shared.answers and type(in_flight[0]) is Answer:
+                self._pass(data, start, position)
+                start = position
+                self._left = 0
+                self.send_answers()
+            if size - position < 8:
+                left = self._short(data, position, size)
+                if left:
+                    continue
+                break
+            length, correlation_id = RESPONSE.unpack_from(data, position)
+            entry = in_flight.popleft() if in_flight else None
+            if entry == correlation_id and length >= PREFIX:
+                left = length + PREFIX
+                continue
+            entry = self._match(entry, correlation_id, length)
+            if type(entry) is not Pending and type(entry) is not Own:
+                left = length + PREFIX
+                continue
+            if not PREFIX <= length <= shared.max_frame:
+                shared.fail(Refused(f"a response of {length} bytes cannot be read"))
+                return
+            if type(entry) is Pending and not entry.work.responses:
+                end = position + length + PREFIX
+                if end <= size and has_no_endpoints(entry.work.api_key, data, position, end):
+                    left = length + PREFIX
+                    continue
+            self._pass(data, start, position)
+            frame = self.collect(data, position, size, length + PREFIX)
+            if frame is None:
+                self._entry = entry
+                self._left = 0
+                return
+            position = start = position + length + PREFIX
+            self._read(entry, frame)
+        self._left = left
+        self._pass(data, start, position)
+        self._rest = data[position:size]
+        if shared.draining:
+            self.check_drained()
+
+    def _pass(self, data: Data, start: int, position: int) -> None:
+        if position > start:
+            self._deliver(data[start:position])
+
+    def _deliver(self, data: Data) -> None:
+        """Write to the client, after everything that waits."""
+        if self._task is None:
+            self.peer.write(data)
+        else:
+            self._waiting.append(data)
+            self._wait_for(len(data))
+
+    def _wait_for(self, size: int) -> None:
+        self._waiting_bytes += size
+        # A filter that waits for a response of its own needs the responses before it.
+        if self._waiting_bytes > _WAITING and not any(
+            type(each) is Own for each in self.shared.in_flight
+        ):
+            self.hold("filter")
+
+    def _short(self, data: Data, position: int, size: int) -> int:
+        """Return the bytes of a frame without a correlation id, which answers a token; 0: more are needed."""
+        if size - position < PREFIX:
+            return 0
+        length = int.from_bytes(data[position : position + PREFIX], "big", signed=True)
+        if length >= PREFIX:
+            return 0
+        if length < 0:
+            self.shared.fail(Refused(f"the broker sent a frame with the length {length}"))
+            return 0
+        if self.shared.in_flight:
+            self.shared.in_flight.popleft()
+        return length + PREFIX
+
+    def _match(self, entry: Entry | None, correlation_id: int, length: int) -> Entry | None:
+        """Return the request of a response that the oldest one does not match at first sight.
+
+        Requests before it got no response: the broker did not know them, or they asked for none.
+        """
+        in_flight = self.shared.in_flight
+        if length < 0:
+            self.shared.fail(Refused(f"the broker sent a frame with the length {length}"))
+            return None
+        if isinstance(entry, (Pending, Own)) and entry.correlation_id == correlation_id:
+            return entry
+        for index, other in enumerate(in_flight):
+            if other == correlation_id or getattr(other, "correlation_id", None) == correlation_id:
+                for _ in range(index):
+                    skipped = in_flight.popleft()
+                    if type(skipped) is Answer:
+                        self.shared.answers -= 1
+                        self._deliver(skipped.frame)
+                    elif isinstance(skipped, Own) and not skipped.future.done():
+                        skipped.future.set_exception(
+                            ConnectionError("the broker has not answered the filter's request")
+                        )
+                return in_flight.popleft()
+        if entry is TOKEN:
+            return entry
+        if entry is not None:
+            in_flight.appendleft(entry)
+        # Nobody has asked for it. It goes on as it is, unless a response is expected that must be read.
+        if any(type(each) is Pending for each in in_flight):
+            self.shared.fail(
+                Refused(
+                    f"the broker sent a response to the unknown correlation id {correlation_id}"
+                )
+            )
+        return None
+
+    def send_answers(self) -> None:
+        """Send the answers of filters whose turn it is."""
+        in_flight = self.shared.in_flight
+        if not self.is_between_frames:
+            return
+        while in_flight and type(answer := in_flight[0]) is Answer:
+            in_flight.popleft()
+            self.shared.answers -= 1
+            self._deliver(answer.frame)
+        if not self.shared.answers:
+            self.peer.release("answers")
+
+    # -- responses that are read
+
+    def _read(self, entry: Entry | None, frame: bytes) -> None:
+        if isinstance(entry, Own):
+            if not entry.future.done():
+                entry.future.set_result(frame)
+        elif self._task is not None:
+            assert isinstance(entry, Pending)
+            self._waiting.append((entry, frame))
+            self._wait_for(len(frame))
+        else:
+            assert isinstance(entry, Pending)
+            self._process(entry, frame)
+
+    def _process(self, pending: Pending, frame: bytes) -> None:
+        """Run the chain over a response, and write it; if something is awaited, in a task."""
+        chain, work = self.shared.chain, pending.work
+        if not work.responses and has_no_endpoints(work.api_key, frame, 0, len(frame)):
+            self.peer.write(frame)
+            return
+        try:
+            read = chain.read_response(work, frame)
+            if work.api_key == API_VERSIONS and work.rewrite:
+                self.shared.offered = offered_versions(read.message)
+            message: Any = read.message
+            if work.responses:
+                assert pending.exchange is not None
+                message = chain.run_response(work.responses, message, pending.exchange)
+            if not inspect.isawaitable(message):
+                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else False
+                if not inspect.isawaitable(changed):
+                    self._send(pending, frame, read, message, changed)
+                    return
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        self._task = asyncio.ensure_future(
+            self._process_later(
+                pending,
+                frame,
+                read,
+                message,
+                None if inspect.isawaitable(message) else changed,
+            )
+        )
+
+    async def _process_later(
+        self, pending: Pending, frame: bytes, read: Read, message: Any, changed: Any
+    ) -> None:
+        try:
+            if changed is None:
+                message = await message
+                if pending.work.rewrite:
+                    changed = self.shared.rewrite(pending.work.api_key, message)
+            if inspect.isawaitable(changed):
+                changed = await changed
+            self._send(pending, frame, read, message, bool(changed))
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        self._task = None
+        self._go_on()
+
+    def _send(
+        self, pending: Pending, frame: bytes, read: Read, message: Any, changed: bool
+    ) -> None:
+        if changed or pending.work.responses:
+            frame = self.shared.chain.changed(frame, read, message)
+        self.peer.write(frame)
+
+    def _go_on(self) -> None:
+        """Deliver what has waited, until a response has to wait again."""
+        while self._waiting and self._task is None and not self.shared.closed:
+            item = self._waiting.popleft()
+            if isinstance(item, tuple):
+                self._waiting_bytes -= len(item[1])
+                self._process(*item)
+            else:
+                self._waiting_bytes -= len(item)
+                self.peer.write(item)
+        if self._task is None:
+            self.release("filter")
+            self.check_end()
+            if self.shared.draining:
+                self.check_drained()
+
+    # -- the end
+
+    def eof_received(self) -> bool:
+        self._end()
+        return True
+
+    def check_end(self) -> None:
+        """Close the client's connection if the broker has closed its own, and everything was delivered."""
+        if self.ended and self._task is None and not self._waiting:
+            rest, self._rest = self._rest, b""
+            self.peer.write(rest)
+            self.finish()
+
+    def check_drained(self) -> None:
+        """Close the connection if the proxy ends, and nothing is under way."""
+        if self.shared.in_flight or self.is_busy or self.peer.is_busy:
+            return
+        self.finish()
+
+    def finish(self) -> None:
+        if self.peer.transport is not None:
+            self.peer.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self.ended = True
+        if self._collected is not None and isinstance(self._entry, Own):
+            self.shared.in_flight.append(self._entry)  # cut off in its response
+        self.shared.fail_own()
+        self.check_end()

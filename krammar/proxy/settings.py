@@ -1,0 +1,109 @@
+"""The settings of ``krammar proxy``: a TOML file, and filters by name."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from krammar.proxy.filters import Filter
+
+# The keys of a file, except for ``filter``, and the types of their values.
+_KEYS: dict[str, type] = {
+    "upstream": str,
+    "listen": str,
+    "advertise": str,
+    "refuse_unknown": bool,
+    "max_frame": int,
+    "drain_timeout": float,
+}
+
+
+class SettingsError(Exception):
+    """A setting or a filter cannot be used."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """What a file contains: the arguments of ``Proxy`` by name, and the filters."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    filters: list[Filter] = field(default_factory=list)
+
+
+def read_settings(path: Path) -> Settings:
+    """Read a file such as::
+
+        upstream = "localhost:9092"
+        listen = "127.0.0.1:9093"
+
+        [[filter]]
+        class = "my_filters:OnlySmall"
+        limit = 1_000       # a keyword argument of the class
+
+    Raises:
+        SettingsError: the file is invalid, or a filter cannot be created.
+        OSError: the file cannot be read.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: {error}") from error
+    found = Settings()
+    filters = tables.pop("filter", [])
+    for name, value in tables.items():
+        expected = _KEYS.get(name)
+        if expected is None:
+            raise SettingsError(
+                f"{path}: unknown setting {name!r} (the settings are {', '.join(_KEYS)} and [[filter]])"
+            )
+        if expected is float and type(value) is int:
+            value = float(value)
+        if type(value) is not expected:
+            raise SettingsError(f"{path}: {name} = {value!r} is not of type {expected.__name__}")
+        found.options[name] = value
+    if not isinstance(filters, list) or not all(isinstance(each, dict) for each in filters):
+        raise SettingsError(f"{path}: write [[filter]] for each filter, in their order")
+    for number, each in enumerate(filters, 1):
+        where = f"{path}: [[filter]] {number}"
+        name = each.pop("class", None)
+        if not isinstance(name, str):
+            raise SettingsError(f'{where}: needs class = "module:Class"')
+        try:
+            found.filters.append(load_filter(name, each))
+        except SettingsError as error:
+            raise SettingsError(f"{where}: {error}") from error
+    return found
+
+
+def load_filter(name: str, arguments: dict[str, Any]) -> Filter:
+    """Create a filter.
+
+    Args:
+        name: ``module:Class``; Python must be able to import the module.
+        arguments: keyword arguments of the class.
+
+    Raises:
+        SettingsError: there is no such class, it is not a filter, or it does not accept the arguments.
+    """
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise SettingsError(f'{name!r} is not "module:Class"')
+    try:
+        cls = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise SettingsError(
+            f"module {module!r} is not found (it must be installed, in the current folder, or on PYTHONPATH)"
+        ) from error
+    except AttributeError as error:
+        raise SettingsError(f"module {module!r} has no class {attribute!r}") from error
+    if not isinstance(cls, type) or not issubclass(cls, Filter):
+        raise SettingsError(f"{name} is not a subclass of krammar.proxy.Filter")
+    try:
+        return cls(**arguments)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"{name}: {error}") from error

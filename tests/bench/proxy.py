@@ -1,0 +1,235 @@
+"""Measure the processor time that the proxy takes per frame, beside the tap.
+
+    python -m tests.bench.proxy            three rounds; prints medians
+    python -m tests.bench.proxy --quick    one short round
+
+The broker is a process that answers every request of an API with the same bytes, so that the proxy is what is measured.
+A frame is a request or a response. The processor time is that of the proxy's process, system calls included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from kafka_wire import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceRequest,
+    ProduceResponse,
+    RequestHeader,
+    ResponseHeader,
+)
+
+from krammar.wire.batches import Record, encode_batch
+from tests.bench.tap import started
+
+_WINDOWS = (16, 1)
+_FILTER = """\
+from kafka_wire import ProduceRequest
+from krammar.proxy import Exchange, Filter, on
+
+class Read(Filter):
+    @on(ProduceRequest)
+    def read(self, request: ProduceRequest, exchange: Exchange) -> None:
+        pass
+"""
+
+
+def _produce() -> ProduceRequest:
+    part = ProduceRequest.PartitionProduceData(
+        index=0, records=encode_batch([Record(value=bytes(1_000))])
+    )
+    topic = ProduceRequest.TopicProduceData(name="orders", partition_data=[part])
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
+
+
+def _produced() -> ProduceResponse:
+    part = ProduceResponse.PartitionProduceResponse(index=0, base_offset=7)
+    topic = ProduceResponse.TopicProduceResponse(name="orders", partition_responses=[part])
+    return ProduceResponse(responses=[topic])
+
+
+def _metadata(port: int) -> MetadataResponse:
+    part = MetadataResponse.Partition
+    return MetadataResponse(
+        brokers=[MetadataResponse.Broker(node_id=1, host="127.0.0.1", port=port)],
+        topics=[
+            MetadataResponse.Topic(
+                name="orders", partitions=[part(partition_index=n, leader_id=1) for n in range(3)]
+            )
+        ],
+    )
+
+
+def _offered() -> ApiVersionsResponse:
+    entry = ApiVersionsResponse.ApiVersion
+    return ApiVersionsResponse(
+        api_keys=[entry(api_key=key, min_version=0, max_version=4) for key in range(60)]
+    )
+
+
+# Name, api key, version, and the header versions of request and response.
+_APIS = (
+    ("Produce 1 kB v9", 0, 9, 2, 1),
+    ("Produce 1 kB v12", 0, 12, 2, 1),
+    ("Heartbeat", 12, 4, 2, 1),
+    ("Metadata", 3, 12, 2, 1),
+    ("ApiVersions", 18, 3, 2, 0),
+)
+
+
+def request(key: int, version: int, header_version: int) -> bytes:
+    """A request with its length prefix."""
+    body = {
+        0: _produce(),
+        3: MetadataRequest(topics=[MetadataRequest.Topic(name="orders")]),
+        12: HeartbeatRequest(group_id="g", member_id="m"),
+        18: ApiVersionsRequest(client_software_name="bench", client_software_version="1"),
+    }[key]
+    header = RequestHeader(
+        request_api_key=key, request_api_version=version, correlation_id=7, client_id="bench"
+    )
+    data = header.encode(header_version) + body.encode(version)  # type: ignore[attr-defined]
+    return len(data).to_bytes(4, "big") + data
+
+
+class Broker(asyncio.Protocol):
+    """Answers every request of an API with the same response."""
+
+    def __init__(self, port: int) -> None:
+        self.data = b""
+        bodies = {0: _produced(), 3: _metadata(port), 12: HeartbeatResponse(), 18: _offered()}
+        self.responses = {}
+        for _, key, version, _, header_version in _APIS:
+            data = ResponseHeader(correlation_id=7).encode(header_version)
+            data += bodies[key].encode(version)  # type: ignore[attr-defined]
+            self.responses[key, version] = len(data).to_bytes(4, "big") + data
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        position, out = 0, []
+        while len(self.data) - position >= 8:
+            end = position + 4 + int.from_bytes(self.data[position : position + 4], "big")
+            if end > len(self.data):
+                break
+            key = int.from_bytes(self.data[position + 4 : position + 6], "big")
+            out.append(self.responses[key, self.data[position + 7]])
+            position = end
+        self.data = self.data[position:]
+        self.transport.write(b"".join(out))
+
+
+async def serve() -> None:
+    """The broker's process."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    server = await asyncio.get_running_loop().create_server(lambda: Broker(port), sock=listening)
+    print(port, flush=True)
+    await server.serve_forever()
+
+
+@contextmanager
+def between(*command: str, folder: str) -> Iterator[tuple[int, int]]:
+    """A process between clients and broker: its port and its process id."""
+    with (
+        tempfile.TemporaryFile() as out,
+        started(
+            sys.executable,
+            "-m",
+            "krammar.cli",
+            *command,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            cwd=folder,
+        ) as process,
+    ):
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        while line and not line.startswith("listening on "):
+            line = process.stderr.readline()
+        yield int(line.split()[2].rpartition(":")[2]), process.pid
+
+
+def used(pid: int) -> float:
+    """The processor time of a process in nanoseconds, as precise as Linux's scheduler counts it."""
+    fields = [Path(each, "schedstat").read_text() for each in Path(f"/proc/{pid}/task").iterdir()]
+    return float(sum(int(each.split()[0]) for each in fields))
+
+
+def per_frame(port: int, pid: int, data: bytes, window: int, count: int) -> float:
+    """Return the processor time per frame in microseconds."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with client.makefile("rb") as reader:
+
+            def rounds(number: int) -> None:
+                for _ in range(number):
+                    client.sendall(data * window)
+                    for _ in range(window):
+                        reader.read(int.from_bytes(reader.read(4), "big"))
+
+            rounds(50)
+            before = used(pid)
+            rounds(count // window)
+            return (used(pid) - before) / (count // window * window * 2) / 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.proxy", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(serve())
+        return
+    rounds, count = (1, 1_000) if options.quick else (3, 8_000)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "bench_filters.py").write_text(_FILTER)
+        command = (sys.executable, "-m", "tests.bench.proxy", "--serve")
+        with started(*command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            ends = (
+                "--listen",
+                "127.0.0.1:0",
+                "--upstream",
+                f"127.0.0.1:{int(process.stdout.readline())}",
+            )
+            with (
+                between("tap", *ends, folder=folder) as tap,
+                between("proxy", *ends, folder=folder) as plain,
+                between("proxy", *ends, "--filter", "bench_filters:Read", folder=folder) as read,
+            ):
+                print(
+                    f"{'µs per frame':<18}{'in flight':>10}{'tap':>10}{'proxy':>10}{'reads Produce':>16}"
+                )
+                for name, key, version, header_version, _ in _APIS:
+                    data = request(key, version, header_version)
+                    for window in _WINDOWS:
+                        line = f"{name:<18}{window:>10}"
+                        for place, width in ((tap, 10), (plain, 10), (read, 16)):
+                            times = [per_frame(*place, data, window, count) for _ in range(rounds)]
+                            line += f"{median(times):>{width}.1f}"
+                        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

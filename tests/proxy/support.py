@@ -1,0 +1,111 @@
+"""Filters and servers for the tests of the proxy."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import kafka_wire
+from kafka_wire import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    CreateTopicsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+from krammar.proxy import Filter, Proxy
+from krammar.proxy.addresses import Address
+from krammar.wire.connection import RequestReceived, ServerConnection
+from tests.tap.support import Client, Upstream
+
+__all__ = ["Client", "Upstream", "address", "answering", "echo", "framed", "read_frame"]
+
+
+def address(proxy: Proxy) -> Address:
+    return Address.parse(proxy.bootstrap_servers)
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def read_exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        if not piece:
+            return b""
+        data += piece
+    return data
+
+
+def read_frame(connection: socket.socket) -> bytes:
+    """Return the next frame with its prefix; empty at the end."""
+    prefix = read_exactly(connection, 4)
+    return prefix + read_exactly(connection, int.from_bytes(prefix, "big")) if prefix else b""
+
+
+def echo(connection: socket.socket) -> None:
+    """Answers each request with its correlation id and all of its bytes."""
+    while frame := read_frame(connection):
+        connection.sendall(framed(frame[8:12] + frame[4:]))
+
+
+def answering(
+    asked: list[Any] | None = None, before: Callable[[Any], None] = lambda request: None
+) -> Callable[[socket.socket], None]:
+    """Return a broker that answers Metadata with the topics that were asked for, and others with defaults.
+
+    Args:
+        asked: collects the requests.
+        before: called with each request before it is answered.
+    """
+
+    def serve(connection: socket.socket) -> None:
+        server = ServerConnection(kafka_wire)
+        while data := connection.recv(65536):
+            server.receive_data(data)
+            for event in server.events():
+                if not isinstance(event, RequestReceived):
+                    continue
+                request = event.request
+                if asked is not None:
+                    asked.append(request)
+                before(request)
+                connection.sendall(server.send_response(event, answer(request)))
+
+    return serve
+
+
+def answer(request: Any) -> Any:
+    if isinstance(request, MetadataRequest):
+        return MetadataResponse(
+            topics=[MetadataResponse.Topic(name=each.name) for each in request.topics or ()]
+        )
+    if isinstance(request, ApiVersionsRequest):
+        entry = ApiVersionsResponse.ApiVersion
+        return ApiVersionsResponse(
+            api_keys=[
+                entry(api_key=3, min_version=0, max_version=99),
+                entry(api_key=12, min_version=0, max_version=99),
+                entry(api_key=18, min_version=0, max_version=4),
+                entry(api_key=19, min_version=0, max_version=99),
+                entry(api_key=4000, min_version=0, max_version=1),
+            ]
+        )
+    return type(request).response_class()
+
+
+def refusing(request: Any, code: int) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[
+            CreateTopicsResponse.CreatableTopicResult(name=each.name, error_code=code)
+            for each in request.topics
+        ]
+    )
+
+
+class Nothing(Filter):
+    """A filter without methods."""
