@@ -60,7 +60,9 @@ def test_every_request_in_every_version(
     open_transaction(client, TRANSACTION)
     joined = stable_member(client)
     client.call(commit_request({0: 1}, topic_id, **as_member(joined)))
-    served = {each.api_key: each for each in client.call(kafka_wire.ApiVersionsRequest(), 2).api_keys}
+    served = {
+        each.api_key: each for each in client.call(kafka_wire.ApiVersionsRequest(), 2).api_keys
+    }
     caplog.set_level(logging.ERROR)
     answered = 0
     for info in kafka_wire.requests():
