@@ -74,6 +74,8 @@ class Cuts:
             if key not in self._known:
                 self._known.add(key)
                 self.found.append(Cut(model, self._calls, state, promised))
+        # If another thread than the job's takes the states, they can contain a record that came after the promise.
+        promised.number = self._job.number
 
 
 def cuts(folder: Path, fsync: str, monkeypatch: pytest.MonkeyPatch) -> list[Cut]:
