@@ -143,7 +143,7 @@ def entity_paths(cls: type[Codec], version: int, *entities: str) -> tuple[str, .
 
     Errors are as for ``walker``.
     """
-    return tuple(path for path, _ in _paths(_layout(cls, version), frozenset(entities)))
+    return tuple(_paths(_layout(cls, version), frozenset(entities)))
 
 
 @cache
@@ -173,13 +173,10 @@ class _Source:
 
     def struct(self, layout: Layout, place: str, indent: str) -> None:
         """Visit the values in a struct."""
-        before = len(self.lines)
         for item in (*layout.fields, *layout.tags):
             wanted = item.entity in self._entities
             if wanted or _holds(item.type, self._entities):
                 self._value(item.type, f"{place}.{item.name}", indent, wanted)
-        if len(self.lines) == before:
-            self.lines.append(f"{indent}pass")
 
     def _value(self, type_: Type, place: str, indent: str, wanted: bool) -> None:
         number = next(self._numbers)
@@ -201,23 +198,25 @@ class _Source:
 
 
 def _holds(type_: Type, entities: frozenset[str]) -> bool:
-    """Whether a type contains structs with values of the entities. A versioned struct is followed when it is met."""
+    """Whether a type contains structs to visit. A struct with a version of its own is decided on when it is met."""
     inner = _element(type_)
-    return isinstance(inner, Versioned) or (
-        isinstance(inner, Nested) and any(True for _ in _paths(inner.layout, entities))
+    if not isinstance(inner, Nested):
+        return isinstance(inner, Versioned)
+    return any(
+        item.entity in entities or _holds(item.type, entities)
+        for item in (*inner.layout.fields, *inner.layout.tags)
     )
 
 
-def _paths(layout: Layout, entities: frozenset[str]) -> Iterator[tuple[str, Type]]:
+def _paths(layout: Layout, entities: frozenset[str]) -> Iterator[str]:
     for item in (*layout.fields, *layout.tags):
         place, type_ = item.name, item.type
         while isinstance(type_, Array):
             place, type_ = f"{place}[]", type_.element
         if item.entity in entities:
-            yield place, type_
+            yield place
         elif isinstance(type_, Nested):
-            for path, found in _paths(type_.layout, entities):
-                yield f"{place}.{path}", found
+            yield from (f"{place}.{path}" for path in _paths(type_.layout, entities))
 
 
 def _layout(cls: type[Codec], version: int) -> Layout:

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from krammar.wire.errors import HeaderError, UnknownApiKeyError, UnsupportedVersionError
-from krammar.wire.reflection import fields
+from krammar.wire.reflection import fields, walker
 
 Build = Callable[[str | Mapping[str, str]], Any]
 
@@ -436,6 +436,21 @@ def test_documentation_reaches_docstrings(build: Build) -> None:
         '"',
     ]
     assert "nothing" not in inspect.getsource(inspect.getmodule(package.B))
+
+
+def test_a_walker_follows_versioned_structs_in_nested_ones(build: Build) -> None:
+    package = build(
+        "S => not top level\n"
+        "  Rows: [=>]\n"
+        "    Inner: V\n"
+        "\n"
+        "V => not top level, with version field\n"
+        "  Version: int16\n"
+        "  Name: string // entity topicName\n"
+    )
+    value = package.S(rows=[package.S.Row(inner=package.V(name="a"))])
+    walker(package.S, 0, "topicName")(value, str.upper)
+    assert value.rows[0].inner.name == "A"
 
 
 # -- requests ------------------------------------------------------------------------------------
