@@ -326,7 +326,7 @@ class StructLayout:
 
     @property
     def min_size(self) -> int:
-        """The minimum number of bytes. Versions that share a codec are alike in whether it is 0."""
+        """The minimum number of bytes. Versions that share a codec agree in whether it is 0."""
         return sum(min_size(step.wire) for step in self.fields) + (1 if self.tags else 0)
 
 

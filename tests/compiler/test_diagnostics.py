@@ -148,7 +148,7 @@ p/a.krm:2:16: error E106: unexpected "Colour": expected a number
 2 |   reserved tag Colour
   |                ^^^^^^
   = hint: tags of removed fields are on lines of their own: `reserved tag 3` or `reserved tag 3, 5`"""),
-    Case("E106", "a reserved tag behind a field", F + "  A: int8 // reserved tag 0\n", """\
+    Case("E106", "a reserved tag after a field", F + "  A: int8 // reserved tag 0\n", """\
 p/a.krm:2:14: error E106: unexpected "reserved": expected `entity`, `ignorable`, `not flexible`, `tag` or versions such as `v3+` or `v3-v5`
   |
 2 |   A: int8 // reserved tag 0
