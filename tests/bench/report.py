@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tests.bench.page import Target, machine, markdown_table, target_table
-from tests.bench.startup import BEFORE, Run
+from tests.bench.startup import BEFORE, CODECS_BEFORE, Run
 from tests.bench.timing import OURS, Timing
 
 
@@ -183,12 +183,20 @@ class Report:
             rows.append(("Lines in `generated/`", f"{self.lines:,}", BEFORE["lines"]))
         if self.imports:
             package, classes = self.imports
-            rows.append(("`import kafka_wire`, warm bytecode", _duration(package), ""))
+            rows.append(
+                ("`import kafka_wire`, warm bytecode", _duration(package), BEFORE["package"])
+            )
             rows += [
-                (f"then `kafka_wire.{name}`, the first message used", _duration(seconds), "")
+                (
+                    f"then `kafka_wire.{name}`, the first message used",
+                    _duration(seconds),
+                    BEFORE.get(name, ""),
+                )
                 for name, seconds in classes.items()
             ]
-        return markdown_table(("", "Median", "Before"), rows) if rows else []
+        if not rows:
+            return []
+        return [*markdown_table(("", "Median", "Before"), rows), "", *CODECS_BEFORE.splitlines()]
 
 
 def _run(run: Run) -> str:
