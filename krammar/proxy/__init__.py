@@ -16,7 +16,7 @@ with Proxy.start(upstream="localhost:9092", filters=[NoTopics()]) as proxy:
 
 from __future__ import annotations
 
-from krammar.proxy.filters import Close, Connection, Exchange, Filter, on
+from krammar.proxy.interface import Close, Connection, Exchange, Filter, on
 from krammar.proxy.server import Proxy, ProxyError
 
 __all__ = ["Close", "Connection", "Exchange", "Filter", "Proxy", "ProxyError", "on"]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from krammar.proxy.filters import Close, Exchange, Filter, Method, methods_of
+from krammar.proxy.interface import Close, Exchange, Filter, Method, methods_of
 from krammar.proxy.rewrite import METADATA, TAGGED_ENDPOINTS, may_change
 from krammar.wire.connection import UNSUPPORTED_VERSION
 from krammar.wire.framing import PREFIX

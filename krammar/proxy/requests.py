@@ -9,8 +9,8 @@ from typing import Any
 
 from krammar.proxy.chain import PRODUCE, Refused, Settled, Work
 from krammar.proxy.ends import TOKEN, Answer, End, Own, Pending, Shared
-from krammar.proxy.filters import Exchange
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
+from krammar.proxy.interface import Exchange
 from krammar.proxy.responses import Responses
 from krammar.wire.framing import PREFIX
 

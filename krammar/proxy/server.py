@@ -21,7 +21,7 @@ from krammar.proxy.addresses import (
 )
 from krammar.proxy.chain import Chain, FilterError, Refused
 from krammar.proxy.ends import MEMORY, Shared
-from krammar.proxy.filters import Close, Connection, Filter
+from krammar.proxy.interface import Close, Connection, Filter
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions
