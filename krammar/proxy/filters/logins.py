@@ -46,7 +46,7 @@ class ReadsLogins(Filter):
     """
 
     @on(SaslHandshakeRequest)
-    def _handshake(self, request: SaslHandshakeRequest, exchange: Exchange) -> None:
+    def _read_handshake(self, request: SaslHandshakeRequest, exchange: Exchange) -> None:
         if exchange.version < _FRAMED:
             # Any bytes could follow, and the broker could read a request where the proxy expects a token.
             raise Close("SaslHandshake v0 is refused: the proxy cannot read its login (use v1)")
@@ -55,12 +55,12 @@ class ReadsLogins(Filter):
         exchange.state[ReadsLogins] = login
 
     @on(SaslHandshakeResponse)
-    def _mechanism(self, response: SaslHandshakeResponse, exchange: Exchange) -> None:
+    def _read_mechanism(self, response: SaslHandshakeResponse, exchange: Exchange) -> None:
         login: _Login = exchange.state[ReadsLogins]
         login.accepted = response.error_code == 0
 
     @on(SaslAuthenticateRequest)
-    def _message(self, request: SaslAuthenticateRequest, exchange: Exchange) -> None:
+    def _read_login(self, request: SaslAuthenticateRequest, exchange: Exchange) -> None:
         login: _Login | None = exchange.connection.state.get(ReadsLogins)
         if login is None:
             raise Close("SaslAuthenticate without SaslHandshake")
@@ -70,7 +70,7 @@ class ReadsLogins(Filter):
         exchange.state[ReadsLogins] = (login, login.steps)
 
     @on(SaslAuthenticateResponse)
-    def _decision(self, response: SaslAuthenticateResponse, exchange: Exchange) -> None:
+    def _read_decision(self, response: SaslAuthenticateResponse, exchange: Exchange) -> None:
         login, step = exchange.state[ReadsLogins]
         if response.error_code or not login.accepted or login.user is None:
             return
