@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from krammar.proxy.chain import Chain, Work
-from krammar.proxy.filters import Connection, Exchange
 from krammar.proxy.heads import Data
+from krammar.proxy.interface import Connection, Exchange
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
 MEMORY = 256 * 1024

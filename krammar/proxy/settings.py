@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from krammar.proxy.filters import Filter
+from krammar.proxy.interface import Filter
 
 # The keys of a file, except for ``filter``, and the types of their values.
 _KEYS: dict[str, type] = {
