@@ -111,7 +111,6 @@ class Chain:
     ) -> None:
         self.package: Package = package_of(protocol)
         self.filters = tuple(filters)
-        self.refuse_unknown = refuse_unknown
         self.is_kafka = may_change(self.package, METADATA)
         self._methods: dict[int, list[tuple[Any, Method]]] = {}
         for each in self.filters:
@@ -128,6 +127,7 @@ class Chain:
                         f"{protocol.__name__}"
                     )
                 self._methods.setdefault(key, []).append((named, method))
+        self.refuse_unknown = refuse_unknown or any(each.refuse_unknown for each in self.filters)
         # What is done, by api key and version as one number of 32 bits, for all requests of the protocol.
         self.works: dict[int, Work | None] = {
             key << 16 | version: self._work(key, version)
