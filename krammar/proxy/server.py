@@ -25,6 +25,7 @@ from krammar.proxy.interface import Connection, Filter
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions
+from krammar.proxy.rewritten import Rewritten
 from krammar.util.printable import escape
 from krammar.wire.framing import MAX_FRAME
 from krammar.wire.negotiation import API_VERSIONS
@@ -34,6 +35,10 @@ LOG = logging.getLogger("krammar.proxy")
 _BACKLOG = 1_000
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
 _TURNS = 4
+
+
+# Hosts under which clients see the proxy, with their rewritten responses.
+_MAX_VIEWS = 4
 
 
 class ProxyError(Exception):
@@ -88,6 +93,7 @@ class Proxy:
         self._drain_timeout = drain_timeout
         self._links: set[Link] = set()
         self._numbers = 0
+        self._rewritten: dict[tuple[str, str], Rewritten] = {}
         self._draining = False
         self._address: Address | None = None
         self._idle = asyncio.Event()
@@ -199,6 +205,12 @@ class Proxy:
         self._numbers += 1
         return Link(self, self._numbers, bind_host, upstream).requests
 
+    def rewritten_for(self, bind_host: str, host: str) -> Rewritten:
+        """Return the responses that were rewritten for clients of a listener that see the proxy under a host."""
+        if (bind_host, host) not in self._rewritten and len(self._rewritten) >= _MAX_VIEWS:
+            self._rewritten.clear()
+        return self._rewritten.setdefault((bind_host, host), Rewritten())
+
     def opened(self, link: Link) -> None:
         """Handle a connection of a client."""
         self._links.add(link)
@@ -237,6 +249,7 @@ class Link(Shared):
         if peer:
             self.connection.client = str(Address(peer[0], peer[1]))
         self._host = advertised_host(self._proxy.advertise, self._bind_host, local[0])
+        self.rewritten = self._proxy.rewritten_for(self._bind_host, self._host)
         self._proxy.opened(self)
         self.requests.hold("connecting")
         self._connecting = asyncio.ensure_future(self._connect())
