@@ -12,7 +12,7 @@ from uuid import UUID
 import kafka_wire
 from kafka_wire import ApiVersionsResponse, ErrorCode, MetadataRequest, SaslHandshakeRequest
 
-from krammar.proxy.filters.logins import ReadsLogins
+from krammar.proxy.filters.logins import SeesLogins
 from krammar.proxy.filters.tenant_apis import ALLOWED, PASSED, REFUSED
 from krammar.proxy.filters.tenant_calls import REQUESTS, RESPONSES, Call, Memory
 from krammar.proxy.filters.tenant_fields import (
@@ -53,7 +53,7 @@ def _on_others(method: Method) -> Method:
     return method
 
 
-class Tenants(ReadsLogins):
+class Tenants(SeesLogins):
     """Separates tenants by a prefix of their topics, groups and transactional ids.
 
     A tenant's prefix is its name and a dot. Choose the tenant of a connection in one of these ways:

@@ -7,9 +7,12 @@ from typing import Any
 import kafka_wire as kw
 import pytest
 
+from krammar.auth.oauth import FirstMessage, unsecured_token
 from krammar.proxy import Close, Connection, Exchange
 from krammar.proxy.chain import Chain, Settled
-from krammar.proxy.filters.logins import ReadsLogins, user_of
+from krammar.proxy.filters.logins import SeesLogins, claimed
+
+FIRST = FirstMessage(unsecured_token({"sub": "alice"}), {}, "").encode()
 
 
 @pytest.mark.parametrize(
@@ -25,18 +28,21 @@ from krammar.proxy.filters.logins import ReadsLogins, user_of
         ("SCRAM-SHA-512", b"n,,n=alice,r=abc,tokenauth=true", None),
         ("SCRAM-SHA-512", b"y,,n=alice,r=abc", None),
         ("SCRAM-SHA-512", b"n,,n=,r=abc", None),
+        ("OAUTHBEARER", FIRST, "alice"),
+        ("OAUTHBEARER", FIRST[:-2] + b"\1auth=Bearer x.y.z\1\1", None),
         ("OAUTHBEARER", b"n,a=alice,\1auth=Bearer x\1\1", None),
+        ("GSSAPI", b"alice", None),
     ],
 )
-def test_the_user_of_a_first_message(mechanism: str, message: bytes, expected: str | None) -> None:
-    assert user_of(mechanism, message) == expected
+def test_the_claimed_a_first_message(mechanism: str, message: bytes, expected: str | None) -> None:
+    assert claimed(mechanism, message) == expected
 
 
 class Talk:
     """A connection through the filter; the broker answers as the test says."""
 
     def __init__(self) -> None:
-        self.chain = Chain(kw, [ReadsLogins()])
+        self.chain = Chain(kw, [SeesLogins()])
         self.connection = Connection(1, "client", "broker")
 
     def pass_on(self, request: Any, response: Any, version: int = 1) -> str | None:
@@ -92,13 +98,18 @@ def test_scram_ends_with_the_signature_of_the_server() -> None:
     assert Talk().log_in("SCRAM-SHA-512", first, (b"c=biws", 0, b"v=xx")) == "alice"
 
 
+def test_an_answer_to_oauthbearer_is_an_error() -> None:
+    assert Talk().log_in("OAUTHBEARER", (FIRST, 0, b'{"status":"invalid_token"}')) is None
+    assert Talk().log_in("OAUTHBEARER", (FIRST, 0, b"")) == "alice"
+
+
 def test_the_name_is_that_of_the_first_message() -> None:
     talk = Talk()
     steps = (b"n,,n=alice,r=abc", 0, b"r=abc"), (b"n,,n=bob,r=abc", 0, b"v=xx")
     assert talk.log_in("SCRAM-SHA-512", *steps) == "alice"
 
 
-def test_the_user_of_a_connection_does_not_change() -> None:
+def test_the_claimed_a_connection_does_not_change() -> None:
     talk = Talk()
     assert talk.log_in("PLAIN", (b"\0alice\0secret", 0, b"")) == "alice"
     assert talk.log_in("PLAIN", (b"\0alice\0secret", 0, b"")) == "alice"
