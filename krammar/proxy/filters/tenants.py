@@ -5,8 +5,9 @@ Each tenant has a prefix for its topics, groups and transactional ids, which its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import kafka_wire
@@ -26,7 +27,7 @@ from krammar.proxy.filters.tenant_fields import (
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.interface import Close, Connection, Exchange, Method, on
 from krammar.wire.package import package_of
-from krammar.wire.reflection import walker
+from krammar.wire.reflection import Walker, walker
 
 # The first version of Metadata that finds topics by id.
 _METADATA_BY_ID = 12
@@ -51,6 +52,25 @@ def _on_others(method: Method) -> Method:
         elif newest < cls.max_version:
             method = on(cls, versions=f"{newest + 1}-")(method)
     return method
+
+
+class _Kind(NamedTuple):
+    """What to do with the messages of a class and a version."""
+
+    plan: NamePlan
+    walk: Walker
+    special: Callable[[Any, Call], Any] | None
+
+
+def _kind(message: Any, version: int) -> _Kind:
+    cls: Any = type(message)  # mypy does not accept that classes have hashes
+    return _kind_of(cls, version)
+
+
+@cache
+def _kind_of(cls: Any, version: int) -> _Kind:
+    special = REQUESTS.get(cls) or RESPONSES.get(cls)
+    return _Kind(plan_of(cls, version), walker(cls, version, *ENTITIES), special)
 
 
 class Tenants(SeesLogins):
@@ -131,15 +151,16 @@ class Tenants(SeesLogins):
         tenant = self._find(exchange.connection)
         call = Call(tenant, self._memory, exchange.version, exchange.connection.upstream)
         exchange.state[self] = call
-        special = REQUESTS.get(type(request))
-        if special is not None and (answer := special(request, call)) is not None:
+        kind = _kind(request, exchange.version)
+        if kind.special is not None and (answer := kind.special(request, call)) is not None:
             return answer
-        plan = _plan(request, exchange.version)
-        try:
-            add_patterns(plan, request, tenant)
-        except ValueError as error:
-            return _invalid_pattern(request, str(error))
-        walker(type(request), exchange.version, *ENTITIES)(request, tenant.add)
+        plan = kind.plan
+        if plan.has_pattern:
+            try:
+                add_patterns(plan, request, tenant)
+            except ValueError as error:
+                return _invalid_pattern(request, str(error))
+        kind.walk(request, tenant.add)
         if isinstance(request, kafka_wire.DescribeTopicPartitionsRequest) and not request.topics:
             return self._name_topics(request, exchange, tenant)
         if plan.ids:
@@ -173,7 +194,7 @@ class Tenants(SeesLogins):
         return None if request.topics else request.response_class()
 
     def _response(self, response: Any, exchange: Exchange) -> Any:
-        plan = _plan(response, exchange.version)
+        plan = _kind(response, exchange.version).plan
         if plan.ids:
             self._read_ids(plan, response)
             unknown = self._unknown(plan, response)
@@ -192,7 +213,7 @@ class Tenants(SeesLogins):
         call: Call = exchange.state[self]
         if not restore(plan, response, call.tenant, self._memory.ids):
             raise Close(f"the broker's {type(response).__name__} names something of others")
-        special = RESPONSES.get(type(response))
+        special = _kind(response, exchange.version).special
         if special is not None:
             special(response, call)
 
@@ -218,12 +239,7 @@ class Tenants(SeesLogins):
             allow_auto_topic_creation=False,
         )
         response = await exchange.send(request, _METADATA_BY_ID)
-        self._read_ids(_plan(response, _METADATA_BY_ID), response)
-
-
-def _plan(message: Any, version: int) -> NamePlan:
-    cls: Any = type(message)  # mypy does not accept that classes have hashes
-    return plan_of(cls, version)
+        self._read_ids(_kind(response, _METADATA_BY_ID).plan, response)
 
 
 def _invalid_pattern(request: Any, text: str) -> Any:
