@@ -14,6 +14,7 @@ from krammar.broker.turns import Turns
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig
     from krammar.faults import Faults
+    from krammar.proxy.chain import Chain
 
 # The size in bytes of the shared read buffer; large frames get buffers of their own.
 RECEIVE_SIZE = 64 * 1024
@@ -57,6 +58,7 @@ class Connections:
     ``slices``   runs the long requests of all connections in turn
     ``turns``    shares each turn of the event loop among the connections
     ``faults``   the rules of faults, once a user has asked for them
+    ``chain``    the filters; None if there are none
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -73,6 +75,7 @@ class Connections:
         self.slices = Slices()
         self.turns = Turns()
         self.faults: Faults | None = None
+        self.chain: Chain | None = None
         # The sum of ``Session.building``.
         self._building = 0
         self._drained = asyncio.Event()

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
 import kafka_wire as kw
@@ -20,6 +29,7 @@ from krammar.broker.groups.protocol import ClassicProtocol, Client
 from krammar.broker.groups.records import GROUP, Committed, TopicPartition, fits
 from krammar.broker.groups.shard import Shard
 from krammar.broker.nodes import Logs
+from krammar.broker.slices import Steps
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.worker import Worker
@@ -313,24 +323,42 @@ class GroupCoordinator:
 
     # -- offsets
 
+    def encode_offsets(
+        self, request: kw.OffsetCommitRequest | kw.TxnOffsetCommitRequest, records: Sequence[Record]
+    ) -> Callable[[], bytes]:
+        """Return a function that builds the batch for ``commit_offsets``. Another thread may call it."""
+        log = self._shard(request.group_id).log
+        if isinstance(request, kw.TxnOffsetCommitRequest):
+            return partial(
+                log.encode_records,
+                records,
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+                is_transactional=request.producer_id >= 0,
+            )
+        return partial(log.encode_records, records)
+
     def commit_offsets(
         self,
         request: kw.OffsetCommitRequest | kw.TxnOffsetCommitRequest,
-        offsets: Sequence[tuple[TopicPartition, Committed]],
+        offsets: Mapping[TopicPartition, tuple[int, Committed]],
         version: int,
-        batch: Sequence[Record],
+        batch: bytes,
     ) -> None:
-        """Store offsets, whose records are ``batch``; those of a transaction are pending until it ends."""
-        producer = None
-        if isinstance(request, kw.TxnOffsetCommitRequest):
-            producer = (request.producer_id, request.producer_epoch)
+        """Store offsets, which ``encode_offsets`` has built a batch of; those of a transaction wait for its end.
+
+        Args:
+            offsets: as for ``Shard.commit``
+        """
+        transactional = isinstance(request, kw.TxnOffsetCommitRequest)
+        producer_id = request.producer_id if isinstance(request, kw.TxnOffsetCommitRequest) else -1
         group_id, member_id = request.group_id, request.member_id
         generation = request.generation_id_or_member_epoch
-        if producer is not None and not group_id:
+        if transactional and not group_id:
             raise ApiError(kw.ErrorCode.INVALID_GROUP_ID)
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
-        with_epochs = producer is None and version >= WITH_EPOCHS
+        with_epochs = not transactional and version >= WITH_EPOCHS
         if group is None:
             if generation >= 0:
                 raise ApiError(
@@ -340,21 +368,21 @@ class GroupCoordinator:
                 )
             group = Group(group_id, None)
         member = group.members.get(member_id)
-        if producer is None and not with_epochs and member is not None and not member.protocols:
+        if not transactional and not with_epochs and member is not None and not member.protocols:
             raise ApiError(kw.ErrorCode.UNSUPPORTED_VERSION)
         group.check_commit(
             member_id,
             request.group_instance_id,
             generation,
-            transactional=producer is not None,
-            places=[(offset.topic_id, where[1]) for where, offset in offsets],
+            transactional=transactional,
+            places=((offset.topic_id, where[1]) for where, (_, offset) in offsets.items()),
         )
         in_generation = group.state in (State.STABLE, State.PREPARING_REBALANCE)
-        if producer is None and group.kind is Kind.CLASSIC and in_generation:
+        if not transactional and group.kind is Kind.CLASSIC and in_generation:
             self._classic.extend_session(group, group.members[member_id])
         if offsets:
             with _errors_for_clients():
-                shard.commit(group_id, offsets, batch, *(producer or ()))
+                shard.commit(group_id, offsets, batch, producer_id)
 
     def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
         """Handle a transaction marker that was written to a partition of `__consumer_offsets`."""
@@ -381,28 +409,27 @@ class GroupCoordinator:
 
     def delete_offsets(
         self, group_id: str, offsets: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, kw.ErrorCode]:
-        """Delete offsets, except of topics that members read. Returns an error code per offset."""
+    ) -> Steps[dict[TopicPartition, kw.ErrorCode]]:
+        """Delete offsets in steps, except of topics that members read. Returns an error code per offset."""
         group = self._named(group_id, kw.ErrorCode.GROUP_ID_NOT_FOUND)
         # Consumers declare their subscriptions, so the offsets of other topics can be deleted.
         if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
             raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
-        results = {
-            where: (
-                kw.ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-                if group.reads(where[0])
-                else kw.ErrorCode.NONE
-            )
-            for where in offsets
-        }
         shard = self._shard(group_id)
         known = set(shard.offsets.all_of(group_id))
-        gone = [
-            (group_id, where)
-            for where, code in results.items()
-            if code == kw.ErrorCode.NONE and where in known
-        ]
-        self._forget(shard, gone)
+        results: dict[TopicPartition, kw.ErrorCode] = {}
+        gone = []
+        for where in offsets:
+            if where not in results:
+                is_read = group.reads(where[0])
+                results[where] = (
+                    kw.ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else kw.ErrorCode.NONE
+                )
+                if not is_read and where in known:
+                    gone.append((group_id, where))
+            yield None
+        with _errors_for_clients():
+            yield from shard.forgetting(gone)
         return results
 
     # -- administration
@@ -415,14 +442,21 @@ class GroupCoordinator:
     def all_groups(self) -> list[Group]:
         return [group for number in self._own() for group in self._load(number).groups.values()]
 
-    def delete(self, group_id: str) -> None:
-        """Delete a group without members, and its offsets."""
+    def delete(self, group_id: str) -> Steps[None]:
+        """Delete a group without members, and its offsets, in steps."""
         group = self.find(group_id)
         if group is None:
             raise ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state is not State.EMPTY:
             raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
         shard = self._shard(group_id)
+        with _errors_for_clients():
+            yield from shard.forgetting(
+                [(group_id, where) for where in shard.offsets.all_of(group_id)]
+            )
+        if group.state is not State.EMPTY or self.find(group_id) is not group:
+            raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
+        # Usually none; other requests may have committed some between the steps.
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
         self._forget(shard, offsets, [group])
 

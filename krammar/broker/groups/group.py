@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -347,7 +347,7 @@ class Group:
         self,
         member_id: str,
         epoch: int,
-        places: Collection[Place] | None = None,
+        places: Iterable[Place] | None = None,
         *,
         transactional: bool = False,
     ) -> None:
@@ -365,7 +365,7 @@ class Group:
         if epoch != member.epoch and not (
             places is not None
             and 0 <= epoch < member.epoch
-            and all(epoch >= (member.assigned | member.revoking).get(p, INT32_MAX) for p in places)
+            and _since(epoch, member.assigned | member.revoking, places)
         ):
             is_classic = transactional or member.protocols
             raise ApiError(
@@ -379,7 +379,7 @@ class Group:
         generation: int,
         *,
         transactional: bool,
-        places: Collection[Place] = (),
+        places: Iterable[Place] = (),
     ) -> None:
         """Raise ApiError if a client may not commit offsets of some partitions.
 
@@ -410,6 +410,11 @@ class Group:
             return commit_timestamp if self.state_since is None else self.state_since
         is_stable = self.state is State.STABLE and self.protocol_type == CONSUMER
         return commit_timestamp if is_stable else None
+
+
+def _since(epoch: int, owned: Mapping[Place, int], places: Iterable[Place]) -> bool:
+    """Return whether a member has had all of these partitions since an epoch."""
+    return all(epoch >= owned.get(place, INT32_MAX) for place in places)
 
 
 def read_subscription(data: bytes, newest: int = 3) -> kw.ConsumerProtocolSubscription:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from krammar.broker.groups.records import Committed, TopicPartition
 
 
@@ -28,8 +30,14 @@ class Offsets:
         self, group_id: str, where: TopicPartition, committed: Committed, producer_id: int = -1
     ) -> None:
         """Store an offset; with a producer id it is pending until the producer's transaction ends."""
+        self.update(group_id, {where: committed}, producer_id)
+
+    def update(
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed], producer_id: int = -1
+    ) -> None:
+        """Store several offsets, as ``put`` does."""
         groups = self._offsets.setdefault(None if producer_id < 0 else producer_id, {})
-        groups.setdefault(group_id, {})[where] = committed
+        groups.setdefault(group_id, {}).update(offsets)
 
     def remove(self, group_id: str, where: TopicPartition) -> None:
         """Remove an offset, including pending ones."""

@@ -68,15 +68,17 @@ class NodeHandlers:
 
     def describe_log_dirs(
         self, session: Session, request: kw.DescribeLogDirsRequest, version: int
-    ) -> kw.DescribeLogDirsResponse:
+    ) -> Steps[kw.DescribeLogDirsResponse]:
         """Describe the log folders (KIP-113), with sizes in bytes. Unknown partitions are skipped."""
         wanted: dict[str, set[int]] | None = None
         if request.topics is not None:
             wanted = {}
             for topic in request.topics:
                 wanted.setdefault(topic.topic, set()).update(topic.partitions)
+                yield None
         found: dict[Path, LogDir] = {path: {} for path in self.config.log_dirs}
-        for log in self.logs:
+        for log in list(self.logs):
+            yield None
             if wanted is None or log.partition in wanted.get(log.topic, ()):
                 partition = kw.DescribeLogDirsResponse.DescribeLogDirsPartition(
                     partition_index=log.partition, partition_size=log.size

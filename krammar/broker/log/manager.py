@@ -31,6 +31,7 @@ from krammar.logfiles.names import (
     LOG_STARTS,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    RUNNING,
     STRAY_SUFFIX,
 )
 from krammar.logfiles.uuids import format_uuid
@@ -69,6 +70,21 @@ class LogManager:
 
     def __len__(self) -> int:
         return len(self._logs)
+
+    @property
+    def lost_power(self) -> bool:
+        """Whether a power cut can have taken acknowledged records, and nobody has called ``repaired`` since."""
+        return any(folder.lost_power for folder in self.folders)
+
+    def repaired(self) -> None:
+        """Note that no producer can continue a transaction from before the power cut.
+
+        Until then, each start finds the power cut again, even after a kill.
+        """
+        for folder in self.folders:
+            if folder.lost_power:
+                with self.environment.warning(f"{folder.path / RUNNING}: cannot be written"):
+                    folder.note_running()
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         return self._logs.get((topic, partition))
@@ -327,7 +343,7 @@ class LogManager:
         if isinstance(self._steps, Generator):
             self._steps.close()
         self._round = None
-        clean = not any(log.offline for log in self)
+        clean = not self.lost_power and not any(log.offline for log in self)
         clean &= all(f.clean or f.partitions.keys() - self._logs <= _OTHERS for f in self.folders)
         with self.environment.warning("cannot force the logs to the disk"):
             self._finish_flush()

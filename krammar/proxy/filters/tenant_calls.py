@@ -21,6 +21,8 @@ from krammar.wire.errors import WireError
 CONSUMER = "consumer"
 # The newest version of the bytes of consumers; readers take newer ones for it.
 _NEWEST = 3
+# The first version of FindCoordinator with an array of keys.
+_SEVERAL_KEYS = 4
 _LIMIT = 10_000
 _PREFIXED = (ConfigResourceType.TOPIC, ConfigResourceType.GROUP)
 
@@ -83,12 +85,13 @@ def _no_replica(request: Any, call: Call) -> None:
 def _find_coordinator(request: Any, call: Call) -> Any:
     call.kind = request.key_type
     if call.kind in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
-        request.key = call.tenant.add(request.key)
+        if call.version < _SEVERAL_KEYS:
+            request.key = call.tenant.add(request.key)
         request.coordinator_keys = [call.tenant.add(key) for key in request.coordinator_keys]
         return None
     # Keys of share groups have topic ids. Only brokers ask for them.
     code, response = ErrorCode.INVALID_REQUEST, kw.FindCoordinatorResponse
-    if call.version < 4:
+    if call.version < _SEVERAL_KEYS:
         return response(error_code=code, error_message=REASON)
     return response(
         coordinators=[

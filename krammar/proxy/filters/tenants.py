@@ -134,7 +134,7 @@ class Tenants(ReadsLogins):
         special = REQUESTS.get(type(request))
         if special is not None and (answer := special(request, call)) is not None:
             return answer
-        plan = plan_of(type(request), exchange.version)
+        plan = _plan(request, exchange.version)
         try:
             add_patterns(plan, request, tenant)
         except ValueError as error:
@@ -173,7 +173,7 @@ class Tenants(ReadsLogins):
         return None if request.topics else request.response_class()
 
     def _response(self, response: Any, exchange: Exchange) -> Any:
-        plan = plan_of(type(response), exchange.version)
+        plan = _plan(response, exchange.version)
         if plan.ids:
             self._read_ids(plan, response)
             unknown = self._unknown(plan, response)
@@ -219,7 +219,12 @@ class Tenants(ReadsLogins):
             allow_auto_topic_creation=False,
         )
         response = await exchange.send(request, _METADATA_BY_ID)
-        self._read_ids(plan_of(type(response), _METADATA_BY_ID), response)
+        self._read_ids(_plan(response, _METADATA_BY_ID), response)
+
+
+def _plan(message: Any, version: int) -> NamePlan:
+    cls: Any = type(message)  # mypy does not accept that classes have hashes
+    return plan_of(cls, version)
 
 
 def _invalid_pattern(request: Any, text: str) -> Any:
