@@ -205,7 +205,7 @@ class TransactionCoordinator:
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         transaction = self.store.get(transactional_id)
-        if transaction is None and not self.store.exists:
+        if transaction is None and not self.store.is_online(transactional_id):
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return transaction
 
