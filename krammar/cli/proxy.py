@@ -103,7 +103,8 @@ def _run(server: Proxy) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await server.serve()
-        click.echo(f"listening on {server.bootstrap_servers}", err=True)
+        for name, address in server.addresses.items():
+            click.echo(f"listening on {address}" + (f" ({name})" if name else ""), err=True)
         await stop.wait()
         click.echo("stopping", err=True)
         await server.drain()

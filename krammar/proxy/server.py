@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
@@ -25,7 +26,7 @@ from krammar.proxy.interface import Connection, Filter
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions
-from krammar.proxy.rewritten import Rewritten
+from krammar.proxy.rewritten import Views
 from krammar.util.printable import escape
 from krammar.wire.framing import MAX_FRAME
 from krammar.wire.negotiation import API_VERSIONS
@@ -35,10 +36,6 @@ LOG = logging.getLogger("krammar.proxy")
 _BACKLOG = 1_000
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
 _TURNS = 4
-
-
-# Hosts under which clients see the proxy, with their rewritten responses.
-_MAX_VIEWS = 4
 
 
 class ProxyError(Exception):
@@ -52,7 +49,8 @@ class Proxy:
         upstream: a broker of the cluster, as ``host:port``. The proxy finds the others in responses.
         filters: the chain, from the client to the broker.
         listen: where clients connect first, as ``host:port``. Port 0 selects a free one. Each further broker gets
-            a free port of this host.
+            a free port of this host. For several listeners, which filters can tell apart by
+            ``connection.listener``: a dictionary of names and addresses.
         advertise: the proxy's host in responses. Default: the host of ``listen``, or, if that means all
             addresses, the address to which the client has connected.
         protocol: a generated package. Default: ``kafka_wire``.
@@ -64,7 +62,7 @@ class Proxy:
 
     Raises:
         TypeError: an element of ``filters`` is not a filter for ``protocol``.
-        ValueError: an address has another form.
+        ValueError: an address has another form, or there is no listener.
     """
 
     def __init__(
@@ -72,7 +70,7 @@ class Proxy:
         upstream: str,
         filters: Iterable[Filter] = (),
         *,
-        listen: str = "127.0.0.1:0",
+        listen: str | Mapping[str, str] = "127.0.0.1:0",
         advertise: str | None = None,
         protocol: ModuleType | None = None,
         refuse_unknown: bool = False,
@@ -87,15 +85,21 @@ class Proxy:
         self.advertise = advertise
         self.max_frame = max_frame
         self.memory = bytearray(MEMORY)
-        self.listeners = Listeners(self._serve_port, LOG.info, lambda: MAX_LISTENERS)
         self._upstream = Address.parse(upstream)
-        self._listen = Address.parse(listen)
+        names = {"": listen} if isinstance(listen, str) else listen
+        if not names:
+            raise ValueError("a proxy needs at least one listener")
+        self._listen = {name: Address.parse(each) for name, each in names.items()}
+        self.listeners = {
+            name: Listeners(partial(self._serve_port, name), LOG.info, lambda: MAX_LISTENERS)
+            for name in names
+        }
         self._drain_timeout = drain_timeout
         self._links: set[Link] = set()
         self._numbers = 0
-        self._rewritten: dict[tuple[str, str], Rewritten] = {}
+        self.views = Views()
         self._draining = False
-        self._address: Address | None = None
+        self.addresses: dict[str, str] = {}
         self._idle = asyncio.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -134,9 +138,12 @@ class Proxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address for clients, as ``host:port``."""
-        assert self._address is not None, "the proxy has not started"
-        return str(self._address)
+        """The address for clients, as ``host:port``; of several listeners, that of the first one.
+
+        ``addresses`` has those of all listeners by name.
+        """
+        assert self.addresses, "the proxy has not started"
+        return next(iter(self.addresses.values()))
 
     def close(self) -> None:
         """Stop a proxy of ``start``: accept no connection, wait for responses, and close all connections."""
@@ -165,17 +172,24 @@ class Proxy:
         Raises:
             ProxyError: the proxy cannot listen.
         """
-        try:
-            port = await self.listeners.listen(self._listen, self._upstream)
-        except ListenError as error:
-            raise ProxyError(str(error)) from error
-        self._address = Address(self.advertise or _reachable(self._listen.host), port)
+        for name, listen in self._listen.items():
+            try:
+                port = await self.listeners[name].listen(listen, self._upstream)
+            except ListenError as error:
+                self._close_listeners()
+                raise ProxyError(str(error)) from error
+            self.addresses[name] = str(Address(self.advertise or _reachable(listen.host), port))
+
+    def _close_listeners(self) -> None:
+        for each in self.listeners.values():
+            each.close()
 
     async def drain(self) -> None:
         """Accept no connection, wait for the responses to requests in flight, and close all connections."""
         self._draining = True
-        await self.listeners.finish_accepting()
-        self.listeners.close()
+        for each in self.listeners.values():
+            await each.finish_accepting()
+        self._close_listeners()
         for link in list(self._links):
             link.drain()
         if self._links:
@@ -195,21 +209,16 @@ class Proxy:
             await asyncio.sleep(0)
 
     async def _serve_port(
-        self, listen: Address, bind_host: str, upstream: Address
+        self, listener: str, listen: Address, bind_host: str, upstream: Address
     ) -> asyncio.Server:
         return await asyncio.get_running_loop().create_server(
-            lambda: self._link(bind_host, upstream), *listen, backlog=_BACKLOG
+            lambda: self._link(listener, bind_host, upstream), *listen, backlog=_BACKLOG
         )
 
-    def _link(self, bind_host: str, upstream: Address) -> Requests:
+    def _link(self, listener: str, bind_host: str, upstream: Address) -> Requests:
         self._numbers += 1
-        return Link(self, self._numbers, bind_host, upstream).requests
-
-    def rewritten_for(self, bind_host: str, host: str) -> Rewritten:
-        """Return the responses that were rewritten for clients of a listener that see the proxy under a host."""
-        if (bind_host, host) not in self._rewritten and len(self._rewritten) >= _MAX_VIEWS:
-            self._rewritten.clear()
-        return self._rewritten.setdefault((bind_host, host), Rewritten())
+        connection = Connection(self._numbers, "?", str(upstream), listener)
+        return Link(self, connection, bind_host, upstream).requests
 
     def opened(self, link: Link) -> None:
         """Handle a connection of a client."""
@@ -227,11 +236,12 @@ class Proxy:
 class Link(Shared):
     """A connection of a client, and its connection to a broker."""
 
-    def __init__(self, proxy: Proxy, number: int, bind_host: str, upstream: Address) -> None:
-        super().__init__(
-            proxy.chain, Connection(number, "?", str(upstream)), proxy.memory, proxy.max_frame
-        )
+    def __init__(
+        self, proxy: Proxy, connection: Connection, bind_host: str, upstream: Address
+    ) -> None:
+        super().__init__(proxy.chain, connection, proxy.memory, proxy.max_frame)
         self._proxy = proxy
+        self._listeners = proxy.listeners[connection.listener]
         self._bind_host = bind_host
         self._upstream = upstream
         self._connecting: asyncio.Task[None] | None = None
@@ -249,7 +259,9 @@ class Link(Shared):
         if peer:
             self.connection.client = str(Address(peer[0], peer[1]))
         self._host = advertised_host(self._proxy.advertise, self._bind_host, local[0])
-        self.rewritten = self._proxy.rewritten_for(self._bind_host, self._host)
+        self.rewritten = self._proxy.views.get(
+            self.connection.listener, self._bind_host, self._host
+        )
         self._proxy.opened(self)
         self.requests.hold("connecting")
         self._connecting = asyncio.ensure_future(self._connect())
@@ -321,7 +333,7 @@ class Link(Shared):
         nodes = endpoints(api_key, response)
         if not nodes:
             return False
-        known = self._proxy.listeners.known
+        known = self._listeners.known
         ports = [known(self._bind_host, Address(node.host, node.port)) for node in nodes]
         if None in ports:
             return self._open_ports(nodes)
@@ -332,7 +344,7 @@ class Link(Shared):
     async def _open_ports(self, nodes: list[Any]) -> bool:
         for node in nodes:
             upstream = Address(node.host, node.port)
-            port = await self._proxy.listeners.port_for(self._bind_host, upstream)
+            port = await self._listeners.port_for(self._bind_host, upstream)
             if port is None:  # with the broker's own address, the client would leave the proxy
                 raise Refused(f"no port for broker {upstream}")
             node.host, node.port = self._host, port

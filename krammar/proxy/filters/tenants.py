@@ -80,35 +80,50 @@ class Tenants(SeesLogins):
 
     Args:
         tenant: one tenant for all connections of this proxy, which has a port of its own.
-        principals: tenants by the name of a login (SASL PLAIN and SCRAM), or of a client certificate. Connections of
-            others are closed.
+        listeners: tenants by the name of a listener. Each has a port of its own.
+        principals: tenants by the name of a login, or of a client certificate.
+
+    Connections to other listeners, and of other principals, are closed.
 
     Raises:
-        ValueError: none or both are given, or the name of a tenant is not valid.
+        ValueError: not exactly one of them is given, or the name of a tenant is not valid.
     """
 
     refuse_unknown = True
 
     def __init__(
-        self, tenant: str | None = None, principals: Mapping[str, str] | None = None
+        self,
+        tenant: str | None = None,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        principals: Mapping[str, str] | None = None,
     ) -> None:
-        if (tenant is None) == (not principals):
-            raise ValueError('set either tenant = "name" or principals = { login = "name" }')
-        names = {tenant} if tenant is not None else set((principals or {}).values())
+        if [tenant is not None, bool(listeners), bool(principals)].count(True) != 1:
+            raise ValueError(
+                'set one of tenant = "name", listeners = { listener = "name" } and '
+                'principals = { login = "name" }'
+            )
+        by_name: Mapping[str, Any] = listeners or principals or {"": tenant}
+        names = set(by_name.values())
         tenants = {name: Tenant(name, names) for name in names}
-        self._tenant = tenants[tenant] if tenant is not None else None
-        self._principals = {who: tenants[name] for who, name in (principals or {}).items()}
+        self._tenant = None if tenant is None else tenants[tenant]
+        self._listeners = {name: tenants[each] for name, each in (listeners or {}).items()}
+        self._principals = {name: tenants[each] for name, each in (principals or {}).items()}
         self._memory = Memory()
 
     def _find(self, connection: Connection) -> Tenant:
         if self._tenant is not None:
             return self._tenant
-        principal = connection.principal
-        if principal is None:
+        if self._listeners:
+            found = self._listeners.get(connection.listener)
+            if found is None:
+                raise Close(f"the listener {connection.listener!r} has no tenant")
+            return found
+        if connection.principal is None:
             raise Close("the client has not logged in, so it has no tenant")
-        found = self._principals.get(principal)
+        found = self._principals.get(connection.principal)
         if found is None:
-            raise Close(f"{principal!r} has no tenant")
+            raise Close(f"{connection.principal!r} has no tenant")
         return found
 
     # -- what tenants may not do

@@ -26,6 +26,6 @@ def test_settings(settings: str, tmp_path: Path) -> None:
 
 
 def test_settings_of_a_name_that_cannot_be_a_prefix(tmp_path: Path) -> None:
-    (tmp_path / "proxy.toml").write_text(SETTINGS[0].replace('"blue"', '"blue."'))
+    (tmp_path / "proxy.toml").write_text(SETTINGS[0].replace('"blue"', '"blue."', 1))
     with pytest.raises(SettingsError, match=r"\[\[filter\]\] 1: .*tenant 'blue.': a name consists"):
         read_settings(tmp_path / "proxy.toml")
