@@ -63,7 +63,7 @@ def read_settings(path: Path) -> Settings:
         if expected is float and type(value) is int:
             value = float(value)
         is_named = name == "listen" and isinstance(value, dict)
-        if is_named and not all(isinstance(each, str) for each in value.values()):
+        if is_named and not (value and all(isinstance(each, str) for each in value.values())):
             raise SettingsError(f'{path}: write listen = {{ name = "host:port" }}')
         if type(value) is not expected and not is_named:
             raise SettingsError(f"{path}: {name} = {value!r} is not of type {expected.__name__}")
