@@ -21,6 +21,7 @@ from krammar.proxy.clients import LOG, Clients, Passwords
 from krammar.proxy.ends import MEMORY
 from krammar.proxy.interface import Connection, Filter
 from krammar.proxy.link import Common, Link, works_before_login
+from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
 from krammar.proxy.rewritten import Rewritten
 from krammar.wire.framing import MAX_FRAME
@@ -91,6 +92,7 @@ class Proxy:
             self._brokers = Brokers(brokers or {})
         except SettingsError as error:
             raise ValueError(f"brokers: {error}") from None
+        self._reloading = Reloading((self._clients, self._brokers))
         if self._clients.sasl:
             filters = [ClientLogin(self._clients, self._accepted, self._refused), *filters]
         elif self._brokers.sasl:
@@ -191,11 +193,17 @@ class Proxy:
             port = await self.listeners.listen(self._listen, self._upstream)
         except ListenError as error:
             raise ProxyError(str(error)) from error
+        self._reloading.start()
         self._address = Address(self._common.advertise or _reachable(self._listen.host), port)
+
+    def reload(self) -> None:
+        """Read keys, certificates and users again, for new connections. It also happens when their files change."""
+        self._reloading.reload()
 
     async def drain(self) -> None:
         """Accept no connection, wait for the responses to requests in flight, and close all connections."""
         self._draining = True
+        self._reloading.stop()
         await self.listeners.finish_accepting()
         self.listeners.close()
         for link in list(self._links.values()):
