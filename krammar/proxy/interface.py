@@ -203,7 +203,11 @@ class Exchange:
 
 
 def methods_of(each: Filter) -> list[tuple[Named, Method]]:
-    """Return the methods of a filter that ``on`` names, in the order of the class, base classes first."""
+    """Return the methods of a filter that ``on`` names, in the order of the class, base classes first.
+
+    Methods that are attributes of the instance follow: a filter whose arguments decide what it names creates them with
+    ``MethodType(on(...)(function), self)``.
+    """
     names: dict[str, None] = {}
     for cls in reversed(type(each).__mro__):
         names.update(dict.fromkeys(vars(cls)))
@@ -212,6 +216,9 @@ def methods_of(each: Filter) -> list[tuple[Named, Method]]:
         method = getattr(type(each), name, None)
         for named in getattr(method, "_krammar_on", ()):
             found.append((named, getattr(each, name)))
+    for method in vars(each).values():
+        for named in getattr(method, "_krammar_on", ()):
+            found.append((named, method))
     return found
 
 

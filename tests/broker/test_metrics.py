@@ -244,7 +244,7 @@ def test_metrics_in_the_brokers_own_loop(tmp_path: Path) -> None:
         (
             "kafka_log_log_sizes",
             {},
-            "no metric kafka_log_log_sizes; did you mean kafka_log_log_size?",
+            'no metric kafka_log_log_sizes; did you mean "kafka_log_log_size"?',
         ),
         ("zzz", {}, "no metric zzz"),
         (REQUESTS, {"api": "Fetch"}, f"{REQUESTS} has no label api; its labels: request, version"),

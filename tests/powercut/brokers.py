@@ -10,12 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
-from uuid import uuid4
 
 from krammar.broker import Broker
 from krammar.client import At, Client, TopicPartition
-from krammar.util import boot
 from tests.powercut.disk import State
 
 GROUP = "group"
@@ -101,11 +98,7 @@ def problems(folder: Path, state: State, *, fsync: str) -> Iterator[str]:
     """Yield what contradicts docs/durability.md if the broker starts after a power cut."""
     marks = state.marks
     numbers = [int(mark.split()[1]) for mark in marks if mark.startswith("t ")]
-    with (
-        patch.object(boot, "_boot", return_value=uuid4()),  # of another run of the machine
-        _start(folder, fsync) as broker,
-        Client(broker.bootstrap_servers) as client,
-    ):
+    with _start(folder, fsync) as broker, Client(broker.bootstrap_servers) as client:
         cluster = [mark.split()[1] for mark in marks if mark.startswith("cluster ")]
         if cluster and client.admin.describe_cluster().cluster_id != cluster[0]:
             yield "the cluster has another id"

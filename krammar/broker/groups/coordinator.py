@@ -8,6 +8,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
+    Coroutine,
     Iterable,
     Iterator,
     Mapping,
@@ -15,7 +16,7 @@ from collections.abc import (
 )
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import kafka_wire as kw
 
@@ -23,16 +24,15 @@ from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.consumer import ConsumerProtocol
-from krammar.broker.groups.group import CONSUMER, Group, Key, Kind, State
-from krammar.broker.groups.member import JoinReply, join_error
+from krammar.broker.groups.group import CONSUMER, LARGEST_GROUP, Group, Key, Kind, State
+from krammar.broker.groups.member import JoinReply, join_error, size_of
 from krammar.broker.groups.protocol import ClassicProtocol, Client
 from krammar.broker.groups.records import GROUP, Committed, TopicPartition, fits
-from krammar.broker.groups.shard import Shard
+from krammar.broker.groups.shard import FORGOTTEN_AT_ONCE, Shard
 from krammar.broker.nodes import Logs
-from krammar.broker.slices import Steps
+from krammar.broker.slices import Slices, Steps, advance, finish
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
-from krammar.broker.worker import Worker
 from krammar.wire.batches import Record
 from krammar.wire.errors import WireError
 
@@ -64,7 +64,7 @@ class GroupCoordinator:
         cluster: ClusterMetadata,
         logs: Logs,
         topics: Topics,
-        worker: Worker,
+        slices: Slices,
     ) -> None:
         self._config = config
         self._timers = timers
@@ -78,7 +78,7 @@ class GroupCoordinator:
         self._consumer = ConsumerProtocol(self, config, cluster, self._classic)
         self._shards: dict[int, Shard] = {}
         self._closed = False
-        self._worker = worker
+        self._slices = slices
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -139,11 +139,11 @@ class GroupCoordinator:
         shard = self._shards.get(number)
         if shard is None:
             partition_log = self._logs.get(OFFSETS_TOPIC, number)
-            if partition_log is None or self._closed:
+            if partition_log is None or partition_log.offline or self._closed:
                 raise ApiError(kw.ErrorCode.NOT_COORDINATOR)
             try:
                 shard = Shard(partition_log, log.warning)
-            except (OSError, WireError) as error:
+            except (ApiError, OSError, WireError) as error:
                 log.error("%s-%d cannot be read: %s", OFFSETS_TOPIC, number, error)
                 raise ApiError(kw.ErrorCode.NOT_COORDINATOR) from error
             self._shards[number] = shard
@@ -196,12 +196,15 @@ class GroupCoordinator:
 
     def in_thread(self, group: Group, function: Callable[[], R], then: Callable[[R], None]) -> None:
         async def run() -> None:
-            result = await self._worker.run(function)
+            result = await self._slices.worker.run(function)
             # The group may have been deleted, or may have moved to another node.
             if any(each.groups.get(group.group_id) is group for each in self._shards.values()):
                 then(result)
 
-        task = self._timers.loop.create_task(run())
+        self._run(run())
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._timers.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -235,6 +238,9 @@ class GroupCoordinator:
         names = (protocol.name for protocol in request.protocols)
         if not all(map(fits, (request.group_instance_id, request.protocol_type, *names))):
             raise ApiError(kw.ErrorCode.INVALID_REQUEST)
+        size = size_of(request.protocols)
+        if size > LARGEST_GROUP:
+            raise ApiError(kw.ErrorCode.INVALID_REQUEST)
         shortest = self._config.group_min_session_timeout_ms
         if not (
             shortest <= request.session_timeout_ms <= self._config.group_max_session_timeout_ms
@@ -248,6 +254,8 @@ class GroupCoordinator:
             group = self._new(request.group_id, Kind.CLASSIC, group)
             with _errors_for_clients():
                 shard.store(group)
+        if not group.has_space(request.member_id, size):
+            raise ApiError(kw.ErrorCode.GROUP_MAX_SIZE_REACHED)
         return group
 
     def _new(self, group_id: str, kind: Kind, old: Group | None) -> Group:
@@ -474,28 +482,54 @@ class GroupCoordinator:
     # -- clean-up
 
     def _topic_deleted(self, topic: Topic) -> None:
-        """Delete the committed offsets of a topic."""
+        """Delete the committed offsets of a topic: the first ones at once, and many in steps."""
         if topic.name == OFFSETS_TOPIC:
             self._unload(list(self._shards))
             return
-        self._for_each_shard(lambda shard: shard.forget(shard.offsets.of_topic(topic.name)))
+
+        def forget(shard: Shard) -> Steps[None]:
+            found = shard.offsets.of_topic(topic.name)
+            for begin in range(0, len(found), FORGOTTEN_AT_ONCE):
+                # Members of a new topic with the same name may have committed offsets since.
+                old = [
+                    each
+                    for each in found[begin : begin + FORGOTTEN_AT_ONCE]
+                    if shard.offsets.is_of(each, topic.topic_id)
+                ]
+                yield from shard.forgetting(old)
+
+        steps = self._for_each_shard(forget)
+        progress = advance(steps)
+        if not progress.done:
+            self._run(self._slices.run(steps, progress.job))
 
     def _sweep(self) -> None:
         self._sweep_later()
-        self.expire()
+        self._run(self._slices.run_from_start(self._expiring()))
 
     def expire(self) -> None:
         """Delete expired offsets and groups in all shards."""
-        retention = self._config.offsets_retention_minutes * 60000
-        self._for_each_shard(
-            lambda shard: self._forget(shard, *shard.expired(self.now_ms(), retention))
-        )
+        finish(self._expiring())
 
-    def _for_each_shard(self, clean: Callable[[Shard], None]) -> None:
-        """Clean all shards; a failure is logged."""
+    def _expiring(self) -> Steps[None]:
+        retention = self._config.offsets_retention_minutes * 60000
+
+        def expire(shard: Shard) -> Steps[None]:
+            for group in list(shard.groups.values()):
+                if shard.groups.get(group.group_id) is not group:
+                    continue
+                offsets, unused = shard.expired(group, self.now_ms(), retention)
+                if offsets or unused:
+                    self._forget(shard, offsets, [group] if unused else [])
+                yield None
+
+        return self._for_each_shard(expire)
+
+    def _for_each_shard(self, clean: Callable[[Shard], Steps[None]]) -> Steps[None]:
+        """Clean all shards in steps; a failure is logged."""
         for number in self._own():
             try:
-                clean(self._load(number))
+                yield from clean(self._load(number))
             except ApiError as error:
                 log.warning(
                     "%s-%d: expired offsets could not be deleted: %s", OFFSETS_TOPIC, number, error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from uuid import UUID
 
 from krammar.broker.groups.records import Committed, TopicPartition
+from krammar.wire.primitives import NULL_UUID
 
 
 class Offsets:
@@ -67,6 +69,12 @@ class Offsets:
                 where for groups in self._offsets.values() for where in groups.get(group_id, ())
             )
         )
+
+    def is_of(self, offset: tuple[str, TopicPartition], topic_id: UUID) -> bool:
+        """Return whether a group's offset, if it is committed, belongs to a topic with this id or without one."""
+        group_id, where = offset
+        committed = self.of_group(group_id).get(where)
+        return committed is None or committed.topic_id in (topic_id, NULL_UUID)
 
     def of_topic(self, topic: str) -> list[tuple[str, TopicPartition]]:
         """Return the groups and partitions of a topic with an offset, committed or pending."""

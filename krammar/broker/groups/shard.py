@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # The maximum size in bytes of a record without a value, besides its key.
 RECORD_HEADER = 32
 # The number of tombstones of a batch, at most.
-_AT_ONCE = 1000
+FORGOTTEN_AT_ONCE = 1000
 
 
 class Shard:
@@ -155,8 +155,8 @@ class Shard:
 
     def forgetting(self, offsets: Sequence[tuple[str, TopicPartition]]) -> Steps[None]:
         """Delete offsets in steps, as ``forget`` does."""
-        for begin in range(0, len(offsets), _AT_ONCE):
-            some = offsets[begin : begin + _AT_ONCE]
+        for begin in range(0, len(offsets), FORGOTTEN_AT_ONCE):
+            some = offsets[begin : begin + FORGOTTEN_AT_ONCE]
             for part in self._parts([records.offset_record(g, where, None) for g, where in some]):
                 self.log.append_records(part)
                 for group_id, where in some[: len(part)]:
@@ -180,9 +180,9 @@ class Shard:
     # -- expiry (KIP-211)
 
     def expired(
-        self, now: int, retention: int
-    ) -> tuple[list[tuple[str, TopicPartition]], list[Group]]:
-        """Find expired offsets, and groups that then have neither members nor offsets.
+        self, group: Group, now: int, retention: int
+    ) -> tuple[list[tuple[str, TopicPartition]], bool]:
+        """Find the expired offsets of a group. Returns them, and whether it then has neither members nor offsets.
 
         Offsets that an open transaction may change do not expire.
 
@@ -190,21 +190,15 @@ class Shard:
             now: milliseconds since 1970
             retention: milliseconds
         """
-        offsets = []
-        groups = []
-        for group in self.groups.values():
-            committed = self.offsets.of_group(group.group_id)
-            pending = self.offsets.pending(group.group_id)
-            over = [
-                where
-                for where, offset in committed.items()
-                if not group.reads(where[0])
-                and where not in pending
-                and (base := group.expiry_base(offset.timestamp)) is not None
-                and now >= (base + retention if offset.expires is None else offset.expires)
-            ]
-            offsets += [(group.group_id, where) for where in over]
-            is_unused = group.state is State.EMPTY and not group.pending and not pending
-            if is_unused and len(over) == len(committed):
-                groups.append(group)
-        return offsets, groups
+        committed = self.offsets.of_group(group.group_id)
+        pending = self.offsets.pending(group.group_id)
+        over = [
+            (group.group_id, where)
+            for where, offset in committed.items()
+            if not group.reads(where[0])
+            and where not in pending
+            and (base := group.expiry_base(offset.timestamp)) is not None
+            and now >= (base + retention if offset.expires is None else offset.expires)
+        ]
+        is_unused = group.state is State.EMPTY and not group.pending and not pending
+        return over, is_unused and len(over) == len(committed)

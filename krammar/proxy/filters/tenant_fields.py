@@ -32,7 +32,7 @@ class NamePlan(NamedTuple):
     ``named``                   the attribute with the topic's name beside a topic id, or empty
     ``has_id``, ``ids``         whether it has a topic id, and whether it or a struct inside has one
     ``texts``, ``patterns``, ``pattern_lists``  attributes
-    ``structs``, ``arrays``     attributes with structs that have any of these, and their plans
+    ``structs``, ``arrays``     attributes with structs that have any of these, their plans, and whether a struct can be null
     """
 
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ class NamePlan(NamedTuple):
     texts: tuple[str, ...]
     patterns: tuple[str, ...]
     pattern_lists: tuple[str, ...]
-    structs: tuple[tuple[str, NamePlan], ...]
+    structs: tuple[tuple[str, NamePlan, bool], ...]
     arrays: tuple[tuple[str, NamePlan], ...]
 
 
@@ -61,7 +61,10 @@ def plan_of(cls: Any, version: int) -> NamePlan:
         if item.struct is not None:
             inner = plan_of(item.struct, version)
             if inner != _NOTHING:
-                found["arrays" if is_array else "structs"].append((item.name, inner))
+                if is_array:
+                    found["arrays"].append((item.name, inner))
+                else:
+                    found["structs"].append((item.name, inner, version in item.nullable_versions))
         elif item.entity in ENTITIES:
             found["lists" if is_array else "names"].append(item.name)
         elif item.name in PATTERNS:
@@ -72,7 +75,7 @@ def plan_of(cls: Any, version: int) -> NamePlan:
     has_id = TOPIC_ID in infos
     named = next((name for name in found["names"] if infos[name].entity == "topicName"), "")
     lists = {name: tuple(value) for name, value in found.items()}
-    inside = any(inner.ids for _, inner in (*found["structs"], *found["arrays"]))
+    inside = any(inner.ids for _, inner, *_ in (*found["structs"], *found["arrays"]))
     return NamePlan(
         **lists | {"has_id": has_id, "ids": has_id or inside, "named": named}  # type: ignore[arg-type]
     )
@@ -121,15 +124,11 @@ def _remember(where: OrderedDict[Any, Any], key: Any, value: Any, limit: int) ->
         where.popitem(last=False)
 
 
-def with_ids(plan: NamePlan, struct: Any) -> Iterator[Any]:
-    """Yield the structs that name a topic by its id only."""
-    if (
-        plan.has_id
-        and struct.topic_id != _NO_ID
-        and not (plan.named and getattr(struct, plan.named))
-    ):
-        yield struct
-    for name, inner in plan.structs:
+def with_ids(plan: NamePlan, struct: Any) -> Iterator[tuple[Any, str]]:
+    """Yield the structs with a topic id, and the topic's name beside it; empty if there is none."""
+    if plan.has_id and struct.topic_id != _NO_ID:
+        yield struct, (getattr(struct, plan.named) or "") if plan.named else ""
+    for name, inner, _ in plan.structs:
         value = getattr(struct, name)
         if value is not None:
             yield from with_ids(inner, value)
@@ -148,7 +147,7 @@ def add_patterns(plan: NamePlan, struct: Any, tenant: Tenant) -> None:
         value = getattr(struct, name)
         if value is not None:
             setattr(struct, name, [tenant.add_pattern(each) for each in value])
-    for name, inner in plan.structs:
+    for name, inner, _ in plan.structs:
         value = getattr(struct, name)
         if value is not None:
             add_patterns(inner, value, tenant)
@@ -169,7 +168,7 @@ def restore(plan: NamePlan, struct: Any, tenant: Tenant, ids: TopicIds) -> bool:
             if not tenant.owns(value):
                 return False
             setattr(struct, name, tenant.strip(value))
-    if plan.has_id and not _restore_id(plan, struct, tenant, ids):
+    if plan.has_id and not _restore_id(struct, tenant, ids):
         return False
     for name in plan.lists:
         value = getattr(struct, name)
@@ -185,9 +184,11 @@ def restore(plan: NamePlan, struct: Any, tenant: Tenant, ids: TopicIds) -> bool:
             setattr(struct, name, tenant.strip_pattern(value))
     for name in plan.pattern_lists:
         setattr(struct, name, _own_patterns(getattr(struct, name), tenant))
-    for name, inner in plan.structs:
+    for name, inner, nullable in plan.structs:
         value = getattr(struct, name)
         if value is not None and not restore(inner, value, tenant, ids):
+            if not nullable:
+                return False
             setattr(struct, name, None)
     for name, inner in plan.arrays:
         value = getattr(struct, name)
@@ -198,10 +199,10 @@ def restore(plan: NamePlan, struct: Any, tenant: Tenant, ids: TopicIds) -> bool:
     return True
 
 
-def _restore_id(plan: NamePlan, struct: Any, tenant: Tenant, ids: TopicIds) -> bool:
+def _restore_id(struct: Any, tenant: Tenant, ids: TopicIds) -> bool:
     topic_id = struct.topic_id
-    if topic_id == _NO_ID or (plan.named and getattr(struct, plan.named)):
-        return True  # a name decides
+    if topic_id == _NO_ID:
+        return True
     name = ids.name(topic_id)
     if name is not None:
         return tenant.owns(name)

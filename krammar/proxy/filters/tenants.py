@@ -12,7 +12,7 @@ from uuid import UUID
 import kafka_wire
 from kafka_wire import ApiVersionsResponse, ErrorCode, MetadataRequest, SaslHandshakeRequest
 
-from krammar.proxy.filters.logins import ReadsLogins
+from krammar.proxy.filters.logins import SeesLogins
 from krammar.proxy.filters.tenant_apis import ALLOWED, PASSED, REFUSED
 from krammar.proxy.filters.tenant_calls import REQUESTS, RESPONSES, Call, Memory
 from krammar.proxy.filters.tenant_fields import (
@@ -53,7 +53,7 @@ def _on_others(method: Method) -> Method:
     return method
 
 
-class Tenants(ReadsLogins):
+class Tenants(SeesLogins):
     """Separates tenants by a prefix of their topics, groups and transactional ids.
 
     A tenant's prefix is its name and a dot. Choose the tenant of a connection in one of these ways:
@@ -157,7 +157,7 @@ class Tenants(ReadsLogins):
 
     def _stand_in(self, plan: NamePlan, request: Any, tenant: Tenant) -> None:
         ids = self._memory.ids
-        for struct in with_ids(plan, request):
+        for struct, _ in with_ids(plan, request):
             name = ids.name(struct.topic_id)
             if name is None or not tenant.owns(name):
                 struct.topic_id = ids.stand_in(struct.topic_id)
@@ -202,15 +202,14 @@ class Tenants(ReadsLogins):
         ids = self._memory.ids
         return {
             struct.topic_id
-            for struct in with_ids(plan, message)
+            for struct, _ in with_ids(plan, message)
             if ids.name(struct.topic_id) is None and ids.original(struct.topic_id) is None
         }
 
     def _read_ids(self, plan: NamePlan, response: Any) -> None:
-        if isinstance(response, kafka_wire.MetadataResponse):
-            for topic in response.topics:
-                if topic.name and topic.topic_id.int:
-                    self._memory.ids.learn(topic.topic_id, topic.name)
+        for struct, name in with_ids(plan, response):
+            if name:
+                self._memory.ids.learn(struct.topic_id, name)
 
     async def _learn(self, exchange: Exchange, ids: set[UUID]) -> None:
         """Ask the broker for the names of topics. Ids of no topic stay unknown."""
