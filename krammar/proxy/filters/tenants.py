@@ -25,6 +25,7 @@ from krammar.proxy.filters.tenant_fields import (
     with_ids,
 )
 from krammar.proxy.filters.tenant_names import Tenant
+from krammar.proxy.filters.tenant_tags import untag_of
 from krammar.proxy.interface import Close, Connection, Exchange, Method, on
 from krammar.wire.package import package_of
 from krammar.wire.reflection import Walker, walker
@@ -60,6 +61,7 @@ class _Kind(NamedTuple):
     plan: NamePlan
     walk: Walker
     special: Callable[[Any, Call], Any] | None
+    untag: Callable[[Any], None] | None
 
 
 def _kind(message: Any, version: int) -> _Kind:
@@ -70,7 +72,9 @@ def _kind(message: Any, version: int) -> _Kind:
 @cache
 def _kind_of(cls: Any, version: int) -> _Kind:
     special = REQUESTS.get(cls) or RESPONSES.get(cls)
-    return _Kind(plan_of(cls, version), walker(cls, version, *ENTITIES), special)
+    return _Kind(
+        plan_of(cls, version), walker(cls, version, *ENTITIES), special, untag_of(cls, version)
+    )
 
 
 class Tenants(SeesLogins):
@@ -176,6 +180,8 @@ class Tenants(SeesLogins):
             except ValueError as error:
                 return _invalid_pattern(request, str(error))
         kind.walk(request, tenant.add)
+        if kind.untag is not None:
+            kind.untag(request)
         if isinstance(request, kafka_wire.DescribeTopicPartitionsRequest) and not request.topics:
             return self._name_topics(request, exchange, tenant)
         if plan.ids:
@@ -228,9 +234,11 @@ class Tenants(SeesLogins):
         call: Call = exchange.state[self]
         if not restore(plan, response, call.tenant, self._memory.ids):
             raise Close(f"the broker's {type(response).__name__} names something of others")
-        special = _kind(response, exchange.version).special
-        if special is not None:
-            special(response, call)
+        kind = _kind(response, exchange.version)
+        if kind.special is not None:
+            kind.special(response, call)
+        if kind.untag is not None:
+            kind.untag(response)
 
     # -- topic ids
 
