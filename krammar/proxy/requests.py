@@ -211,6 +211,8 @@ class Requests(End):
         """Run the chain over a request, and pass it on or answer it; if something is awaited, in a task."""
         chain = self.shared.chain
         try:
+            if work.patch_request is not None and self._patch(work, frame):
+                return
             read = chain.read_request(work, frame)
             header = read.header
             exchange = self._exchange(work, header.correlation_id, header.client_id)
@@ -228,6 +230,24 @@ class Requests(End):
         self.hold("filter")
         self._task = asyncio.ensure_future(task)
         self._attention = True
+
+    def _patch(self, work: Work, frame: bytes) -> bool:
+        """Pass a request on that a filter changes as bytes; return whether it does."""
+        assert work.patch_request is not None
+        changed = work.patch_request(frame, self.shared.connection)
+        if changed is None:
+            return False
+        correlation_id = int.from_bytes(frame[8:12], "big", signed=True)
+        if work.silent or (work.has_acks and acks(frame, 0, len(frame), work.version) == 0):
+            pass
+        elif work.reads_response:
+            name = client_id(frame, 0, len(frame))[0] if work.responses else None
+            exchange = self._exchange(work, correlation_id, name) if work.responses else None
+            self.shared.in_flight.append(Pending(correlation_id, work, exchange))
+        else:
+            self.shared.in_flight.append(correlation_id)
+        self.peer.write(changed)
+        return True
 
     async def _settle_later(
         self, work: Work, frame: bytes, read: Any, exchange: Exchange, settled: Awaitable[Settled]

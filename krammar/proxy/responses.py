@@ -217,6 +217,13 @@ class Responses(End):
             self.peer.write(frame)
             return
         try:
+            if work.patch_response is not None:
+                patched = work.patch_response(frame, self.shared.connection)
+                if patched is not None and (
+                    not work.rewrite or has_no_endpoints(work.api_key, patched, 0, len(patched))
+                ):
+                    self.peer.write(patched)
+                    return
             read = chain.read_response(work, frame)
             if work.api_key == API_VERSIONS and work.rewrite:
                 self.shared.offered = offered_versions(read.message)
