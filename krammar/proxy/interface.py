@@ -123,7 +123,7 @@ class Filter:
 
         The function gets a frame with its length prefix. It returns the changed frame; or None, and then the filter's
         methods get the decoded message. It raises ``Close`` as they do. It is called only if no other filter reads
-        this message. Default: None.
+        this message. Default: None. An exchange whose request was changed so has no request, state and client id.
 
         Args:
             message: a class of requests or responses that a method of the filter names.
