@@ -106,7 +106,8 @@ def _run(server: Proxy) -> None:
         await server.serve()
         if hasattr(signal, "SIGHUP"):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
-        click.echo(f"listening on {server.bootstrap_servers}", err=True)
+        for name, address in server.addresses.items():
+            click.echo(f"listening on {address}" + (f" ({name})" if name else ""), err=True)
         await stop.wait()
         click.echo("stopping", err=True)
         await server.drain()

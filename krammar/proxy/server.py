@@ -7,6 +7,7 @@ import ssl
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
@@ -23,15 +24,11 @@ from krammar.proxy.interface import Connection, Filter
 from krammar.proxy.link import Common, Link, works_before_login
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
-from krammar.proxy.rewritten import Rewritten
+from krammar.proxy.rewritten import Views
 from krammar.wire.framing import MAX_FRAME
 
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
 _TURNS = 4
-
-
-# Hosts under which clients see the proxy, with their rewritten responses.
-_MAX_VIEWS = 4
 
 
 class ProxyError(Exception):
@@ -45,7 +42,8 @@ class Proxy:
         upstream: a broker of the cluster, as ``host:port``. The proxy finds the others in responses.
         filters: the chain, from the client to the broker.
         listen: where clients connect first, as ``host:port``. Port 0 selects a free one. Each further broker gets
-            a free port of this host.
+            a free port of this host. For several listeners, which filters can tell apart by
+            ``connection.listener``: a dictionary of names and addresses.
         advertise: the proxy's host in responses. Default: the host of ``listen``, or, if that means all
             addresses, the address to which the client has connected.
         protocol: a generated package. Default: ``kafka_wire``.
@@ -61,7 +59,7 @@ class Proxy:
 
     Raises:
         TypeError: an element of ``filters`` is not a filter for ``protocol``.
-        ValueError: an address has another form, or a setting is invalid or names a file that cannot be read.
+        ValueError: an address has another form, there is no listener, or a setting is invalid or names a file that cannot be read.
     """
 
     def __init__(
@@ -69,7 +67,7 @@ class Proxy:
         upstream: str,
         filters: Iterable[Filter] = (),
         *,
-        listen: str = "127.0.0.1:0",
+        listen: str | Mapping[str, str] = "127.0.0.1:0",
         advertise: str | None = None,
         protocol: ModuleType | None = None,
         refuse_unknown: bool = False,
@@ -98,7 +96,14 @@ class Proxy:
         elif self._brokers.sasl:
             filters = [NoClientLogin(), *filters]
         chain = Chain(protocol, filters, refuse_unknown=refuse_unknown)
-        self.listeners = Listeners(self._serve_port, LOG.info, lambda: MAX_LISTENERS)
+        names = {"": listen} if isinstance(listen, str) else listen
+        if not names:
+            raise ValueError("a proxy needs at least one listener")
+        self._listen = {name: Address.parse(each) for name, each in names.items()}
+        self.listeners = {
+            name: Listeners(partial(self._serve_port, name), LOG.info, lambda: MAX_LISTENERS)
+            for name in names
+        }
         self._common = Common(
             chain,
             self._clients,
@@ -108,18 +113,16 @@ class Proxy:
             bytearray(MEMORY),
             max_frame,
             works_before_login(chain) if self._clients.sasl else {},
-            self._rewritten_for,
+            Views(),
             self._opened,
             self._lost,
         )
         self._upstream = Address.parse(upstream)
-        self._listen = Address.parse(listen)
         self._drain_timeout = drain_timeout
         self._links: dict[int, Link] = {}
         self._numbers = 0
-        self._rewritten: dict[tuple[str, str], Rewritten] = {}
         self._draining = False
-        self._address: Address | None = None
+        self.addresses: dict[str, str] = {}
         self._idle = asyncio.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -158,9 +161,12 @@ class Proxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address for clients, as ``host:port``."""
-        assert self._address is not None, "the proxy has not started"
-        return str(self._address)
+        """The address for clients, as ``host:port``; of several listeners, that of the first one.
+
+        ``addresses`` has those of all listeners by name.
+        """
+        assert self.addresses, "the proxy has not started"
+        return next(iter(self.addresses.values()))
 
     def close(self) -> None:
         """Stop a proxy of ``start``: accept no connection, wait for responses, and close all connections."""
@@ -189,12 +195,19 @@ class Proxy:
         Raises:
             ProxyError: the proxy cannot listen.
         """
-        try:
-            port = await self.listeners.listen(self._listen, self._upstream)
-        except ListenError as error:
-            raise ProxyError(str(error)) from error
+        advertise = self._common.advertise
+        for name, listen in self._listen.items():
+            try:
+                port = await self.listeners[name].listen(listen, self._upstream)
+            except ListenError as error:
+                self._close_listeners()
+                raise ProxyError(str(error)) from error
+            self.addresses[name] = str(Address(advertise or _reachable(listen.host), port))
         self._reloading.start()
-        self._address = Address(self._common.advertise or _reachable(self._listen.host), port)
+
+    def _close_listeners(self) -> None:
+        for each in self.listeners.values():
+            each.close()
 
     def reload(self) -> None:
         """Read keys, certificates and users again, for new connections. It also happens when their files change."""
@@ -204,8 +217,9 @@ class Proxy:
         """Accept no connection, wait for the responses to requests in flight, and close all connections."""
         self._draining = True
         self._reloading.stop()
-        await self.listeners.finish_accepting()
-        self.listeners.close()
+        for each in self.listeners.values():
+            await each.finish_accepting()
+        self._close_listeners()
         for link in list(self._links.values()):
             link.drain()
         if self._links:
@@ -225,17 +239,17 @@ class Proxy:
             await asyncio.sleep(0)
 
     async def _serve_port(
-        self, listen: Address, bind_host: str, upstream: Address
+        self, listener: str, listen: Address, bind_host: str, upstream: Address
     ) -> asyncio.Server | TlsAcceptor:
         if not self._clients.tls:
             return await asyncio.get_running_loop().create_server(
-                lambda: self._link(bind_host, upstream), *listen, backlog=BACKLOG
+                lambda: self._link(listener, bind_host, upstream), *listen, backlog=BACKLOG
             )
         (listening,) = await listening_sockets(*listen)
         return TlsAcceptor(
             listening,
             self._context,
-            lambda client: self._link(bind_host, upstream),
+            lambda client: self._link(listener, bind_host, upstream),
             enter=lambda client, number: True,
             leave=lambda client: None,
             log=LOG,
@@ -246,9 +260,10 @@ class Proxy:
         assert self._clients.context is not None
         return self._clients.context
 
-    def _link(self, bind_host: str, upstream: Address) -> Requests:
+    def _link(self, listener: str, bind_host: str, upstream: Address) -> Requests:
         self._numbers += 1
-        return Link(self._common, self._numbers, bind_host, upstream).requests
+        connection = Connection(self._numbers, "?", str(upstream), listener)
+        return Link(self._common, connection, bind_host, upstream).requests
 
     def _accepted(self, connection: Connection) -> None:
         if (link := self._links.get(connection.number)) is not None:
@@ -258,12 +273,6 @@ class Proxy:
         if (link := self._links.get(connection.number)) is not None:
             # The answer is written first.
             asyncio.get_running_loop().call_soon(link.drain)
-
-    def _rewritten_for(self, bind_host: str, host: str) -> Rewritten:
-        """Return the responses that were rewritten for clients of a listener that see the proxy under a host."""
-        if (bind_host, host) not in self._rewritten and len(self._rewritten) >= _MAX_VIEWS:
-            self._rewritten.clear()
-        return self._rewritten.setdefault((bind_host, host), Rewritten())
 
     def _opened(self, link: Link) -> None:
         """Handle a connection of a client."""
