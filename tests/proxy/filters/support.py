@@ -15,6 +15,8 @@ from krammar.wire.batches import Record, encode_batch
 from tests.proxy.support import Client, address
 
 PATIENCE = 30
+# The timestamp of records.
+NOW = 1_700_000_000_000
 
 
 @contextmanager
@@ -54,7 +56,7 @@ def produce(
             data = (
                 values
                 if isinstance(values, bytes)
-                else encode_batch([Record(value=each) for each in values])
+                else encode_batch([Record(value=each, timestamp=NOW) for each in values])
             )
             entry = ProduceRequest.PartitionProduceData(index=partition, records=data)
             for topic in request.topic_data:
@@ -86,13 +88,14 @@ def fetch(
         )
         request = FetchRequest(
             max_wait_ms=0,
+            max_bytes=32 << 20,
             min_bytes=0,
             topics=[
                 FetchRequest.FetchTopic(
                     **named,
                     partitions=[
                         FetchRequest.FetchPartition(
-                            partition=partition, fetch_offset=offset, partition_max_bytes=1 << 30
+                            partition=partition, fetch_offset=offset, partition_max_bytes=16 << 20
                         )
                     ],
                 )
