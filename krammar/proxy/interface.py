@@ -105,7 +105,12 @@ class Filter:
     """The base class of filters. One instance serves all connections of a proxy.
 
     Attributes of the instance are state of the proxy; ``exchange.connection.state`` is state of a connection.
+
+    ``refuse_unknown``  whether the proxy closes connections that send an API or a version that the protocol does not
+                        define, for a filter that must see every request. Default: such requests pass.
     """
+
+    refuse_unknown = False
 
     def opened(self, connection: Connection) -> None:
         """Handle a new connection of a client, before its first request."""
@@ -120,16 +125,19 @@ class Connection:
     ``number``    from 1, in the order of the connections
     ``client``    the client's address, such as ``"127.0.0.1:50312"``
     ``upstream``  the broker's address
+    ``principal`` who the client is: the name of an accepted login, or of a client certificate; None until it is known,
+                  and if nothing reads it
     ``state``     for filters: anything that lasts as long as the connection. Use the filter, or a name that
                   contains its name, as the key.
     """
 
-    __slots__ = ("client", "number", "state", "upstream")
+    __slots__ = ("client", "number", "principal", "state", "upstream")
 
     def __init__(self, number: int, client: str, upstream: str) -> None:
         self.number = number
         self.client = client
         self.upstream = upstream
+        self.principal: str | None = None
         self.state: dict[Any, Any] = {}
 
 
