@@ -12,6 +12,7 @@ from kafka_wire import FetchRequest, FetchResponse, MetadataRequest, ProduceRequ
 from krammar.proxy import Filter, Proxy
 from krammar.testing import KafkaBroker
 from krammar.wire.batches import Record, encode_batch
+from krammar.wire.connection import ResponseReceived
 from tests.proxy.support import Client, address
 
 PATIENCE = 30
@@ -29,6 +30,14 @@ def through(
         Proxy.start(broker.bootstrap_servers, filters) as proxy,
     ):
         yield broker, proxy
+
+
+def answered(client: Client, request: Any, version: int) -> Any:
+    """Return the response. Raises ConnectionError if the connection is closed instead."""
+    event = client.ask(request, version)
+    if not isinstance(event, ResponseReceived):
+        raise ConnectionError(event)
+    return event.response
 
 
 def topic_id(client: Client, name: str) -> UUID:
@@ -70,7 +79,7 @@ def produce(
                         partition_data=[entry],
                     )
                 )
-        response = client.ask(request, version).response
+        response = answered(client, request, version)
         return {
             (topic.name or names[topic.topic_id], each.index): each
             for topic in response.responses
@@ -101,7 +110,7 @@ def fetch(
                 )
             ],
         )
-        response = client.ask(request, version).response
+        response = answered(client, request, version)
         found: FetchResponse.PartitionData = response.responses[0].partitions[0]
         return found
 

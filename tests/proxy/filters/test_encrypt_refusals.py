@@ -5,22 +5,32 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka_wire import ErrorCode
 
 from krammar.client import Client as KrammarClient
 from krammar.proxy import Proxy
 from krammar.proxy.filters.encrypt import Encrypt
+from krammar.proxy.filters.envelope import (
+    MAGIC,
+    EnvelopeError,
+    WrappedKey,
+    pack_headers,
+    parse,
+    unpack_headers,
+    unpack_wrapped,
+)
 from krammar.testing import KafkaBroker
 from krammar.wire.batches import Record, encode_batch
 from tests.proxy.filters.encrypted import decoded, fetch_direct
 from tests.proxy.filters.support import PATIENCE, fetch, produce, through
-
-SECRET = b"a secret that must not be in the log"
 
 
 @pytest.fixture
@@ -139,3 +149,60 @@ def _message_v1(value: bytes) -> bytes:
     body = b"\1\0" + bytes(8) + b"\xff\xff\xff\xff" + len(value).to_bytes(4, "big") + value
     message = zlib.crc32(body).to_bytes(4, "big") + body
     return bytes(8) + len(message).to_bytes(4, "big") + message
+
+
+class Failing:
+    """A key management service that cannot be reached at first."""
+
+    def __init__(self) -> None:
+        self.keys: dict[bytes, bytes] = {}
+        self.fails = True
+
+    async def wrap(self, data_key: bytes) -> WrappedKey:
+        if self.fails:
+            raise ConnectionError("the service is down")
+        self.keys[b"1"] = data_key
+        return WrappedKey("k", b"1")
+
+    async def unwrap(self, wrapped: WrappedKey) -> bytes:
+        if self.fails:
+            raise ConnectionError("the service is down")
+        return self.keys[wrapped.data]
+
+
+def test_a_service_that_fails_closes_the_connection_and_nothing_is_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service = Failing()
+    with through(Encrypt(kms=service)) as (broker, proxy):
+        with pytest.raises(ConnectionError):
+            produce(proxy, 9, {("orders", 0): [b"x"]})
+        assert not broker.records("orders")
+        service.fails = False
+        produce(proxy, 9, {("orders", 0): [b"x"]})
+        with Proxy.start(broker.bootstrap_servers, [Encrypt(kms=service)]) as other:
+            service.fails = True
+            with pytest.raises(ConnectionError):
+                fetch(other, 12, "orders")
+            service.fails = False
+            assert [each.value for each in decoded(fetch(other, 12, "orders").records)] == [b"x"]
+    lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len(lines) == 2
+    assert all("ConnectionError: the service is down" in each for each in lines)
+
+
+@given(st.binary(max_size=120))
+def test_any_bytes_are_an_envelope_or_an_error(data: bytes) -> None:
+    """No bytes after the magic raise another exception than EnvelopeError."""
+    for value in (data, MAGIC + data, MAGIC + b"\1\0" + data):
+        with suppress(EnvelopeError):
+            sealed = parse(value, 0)
+            assert sealed.head + sealed.wrapped + sealed.nonce + sealed.content == value
+            unpack_wrapped(sealed.wrapped)
+        with suppress(EnvelopeError):
+            unpack_headers(data)
+
+
+@given(st.lists(st.tuples(st.text(), st.none() | st.binary())))
+def test_headers_as_bytes(headers: list[tuple[str, bytes | None]]) -> None:
+    assert unpack_headers(pack_headers(headers)) == headers
