@@ -15,7 +15,7 @@ from krammar.proxy.filters.encrypt import HEADER, Encrypt
 from krammar.proxy.filters.envelope import WrappedKey, is_sealed, parse
 from krammar.wire.batches import Compression, Record, encode_batch, read_batches
 from tests.proxy.filters.encrypted import decoded, fetch_direct, key_of, line, stored
-from tests.proxy.filters.support import PATIENCE, fetch, produce, through
+from tests.proxy.filters.support import NOW, PATIENCE, fetch, produce, through
 
 SECRET = b"a secret that must not be in the log"
 
@@ -198,3 +198,44 @@ def test_a_producer_cannot_forge_an_envelope_or_encrypted_headers(keys: Path) ->
     with through(Encrypt(keys=keys)) as (_, proxy):
         produce(proxy, 9, {("orders", 0): encode_batch([forged])})
         assert decoded(fetch(proxy, 12, "orders").records) == [forged]
+
+
+def test_compaction(keys: Path) -> None:
+    """Any record of a batch can be the only one that is left, and a null value deletes its key."""
+    with through(Encrypt(keys=keys, headers=True), topics=()) as (broker, proxy):
+        with KrammarClient(proxy.bootstrap_servers) as client:
+            configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+            client.admin.create_topic("orders", 1, configs=configs)
+        for number in range(3):
+            records = [
+                Record(
+                    key=key, value=b"%s %d" % (key, number), timestamp=NOW, headers=[("h", b"v")]
+                )
+                for key in (b"a", b"b", b"c", b"d")[number:]
+            ]
+            if number == 2:
+                records.append(Record(key=b"a", value=None, timestamp=NOW, headers=[("h", b"v")]))
+            batch = encode_batch(records, compression=Compression.LZ4)
+            assert not produce(proxy, 9, {("orders", 0): batch})["orders", 0].error_code
+        # The log that is written to is not compacted; the next batch, much later, begins another one.
+        later = encode_batch([Record(key=b"z", value=b"z", timestamp=NOW + (20 << 30))])
+        assert not produce(proxy, 9, {("orders", 0): later})["orders", 0].error_code
+        while broker.broker.call(broker.broker.logs.compact):
+            pass
+        found = [(each.offset, each.key, each.value) for each in everything(proxy)]
+        assert all(each.headers == [("h", b"v")] for each in everything(proxy)[:-1])
+    assert found == [
+        (4, b"b", b"b 1"),
+        (7, b"c", b"c 2"),
+        (8, b"d", b"d 2"),
+        (9, b"a", None),
+        (10, b"z", b"z"),
+    ]
+
+
+def everything(proxy: Proxy) -> list[Record]:
+    found: list[Record] = []
+    while not found or found[-1].key != b"z":
+        offset = found[-1].offset + 1 if found else 0
+        found += decoded(fetch(proxy, 12, "orders", offset=offset).records)
+    return found
