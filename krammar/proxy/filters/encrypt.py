@@ -82,8 +82,7 @@ class Encrypt(ProduceFilter, FetchFilter):
         max_records: records after which it does, at most 2**31.
 
     Raises:
-        ValueError: an argument is invalid; the text begins with its name.
-        OSError: the file with keys cannot be read.
+        ValueError: an argument is invalid, or the keys cannot be read; the text begins with its name.
     """
 
     def __init__(
@@ -228,6 +227,8 @@ def _kms(keys: str | Path | None, kms: Kms | str | None, options: Mapping[str, A
     if keys is not None:
         try:
             return KeyFile(keys)
+        except OSError as error:
+            raise ValueError(f"keys = {str(keys)!r}: {error.strerror}") from error
         except ValueError as error:
             raise ValueError(f"keys: {error}") from error
     if isinstance(kms, str):
