@@ -53,20 +53,29 @@ GENERATED = "tests/compiler/test_write.py"
 # knows what each row of the broker promises.
 PROOFS: dict[str, list[tuple[list[str], list[str]]]] = {
     "Records": [
-        (["Kill (`kill -9`)"], [BROKER_KILLS, "tests/broker/test_crashes.py::test_killed_again_and_again"]),
+        (
+            ["Kill (`kill -9`)"],
+            [BROKER_KILLS, "tests/broker/test_crashes.py::test_killed_again_and_again"],
+        ),
         (POWER, [BROKER_CUTS, RECORDED]),
     ],
     "Records of compacted topics": [
         (
             ["Kill (`kill -9`)"],
-            [BROKER_KILLS, "tests/broker/log/test_compaction_crashes.py::test_a_crash_at_each_step_of_compaction"],
+            [
+                BROKER_KILLS,
+                "tests/broker/log/test_compaction_crashes.py::test_a_crash_at_each_step_of_compaction",
+            ],
         ),
         (POWER, [BROKER_CUTS, RECORDED]),
     ],
     "Committed offsets, consumer groups": [
         (
             ["Kill (`kill -9`)"],
-            [BROKER_KILLS, "tests/broker/test_crashes.py::test_a_consumer_group_goes_on_behind_a_crash"],
+            [
+                BROKER_KILLS,
+                "tests/broker/test_crashes.py::test_a_consumer_group_goes_on_behind_a_crash",
+            ],
         ),
         (POWER, [BROKER_CUTS, RECORDED]),
     ],
@@ -99,11 +108,23 @@ PROOFS: dict[str, list[tuple[list[str], list[str]]]] = {
     "Topics, settings, logins, features": [
         (
             ["Kill (`kill -9`)"],
-            [BROKER_KILLS, "tests/broker/test_crashes.py::test_topics_and_settings_outlive_a_crash"],
+            [
+                BROKER_KILLS,
+                "tests/broker/test_crashes.py::test_topics_and_settings_outlive_a_crash",
+            ],
         ),
-        (POWER, [BROKER_CUTS, "tests/broker/test_metadata_faults.py::test_each_record_is_forced_to_the_disk"]),
+        (
+            POWER,
+            [
+                BROKER_CUTS,
+                "tests/broker/test_metadata_faults.py::test_each_record_is_forced_to_the_disk",
+            ],
+        ),
     ],
-    "Deletion of a topic": [(["Kill (`kill -9`)"], [BROKER_KILLS]), (POWER, [BROKER_CUTS, RECORDED])],
+    "Deletion of a topic": [
+        (["Kill (`kill -9`)"], [BROKER_KILLS]),
+        (POWER, [BROKER_CUTS, RECORDED]),
+    ],
     "Deletion of records (DeleteRecords)": [
         (["Kill (`kill -9`)"], [BROKER_KILLS]),
         (POWER, [BROKER_CUTS, RECORDED]),
@@ -111,14 +132,26 @@ PROOFS: dict[str, list[tuple[list[str], list[str]]]] = {
     "Producer ids": [(["Kill (`kill -9`)"], [BROKER_KILLS]), (POWER, [BROKER_CUTS])],
     "Cluster id (`meta.properties`)": [
         (["Kill (`kill -9`)"], [BROKER_KILLS]),
-        (POWER, [BROKER_CUTS, RECORDED, "tests/broker/test_metadata_faults.py::test_the_file_is_forced_to_the_disk"]),
+        (
+            POWER,
+            [
+                BROKER_CUTS,
+                RECORDED,
+                "tests/broker/test_metadata_faults.py::test_the_file_is_forced_to_the_disk",
+            ],
+        ),
     ],
     "Records, committed offsets, transactions": [
         (FAILURES, [BROKER_FAULTS, "tests/broker/transactions/test_disks.py::test_a_transaction"]),
-        (["Full disk"], ["tests/broker/log/test_flushing.py::test_a_full_disk_takes_nothing_offline"]),
+        (
+            ["Full disk"],
+            ["tests/broker/log/test_flushing.py::test_a_full_disk_takes_nothing_offline"],
+        ),
         (
             ["Failed write (`EIO`)"],
-            ["tests/broker/log/test_flushing.py::test_a_disk_that_fails_takes_the_partition_offline"],
+            [
+                "tests/broker/log/test_flushing.py::test_a_disk_that_fails_takes_the_partition_offline"
+            ],
         ),
         (
             ["Failed fsync"],
@@ -129,22 +162,35 @@ PROOFS: dict[str, list[tuple[list[str], list[str]]]] = {
         ),
     ],
     "Topics, settings, logins, producer ids": [
-        (FAILURES, [BROKER_FAULTS, "tests/broker/test_metadata_faults.py::test_a_failed_write_changes_nothing"]),
+        (
+            FAILURES,
+            [
+                BROKER_FAULTS,
+                "tests/broker/test_metadata_faults.py::test_a_failed_write_changes_nothing",
+            ],
+        ),
         (
             ["Failed fsync"],
-            ["tests/broker/test_metadata_faults.py::test_a_log_that_is_damaged_after_a_failed_fsync"],
+            [
+                "tests/broker/test_metadata_faults.py::test_a_log_that_is_damaged_after_a_failed_fsync"
+            ],
         ),
     ],
     "Compaction, retention": [
         (FAILURES, [BROKER_FAULTS]),
         (
             FAILURES[1:],
-            ["tests/broker/log/test_flushing.py::test_a_replacement_that_fails_takes_the_partition_offline"],
+            [
+                "tests/broker/log/test_flushing.py::test_a_replacement_that_fails_takes_the_partition_offline"
+            ],
         ),
     ],
     "Checkpoints, indexes, snapshots": [
         (FAILURES, [BROKER_FAULTS]),
-        (["Full disk"], ["tests/broker/test_disk_faults.py::test_periodic_flushes_report_an_error_once"]),
+        (
+            ["Full disk"],
+            ["tests/broker/test_disk_faults.py::test_periodic_flushes_report_an_error_once"],
+        ),
     ],
     "A start": [
         (FAILURES, ["tests/broker/test_disk_faults.py::test_each_place_of_a_start_fails"]),
@@ -157,7 +203,10 @@ PROOFS: dict[str, list[tuple[list[str], list[str]]]] = {
         ),
     ],
     "**Journals in files, `fsync=True`**": [
-        (["Kill of the process"], ["tests/journal/test_kills.py::test_killed_at_every_byte", RECORDED]),
+        (
+            ["Kill of the process"],
+            ["tests/journal/test_kills.py::test_killed_at_every_byte", RECORDED],
+        ),
         (
             ["Power cut"],
             [
@@ -170,7 +219,10 @@ PROOFS: dict[str, list[tuple[list[str], list[str]]]] = {
         (DISK[1:], [f"{JOURNAL_CUTS}::test_an_append_that_was_on_the_disk_but_not_shown"]),
     ],
     "**Journals in files, without `fsync`**": [
-        (["Kill of the process"], ["tests/journal/test_kills.py::test_killed_at_every_byte", RECORDED]),
+        (
+            ["Kill of the process"],
+            ["tests/journal/test_kills.py::test_killed_at_every_byte", RECORDED],
+        ),
         (
             ["Power cut"],
             [
@@ -197,7 +249,10 @@ PROOFS: dict[str, list[tuple[list[str], list[str]]]] = {
         (DISK[1:], [f"{STORED}::test_a_folder_that_cannot_be_forced_to_the_disk"]),
     ],
     "**Spark's writes to journals in files**": [
-        (["Kill of the process"], ["tests/spark/test_journal_crashes.py::test_files_killed_at_every_call"]),
+        (
+            ["Kill of the process"],
+            ["tests/spark/test_journal_crashes.py::test_files_killed_at_every_call"],
+        ),
         (
             ["Power cut"],
             [
@@ -208,18 +263,33 @@ PROOFS: dict[str, list[tuple[list[str], list[str]]]] = {
         (DISK, ["tests/spark/test_journal_disks.py::test_a_micro_batch"]),
     ],
     "**Captures**": [
-        (["Kill of the process", "Power cut"], [f"{CAPTURES}::test_a_capture_is_readable_up_to_any_cut"]),
+        (
+            ["Kill of the process", "Power cut"],
+            [f"{CAPTURES}::test_a_capture_is_readable_up_to_any_cut"],
+        ),
         (
             ["Power cut"],
-            [f"{CAPTURES}::test_zeros_at_the_end_are_reported", f"{CAPTURES}::test_a_closed_capture_is_on_the_disk"],
+            [
+                f"{CAPTURES}::test_zeros_at_the_end_are_reported",
+                f"{CAPTURES}::test_a_closed_capture_is_on_the_disk",
+            ],
         ),
         (DISK[:1], [f"{CAPTURES}::test_a_disk_that_fails"]),
         (DISK[1:], [f"{CAPTURES}::test_a_closed_capture_is_on_the_disk"]),
     ],
     "**Generated files**, and sources that `krammar fmt` formats": [
-        (["Kill of the process", "Power cut"], [RECORDED, f"{GENERATED}::test_a_formatted_file_is_old_or_new"]),
+        (
+            ["Kill of the process", "Power cut"],
+            [RECORDED, f"{GENERATED}::test_a_formatted_file_is_old_or_new"],
+        ),
         (["Power cut"], [f"{GENERATED}::test_files_are_on_the_disk_before_they_replace_others"]),
-        (DISK, [f"{GENERATED}::test_a_disk_that_fails_changes_no_file", f"{GENERATED}::test_a_file_that_cannot_be_formatted"]),
+        (
+            DISK,
+            [
+                f"{GENERATED}::test_a_disk_that_fails_changes_no_file",
+                f"{GENERATED}::test_a_file_that_cannot_be_formatted",
+            ],
+        ),
     ],
 }
 
@@ -237,7 +307,7 @@ def cells() -> Iterator[tuple[str, str]]:
         for row in lines[2:]:
             assert len(row) == len(head), row
             for column, text in zip(head[1:], row[1:], strict=True):
-                if not column.startswith(OTHERS) and text != "–":
+                if not column.startswith(OTHERS) and text != "\N{EN DASH}":
                     yield row[0], column
 
 
@@ -245,11 +315,9 @@ CELLS = list(cells())
 
 
 @cache
-def tests_in(file: str) -> frozenset[str]:
+def names_in(file: str) -> frozenset[str]:
     tree = ast.parse((ROOT / file).read_text())
-    return frozenset(
-        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
-    )
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
 def test_the_page_has_tables() -> None:
@@ -263,7 +331,7 @@ def test_a_cell_has_a_test(row: str, column: str) -> None:
     assert proofs, f"no test in PROOFS proves {row!r} / {column!r}"
     for test in proofs:
         file, _, name = test.partition("::")
-        assert name in tests_in(file), test
+        assert name in names_in(file), test
 
 
 def test_no_proof_is_of_an_old_cell() -> None:

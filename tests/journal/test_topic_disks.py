@@ -83,9 +83,11 @@ def test_a_disk_that_fails(
         disk = Disk(tmp_path, patch)
         with journals(tmp_path, "always") as (_, opened):
             opened.append(JOURNAL, frame(b"1")).result()
-            with disk.failing(call, "t-0/.*log", error):
-                with pytest.raises(AppendError, match=JOURNAL):
-                    opened.append(JOURNAL, frame(b"lost")).result()
+            with (
+                disk.failing(call, "t-0/.*log", error),
+                pytest.raises(AppendError, match=JOURNAL),
+            ):
+                opened.append(JOURNAL, frame(b"lost")).result()
     with journals(tmp_path, "always") as (_, opened):
         assert texts(opened) == [b"1"]
         opened.append(JOURNAL, frame(b"2")).result()

