@@ -22,7 +22,7 @@ class FailingStreamReader(DataSourceStreamReader):
     def latestOffset(self) -> NoReturn:  # type: ignore[override]
         raise self._error
 
-    def partitions(self, start: object, end: object) -> NoReturn:  # type: ignore[override]
+    def partitions(self, start: object, end: object) -> NoReturn:
         raise self._error
 
     def read(self, partition: object) -> NoReturn:
