@@ -27,9 +27,9 @@ from krammar.wire.batches.header import header_at
 from krammar.wire.package import package_of
 
 if TYPE_CHECKING:
+    from krammar.broker.apis import Handler
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.connections import Connections
-    from krammar.broker.dispatch import Handler
     from krammar.broker.groups.coordinator import GroupCoordinator
     from krammar.broker.groups.group import Group
     from krammar.broker.log.log import PartitionLog

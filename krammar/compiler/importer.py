@@ -34,6 +34,7 @@ from krammar.compiler.schemas import (
     Schema,
     SchemaError,
     intersect,
+    merge_order,
 )
 
 # Where a request must be sent, from the protocol guide and the KIPs that added the requests. Other requests
@@ -631,29 +632,22 @@ class _Merger:
         self.new.commons[name] = self._merge_fields(self.new.commons[name], old, name)
 
     def _merge_fields(self, new: list[Field], old: list[Field], path: str) -> list[Field]:
-        """Merge two lists and preserve both orders. At the same place, old fields precede new ones."""
-        new_names = [item.name for item in new]
-        shared = [item.name for item in old if item.name in new_names]
-        if shared != [name for name in new_names if name in shared]:
+        by_name = {item.name: item for item in new}
+        shared = [item.name for item in old if item.name in by_name]
+        order = merge_order([item.name for item in old], list(by_name))
+        if order is None:
             raise self._fail(f"{path}: the order of the fields {', '.join(shared)} differs")
-        result: list[Field] = []
-        rest = list(new)
         for older in old:
-            if older.name not in new_names:
-                result.append(older)
-                continue
-            while rest[0].name != older.name:
-                result.append(rest.pop(0))
-            newer = rest.pop(0)
-            self._merge_field(newer, older, f"{path}.{newer.name}")
-            result.append(newer)
+            if older.name in by_name:
+                self._merge_field(by_name[older.name], older, f"{path}.{older.name}")
         for newer in new:
             if newer.name not in shared and newer.declared[0] < newer.versions[0] == self.low:
                 self.warnings.append(
                     f"{path}.{newer.name}: the schema contains it below version {self.low}, but "
                     f"{self.old.path} does not"
                 )
-        return result + rest
+        merged = {item.name: item for item in old} | by_name
+        return [merged[name] for name in order]
 
     def _merge_field(self, new: Field, old: Field, path: str) -> None:
         alias = {"records": "bytes"}

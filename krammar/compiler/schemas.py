@@ -123,3 +123,22 @@ def intersect(one: Range | None, other: Range | None) -> Range | None:
         return None
     low, high = max(one[0], other[0]), min(one[1], other[1])
     return (low, high) if low <= high else None
+
+
+def merge_order(old: list[str], new: list[str]) -> list[str] | None:
+    """Merge two lists and preserve both orders, or return None if they contradict each other.
+
+    At the same place, names of the old list precede those of the new one.
+    """
+    shared = [name for name in old if name in new]
+    if shared != [name for name in new if name in old]:
+        return None
+    result: list[str] = []
+    rest = list(new)
+    for name in old:
+        if name in shared:
+            while rest[0] != name:
+                result.append(rest.pop(0))
+            rest.pop(0)
+        result.append(name)
+    return result + rest

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from krammar.proxy.chain import Chain, Work
-from krammar.proxy.filters import Connection, Exchange
 from krammar.proxy.heads import Data
+from krammar.proxy.interface import Connection, Exchange
+from krammar.proxy.rewritten import Rewritten
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
 MEMORY = 256 * 1024
@@ -61,6 +62,7 @@ class Shared:
     ``in_flight``  requests without a response, in their order
     ``answers``    the number of answers in ``in_flight``
     ``offered``    the broker's versions, as far as the client has asked for them
+    ``rewritten``  responses that were rewritten for clients with the same view of the proxy
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Shared:
         self.in_flight: deque[Entry] = deque()
         self.answers = 0
         self.offered: Mapping[int, tuple[int, int]] = {}
+        self.rewritten = Rewritten()
         self.draining = False
         self.closed = False
 

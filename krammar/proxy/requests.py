@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Awaitable
 from typing import Any
 
-from krammar.proxy.chain import PRODUCE, Refused, Settled, Work
+from krammar.proxy.chain import Refused, Settled, Work
 from krammar.proxy.ends import TOKEN, Answer, End, Own, Pending, Shared
-from krammar.proxy.filters import Exchange
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
+from krammar.proxy.interface import Exchange
 from krammar.proxy.responses import Responses
 from krammar.wire.framing import PREFIX
 
@@ -289,13 +289,8 @@ class Requests(End):
     async def send(self, request: Any, version: int | None = None) -> Any:
         """Send a request of a filter, as ``Exchange.send`` describes."""
         chain = self.shared.chain
-        cls = type(request)
-        key = cls.api_key
-        if cls.response_class is None or (key == PRODUCE and request.acks == 0):
-            raise ValueError(f"{cls.__name__} gets no response (send a request that gets one)")
-        if version is None:
-            _, newest = self.shared.offered.get(key, (0, cls.max_version))
-            version = min(newest, cls.max_version)
+        key = type(request).api_key
+        version = chain.version_of(request, version, self.shared.offered)
         work = Work(key, version)
         header = chain.package.get("RequestHeader")(
             request_api_key=key,

@@ -19,14 +19,14 @@ from krammar.proxy.addresses import (
     advertised_host,
     describe,
 )
-from krammar.proxy.chain import Chain, FilterError, Refused
+from krammar.proxy.chain import Chain, Refused, why_closed
 from krammar.proxy.ends import MEMORY, Shared
-from krammar.proxy.filters import Close, Connection, Filter
+from krammar.proxy.interface import Connection, Filter
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions
+from krammar.proxy.rewritten import Rewritten
 from krammar.util.printable import escape
-from krammar.wire.errors import WireError
 from krammar.wire.framing import MAX_FRAME
 from krammar.wire.negotiation import API_VERSIONS
 
@@ -35,6 +35,10 @@ LOG = logging.getLogger("krammar.proxy")
 _BACKLOG = 1_000
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
 _TURNS = 4
+
+
+# Hosts under which clients see the proxy, with their rewritten responses.
+_MAX_VIEWS = 4
 
 
 class ProxyError(Exception):
@@ -89,6 +93,7 @@ class Proxy:
         self._drain_timeout = drain_timeout
         self._links: set[Link] = set()
         self._numbers = 0
+        self._rewritten: dict[tuple[str, str], Rewritten] = {}
         self._draining = False
         self._address: Address | None = None
         self._idle = asyncio.Event()
@@ -200,6 +205,12 @@ class Proxy:
         self._numbers += 1
         return Link(self, self._numbers, bind_host, upstream).requests
 
+    def rewritten_for(self, bind_host: str, host: str) -> Rewritten:
+        """Return the responses that were rewritten for clients of a listener that see the proxy under a host."""
+        if (bind_host, host) not in self._rewritten and len(self._rewritten) >= _MAX_VIEWS:
+            self._rewritten.clear()
+        return self._rewritten.setdefault((bind_host, host), Rewritten())
+
     def opened(self, link: Link) -> None:
         """Handle a connection of a client."""
         self._links.add(link)
@@ -238,6 +249,7 @@ class Link(Shared):
         if peer:
             self.connection.client = str(Address(peer[0], peer[1]))
         self._host = advertised_host(self._proxy.advertise, self._bind_host, local[0])
+        self.rewritten = self._proxy.rewritten_for(self._bind_host, self._host)
         self._proxy.opened(self)
         self.requests.hold("connecting")
         self._connecting = asyncio.ensure_future(self._connect())
@@ -248,19 +260,18 @@ class Link(Shared):
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 await loop.create_connection(lambda: self._responses, *self._upstream)
         except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
-            self._log(logging.WARNING, f"cannot reach {self._upstream}: {describe(error)}")
+            self._log(logging.WARNING, f"cannot reach {self._upstream}: {escape(describe(error))}")
             self.abort()
             return
         if self.closed:
             self.abort()
             return
-        for each in self.chain.filters:
-            try:
-                self._is_open = True
-                each.opened(self.connection)
-            except Exception as error:
-                self.fail(_hook_error(each, "opened", error))
-                return
+        self._is_open = True
+        try:
+            self.chain.opened(self.connection)
+        except Exception as error:
+            self.fail(error)
+            return
         self.requests.release("connecting")
 
     def lost(self) -> None:
@@ -268,35 +279,29 @@ class Link(Shared):
         if self._connecting is not None:
             self._connecting.cancel()
         if self._is_open:
-            for each in self.chain.filters:
-                try:
-                    each.closed(self.connection)
-                except Exception as error:
-                    self._log(logging.WARNING, str(_hook_error(each, "closed", error)))
+            for error in self.chain.closed(self.connection):
+                self._log(logging.WARNING, str(error))
         self._proxy.lost(self)
 
     def fail(self, error: BaseException) -> None:
         if self.closed:
             return
-        if isinstance(error, Close):
-            self._log(logging.INFO, f"closed by a filter: {error.reason}")
-        elif isinstance(error, (FilterError, Refused, WireError)):
-            self._log(logging.WARNING, f"closed: {error}")
-            LOG.debug("where it was raised:", exc_info=error.__cause__ or error)
-        else:  # a bug in krammar, which must not be hidden
-            LOG.error("connection %d closed", self.connection.number, exc_info=error)
+        level, text = why_closed(error)
+        self._log(level, text, None if level < logging.ERROR else error)
+        LOG.debug("where it was raised:", exc_info=error.__cause__ or error)
         self.closed = True
         for end in (self.requests, self._responses):
             if end.transport is not None:
                 end.transport.close()
 
-    def _log(self, level: int, text: str) -> None:
+    def _log(self, level: int, text: str, bug: BaseException | None = None) -> None:
         LOG.log(
             level,
             "connection %d of %s: %s",
             self.connection.number,
             self.connection.client,
-            escape(text),
+            text,
+            exc_info=bug,
         )
 
     def drain(self) -> None:
@@ -332,14 +337,6 @@ class Link(Shared):
                 raise Refused(f"no port for broker {upstream}")
             node.host, node.port = self._host, port
         return True
-
-
-def _hook_error(each: Filter, name: str, error: Exception) -> FilterError | Close:
-    if isinstance(error, Close):
-        return error
-    failed = FilterError(f"{type(each).__name__}.{name} raised {type(error).__name__}: {error}")
-    failed.__cause__ = error
-    return failed
 
 
 def _reachable(host: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from krammar.proxy.filters import Filter
+from krammar.proxy.interface import Filter
+from krammar.util.extras import MissingExtra
+from krammar.util.load import LoadError, load
 
 # The keys of a file, except for ``filter``, and the types of their values.
 _KEYS: dict[str, type] = {
@@ -88,22 +89,15 @@ def load_filter(name: str, arguments: dict[str, Any]) -> Filter:
     Raises:
         SettingsError: there is no such class, it is not a filter, or it does not accept the arguments.
     """
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise SettingsError(f'{name!r} is not "module:Class"')
     try:
-        cls = getattr(import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise SettingsError(
-            f"module {module!r} is not found (it must be installed, in the current folder, or on PYTHONPATH)"
-        ) from error
-    except AttributeError as error:
-        raise SettingsError(f"module {module!r} has no class {attribute!r}") from error
+        cls = load(name)
+    except LoadError as error:
+        raise SettingsError(str(error)) from error
+    except MissingExtra as error:
+        raise SettingsError(f"{name}: {error}") from error
     if not isinstance(cls, type) or not issubclass(cls, Filter):
         raise SettingsError(f"{name} is not a subclass of krammar.proxy.Filter")
     try:
         return cls(**arguments)
-    except (TypeError, ValueError) as error:
+    except (MissingExtra, OSError, TypeError, ValueError) as error:
         raise SettingsError(f"{name}: {error}") from error

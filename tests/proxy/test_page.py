@@ -17,9 +17,9 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_filter_its_test_and_its_settings(tmp_path: Path) -> None:
-    example, _, test = blocks("python")
+    example, _, *tests = blocks("python")
     (tmp_path / "my_filters.py").write_text(example)
-    (tmp_path / "test_my_filters.py").write_text(test)
+    (tmp_path / "test_my_filters.py").write_text("\n".join(tests))
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_filters.py"],
         cwd=tmp_path,

@@ -15,9 +15,9 @@ from confluent_kafka import Producer
 from kafka_wire import ErrorCode
 from pyspark.sql import SparkSession
 
+from krammar.auth import scram_server
 from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker
-from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
 from krammar.client import Client
 from krammar.spark import PUSHDOWN_SETTING
@@ -59,7 +59,7 @@ def guarded() -> Iterator[Broker]:
     }
     with Broker.start(properties=properties) as broker:
         credentials = [
-            record_of("alice", mechanism, scram.new_credential(mechanism, PASSWORD))
+            record_of("alice", mechanism, scram_server.new_credential(mechanism, PASSWORD))
             for mechanism in BY_NAME.values()
         ]
         broker.call(broker.cluster.append, credentials)

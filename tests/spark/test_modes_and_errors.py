@@ -113,7 +113,7 @@ def test_the_reason_is_the_last_line_for_wrong_options_of_a_stream(
         ("stream", "no server can be reached"),
         ("write", "no server can be reached"),
         ("write stream", "no server can be reached"),
-        ("option", "option 'subscribes': is unknown; did you mean 'subscribe'?"),
+        ("option", "option 'subscribes': is unknown; did you mean \"subscribe\"?"),
         ("missing topic", "topic 'nope' does not exist"),
         ("missing topic in a stream", "topic 'nope' does not exist"),
         ("missing offset", "t-0 begins at offset 50, but ends at 1"),

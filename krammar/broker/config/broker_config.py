@@ -268,7 +268,7 @@ def _known(name: str) -> bool:
 
 def _nearest(name: str) -> str:
     # Imported here because only a misspelt setting needs it, and the import slows the start down.
-    import difflib
+    from krammar.util.diagnostics import did_you_mean
 
-    close = difflib.get_close_matches(name, BROKER_CONFIGS, 1)
-    return f"; did you mean {close[0]}?" if close else ""
+    near = did_you_mean(name, BROKER_CONFIGS)
+    return near and f"; {near}"

@@ -10,7 +10,7 @@ from krammar.compiler.guide.flexibility import Flexibility, lower_headers
 from krammar.compiler.guide.nodes import Answers, Message, Node, camel
 from krammar.compiler.guide.reader import Reader
 from krammar.compiler.names import snake_case
-from krammar.compiler.schemas import Field, Range, Schema, SchemaError
+from krammar.compiler.schemas import Field, Range, Schema, SchemaError, merge_order
 from krammar.util.diagnostics import Diagnostics, did_you_mean
 
 
@@ -127,7 +127,7 @@ class Merger:
                 name = camel(node.name)
                 names.append(name)
                 forms.setdefault(name, {})[version] = node
-            merged = _merge_order(order, names)
+            merged = merge_order(order, names)
             if merged is None:
                 self._error(
                     "E605",
@@ -265,22 +265,6 @@ class Merger:
 
     def _error(self, code: str, message: str, node: Node, hint: str = "") -> None:
         self._diagnostics.add(code, message, node.position, hint)
-
-
-def _merge_order(old: list[str], new: list[str]) -> list[str] | None:
-    """Merge two lists and preserve both orders, or return None if they contradict each other."""
-    shared = [name for name in old if name in new]
-    if shared != [name for name in new if name in old]:
-        return None
-    result: list[str] = []
-    rest = list(new)
-    for name in old:
-        if name in shared:
-            while rest[0] != name:
-                result.append(rest.pop(0))
-            rest.pop(0)
-        result.append(name)
-    return result + rest
 
 
 def _kind(name: str, pair: list[str]) -> str:

@@ -122,7 +122,7 @@ def test_defaults_with_overrides(tmp_path: Path) -> None:
 
 
 def test_unknown_override_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"num_partition: .*did you mean num\.partitions\?"):
+    with pytest.raises(ConfigError, match=r'num_partition: .*did you mean "num\.partitions"\?'):
         BrokerConfig.defaults(num_partition=3)
 
 
@@ -139,7 +139,7 @@ def test_overrides_go_before_the_file() -> None:
 def test_unknown_keys_are_warnings() -> None:
     config = BrokerConfig.from_properties("log.retantion.hours=3\nqqq=1\nlistener.name.a.ssl.x=1")
     assert config.warnings == [
-        "log.retantion.hours: unknown setting; did you mean log.retention.hours? "
+        'log.retantion.hours: unknown setting; did you mean "log.retention.hours"? '
         "(line 1 of the properties)",
         "qqq: unknown setting (line 2 of the properties)",
     ]
