@@ -5,6 +5,7 @@ Brokers close such connections without a word, as they do when they stop. Retryi
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
@@ -27,13 +28,11 @@ def wrong_protocol(address: tuple[str, int], tls: bool, timeout: float) -> str |
         timeout: in seconds; at most 5 are used
     """
     limit = max(0.001, min(timeout, _PATIENCE))
-    try:
+    with contextlib.suppress(OSError):
         if tls and _answers_plainly(address, limit):
             return "the listener has no TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
         if not tls and _answers_tls(address, limit):
             return "the listener has TLS: set security.protocol to SSL or SASL_SSL"
-    except OSError:
-        pass
     return None
 
 
@@ -52,10 +51,8 @@ def _client_hello() -> bytes:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # nothing is sent after the first message
     out = ssl.MemoryBIO()
-    try:
+    with contextlib.suppress(ssl.SSLWantReadError):
         context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
-    except ssl.SSLWantReadError:
-        pass
     return out.read()
 
 

@@ -24,7 +24,7 @@ def test_a_listener_with_tls(kafka_broker: KafkaBroker, protocol: str) -> None:
     settings = {"security_protocol": protocol, **(login if "SASL" in protocol else {}), **_LONG}
     with (
         Client(kafka_broker.bootstrap_servers, **settings) as client,
-        pytest.raises(AuthenticationError, match="has TLS: set security.protocol to SSL or"),
+        pytest.raises(AuthenticationError, match=r"has TLS: set security.protocol to SSL or"),
     ):
         client.topics()
 
@@ -35,7 +35,7 @@ def test_a_listener_without_tls(sasl: str | None) -> None:
         settings = {"security_protocol": "SSL", **_LONG}
         with (
             Client(broker.bootstrap_servers, **settings) as client,
-            pytest.raises(AuthenticationError, match="has no TLS: set security.protocol to PLAIN"),
+            pytest.raises(AuthenticationError, match=r"has no TLS: set security.protocol to PLAIN"),
         ):
             client.topics()
 
@@ -56,6 +56,6 @@ def test_a_server_that_closes_every_connection(tls: bool) -> None:
 
 def test_a_server_that_is_gone_stays_a_transport_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        address = "127.0.0.1:%d" % server.getsockname()[1]
+        address = f"127.0.0.1:{server.getsockname()[1]}"
     with Client(address) as client, pytest.raises(TransportError):
         client.topics()
