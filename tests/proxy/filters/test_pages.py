@@ -46,7 +46,11 @@ def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("deny:Deny", "topics = 'x'", "topics = 'x': write a list"),
         ("limit:Limit", "produce = 0", "produce = 0: write bytes per second, more than 0"),
         ("mask:Mask", "function = 'x'", "function: 'x' is not \"module:name\""),
-        ("validate:Validate", "schema = 'no.json'", "schema = 'no.json': No such file or directory"),
+        (
+            "validate:Validate",
+            "schema = 'no.json'",
+            "schema = 'no.json': No such file or directory",
+        ),
         ("encrypt:Encrypt", "keys = 'bad.txt'", "keys: bad.txt:1: write an id and 32 bytes"),
         ("encrypt:Encrypt", "keys = 'no.txt'", "keys = 'no.txt': No such file or directory"),
         ("encrypt:Encrypt", "key = 'k'", "unexpected keyword argument 'key'"),
