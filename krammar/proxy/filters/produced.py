@@ -88,12 +88,12 @@ class ProduceFilter(Filter):
         if request.acks == 0:  # the producer gets no response
             for place in places:
                 LOG.warning(
-                    "connection %d of %s: records for %s-%d are refused: %s",
+                    "connection %d of %s: records for %s-%d are refused: error %d",
                     exchange.connection.number,
                     exchange.connection.client,
                     escape(place.topic.name or str(place.topic.topic_id)),
                     place.partition,
-                    escape(place.refused.text),
+                    place.refused.code,  # the text can contain values of records
                 )
         request.topic_data = [each for each in request.topic_data if each.partition_data]
         if not request.topic_data:
