@@ -68,7 +68,7 @@ class NodeHandlers:
 
     def describe_log_dirs(
         self, session: Session, request: kw.DescribeLogDirsRequest, version: int
-    ) -> kw.DescribeLogDirsResponse:
+    ) -> Steps[kw.DescribeLogDirsResponse]:
         """Describe the log folders (KIP-113), with sizes in bytes. Unknown partitions are skipped.
 
         As in Kafka, a folder whose disk has failed has an error, and offline partitions are skipped. The others of such
@@ -79,9 +79,11 @@ class NodeHandlers:
             wanted = {}
             for topic in request.topics:
                 wanted.setdefault(topic.topic, set()).update(topic.partitions)
+                yield None
         found: dict[Path, LogDir] = {path: {} for path in self.config.log_dirs}
         failed = set()
-        for log in self.logs:
+        for log in list(self.logs):
+            yield None
             if log.offline:
                 failed.add(log.path.parent)
             elif wanted is None or log.partition in wanted.get(log.topic, ()):

@@ -68,8 +68,6 @@ class Loaded:
             Segment(path, base, interval, os.path.getsize(f"{path}/{stem(base)}{LOG}"))
             for base in segment_bases(self._names)
         ]
-        for segment in self.segments:
-            segment.created_ms = environment.now_ms()
         try:
             self._read(log_start_offset)
         finally:
@@ -97,6 +95,8 @@ class Loaded:
             self.end_offset = log_start_offset
         if not self.segments:
             self.segments = [Segment.create(os.fspath(folder), log_start_offset, self._interval)]
+        for segment in self.segments:
+            segment.created_ms = environment.now_ms()
         self.log_start_offset = max(log_start_offset, self.segments[0].base_offset)
         self._add_indexes()
         if not epochs_known and self.end_offset > self.log_start_offset:

@@ -201,16 +201,36 @@ class PartitionLog(FlushedLog):
         Offsets of the records are ignored. Records without a timestamp get the current time. Raises ApiError if the
         batch cannot be written; the log is unchanged then.
         """
+        return self.append_encoded(
+            self.encode_records(
+                records,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                is_transactional=is_transactional,
+                compression=compression,
+            )
+        )
+
+    def encode_records(
+        self,
+        records: Sequence[Record],
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        is_transactional: bool = False,
+        compression: int = Compression.NONE,
+    ) -> bytes:
+        """Build the batch that ``append_records`` appends. Another thread may call this."""
         now = self.environment.now_ms()
         append_time = self.config.message_timestamp_type == "LogAppendTime"
         times = [now if record.timestamp == -1 else record.timestamp for record in records]
-        data = encode_batch(
+        return encode_batch(
             [
                 Record(-1, timestamp, record.key, record.value, record.headers)
                 for timestamp, record in zip(times, records, strict=True)
             ],
             compression=compression,
-            base_offset=self.end_offset,
+            base_offset=0,
             timestamp_type=(
                 TimestampType.LOG_APPEND_TIME if append_time else TimestampType.CREATE_TIME
             ),
@@ -219,15 +239,18 @@ class PartitionLog(FlushedLog):
             producer_epoch=producer_epoch,
             is_transactional=is_transactional,
         )
+
+    def append_encoded(self, data: bytes) -> Appended:
+        """Append a batch of ``encode_records``. Raises ApiError; the log is unchanged then."""
         if len(data) > self.config.max_message_bytes:
             raise too_large(len(data), self.config)
         header = header_at(data, 0, 0)
         assert header is not None
         states = self.producer_states
-        if producer_id >= 0:
+        if header.producer_id >= 0:
             states.check_batch(header, sequence=False)
         self._write(data[BODY_AT:], header, max(self.latest_epoch, 0))
-        if producer_id >= 0:
+        if header.producer_id >= 0:
             states.add_batch(header)
         return self._appended(header)
 

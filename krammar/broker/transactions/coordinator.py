@@ -31,6 +31,8 @@ log = logging.getLogger("krammar.broker.transactions")
 
 # Seconds until a failed write of markers is retried.
 RETRY = 0.5
+# The number of partitions that get the marker of a transaction in one turn of the event loop (0.1 ms each).
+MARKED_AT_ONCE = 200
 
 # The versions of requests from which the broker adds partitions to the transaction (KIP-890), and from which
 # clients know TRANSACTION_ABORTABLE.
@@ -392,7 +394,8 @@ class TransactionCoordinator:
         """Write the outcome of a transaction, then complete it.
 
         Returns:
-            The complete state, even if its write must be retried.
+            The complete state, even if it is only written later: after a failure, or in a later turn of the event
+            loop because the transaction has many partitions.
 
         Raises:
             ApiError: the outcome cannot be written; the transaction remains open.
@@ -411,9 +414,13 @@ class TransactionCoordinator:
             if is_unsettled:
                 left &= recovery.unmarked(prepared, self._logs)
             epoch = self.store.leader_epoch(transactional_id)
-            for partition in sorted(left):
+            for partition in sorted(left)[:MARKED_AT_ONCE]:
                 self._mark(partition, prepared, epoch, now)
                 left.discard(partition)
+            if left:
+                # Until then, requests of the producer get CONCURRENT_TRANSACTIONS, as from Kafka.
+                self._timers.call_later(0, self._complete_more, transactional_id)
+                return completed
             self.store.put(transactional_id, completed)
         except ApiError as error:
             if self._retry is None:
@@ -428,6 +435,11 @@ class TransactionCoordinator:
                 self._unfenced.discard(transactional_id)
                 self._note_fenced()
         return completed
+
+    def _complete_more(self, transactional_id: str) -> None:
+        prepared = self.store.get(transactional_id)
+        if prepared is not None and transactional_id in self._markers:
+            self._complete(transactional_id, prepared)
 
     def _complete_all(self) -> None:
         self._retry = None
