@@ -92,6 +92,7 @@ def _run(server: Proxy) -> None:
     import sys
 
     from krammar.proxy import ProxyError
+    from krammar.util.garbage import exempt_all
     from krammar.util.logs import TextFormatter
 
     handler = logging.StreamHandler(sys.stderr)
@@ -103,6 +104,7 @@ def _run(server: Proxy) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await server.serve()
+        exempt_all()
         click.echo(f"listening on {server.bootstrap_servers}", err=True)
         await stop.wait()
         click.echo("stopping", err=True)
