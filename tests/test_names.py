@@ -12,4 +12,3 @@ def test_problems_say_what_to_do() -> None:
         "Other has one meaning; remove it from names.txt",
         "Token has no reason in names.txt",
     ]
-
