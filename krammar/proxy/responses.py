@@ -290,7 +290,7 @@ class Responses(End):
 
     def eof_received(self) -> bool:
         self._end()
-        return True
+        return self.transport is None or self.transport.can_write_eof()
 
     def check_end(self) -> None:
         """Close the client's connection if the broker has closed its own, and everything was delivered."""
@@ -310,6 +310,7 @@ class Responses(End):
             self.peer.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.shared.broker_lost(exc)
         self._end()
 
     def _end(self) -> None:

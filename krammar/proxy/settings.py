@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,10 @@ _KEYS: dict[str, type] = {
     "refuse_unknown": bool,
     "max_frame": int,
     "drain_timeout": float,
+    "users": str,
 }
+# Tables of Kafka's settings. ``ssl.ca.location = "ca.pem"`` in TOML means tables in tables.
+_TABLES = ("clients", "brokers")
 
 
 class SettingsError(Exception):
@@ -38,7 +42,10 @@ def read_settings(path: Path) -> Settings:
     """Read a file such as::
 
         upstream = "localhost:9092"
-        listen = "127.0.0.1:9093"
+        listen = "127.0.0.1:9093"       # or names of listeners: { blue = "127.0.0.1:9093", … }
+
+        [brokers]
+        security.protocol = "SSL"
 
         [[filter]]
         class = "my_filters:OnlySmall"
@@ -54,15 +61,27 @@ def read_settings(path: Path) -> Settings:
         raise SettingsError(f"{path}: {error}") from error
     found = Settings()
     filters = tables.pop("filter", [])
+    for name in _TABLES:
+        if name in tables:
+            table = tables.pop(name)
+            if not isinstance(table, dict):
+                raise SettingsError(f"{path}: write the settings for {name} below [{name}]")
+            found.options[name] = dict(_flat(table))
+    if isinstance(tables.get("users"), dict):
+        found.options["users"] = tables.pop("users")
     for name, value in tables.items():
         expected = _KEYS.get(name)
         if expected is None:
             raise SettingsError(
-                f"{path}: unknown setting {name!r} (the settings are {', '.join(_KEYS)} and [[filter]])"
+                f"{path}: unknown setting {name!r} (the settings are {', '.join(_KEYS)}, "
+                f"[clients], [brokers], [users] and [[filter]])"
             )
         if expected is float and type(value) is int:
             value = float(value)
-        if type(value) is not expected:
+        is_named = name == "listen" and isinstance(value, dict)
+        if is_named and not (value and all(isinstance(each, str) for each in value.values())):
+            raise SettingsError(f'{path}: write listen = {{ name = "host:port" }}')
+        if type(value) is not expected and not is_named:
             raise SettingsError(f"{path}: {name} = {value!r} is not of type {expected.__name__}")
         found.options[name] = value
     if not isinstance(filters, list) or not all(isinstance(each, dict) for each in filters):
@@ -77,6 +96,14 @@ def read_settings(path: Path) -> Settings:
         except SettingsError as error:
             raise SettingsError(f"{where}: {error}") from error
     return found
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, str(value).lower() if isinstance(value, bool) else value
 
 
 def load_filter(name: str, arguments: dict[str, Any]) -> Filter:

@@ -75,7 +75,7 @@ class ProduceFilter(Filter):
             kept = []
             for partition in topic.partition_data:
                 try:
-                    partition.records = await self._one(
+                    partition.records = await self._checked(
                         name, partition.records, exchange, allowance
                     )
                 except PartitionRefused as refused:
@@ -88,12 +88,12 @@ class ProduceFilter(Filter):
         if request.acks == 0:  # the producer gets no response
             for place in places:
                 LOG.warning(
-                    "connection %d of %s: records for %s-%d are refused: %s",
+                    "connection %d of %s: records for %s-%d are refused: error %d",
                     exchange.connection.number,
                     exchange.connection.client,
                     escape(place.topic.name or str(place.topic.topic_id)),
                     place.partition,
-                    escape(place.refused.text),
+                    place.refused.code,  # the text can contain values of records
                 )
         request.topic_data = [each for each in request.topic_data if each.partition_data]
         if not request.topic_data:
@@ -107,7 +107,7 @@ class ProduceFilter(Filter):
     def on_produced(self, response: ProduceResponse, exchange: Exchange) -> None:
         _add(response, exchange.state.get(self, ()))
 
-    async def _one(
+    async def _checked(
         self, name: str | None, records: bytes | None, exchange: Exchange, allowance: Allowance
     ) -> bytes | None:
         if name is None:
