@@ -18,7 +18,7 @@ import logging
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -51,6 +51,7 @@ from krammar.util.sockets import why
 if TYPE_CHECKING:
     from krammar.broker.metrics import Metrics
     from krammar.faults import Faults
+    from krammar.proxy.interface import Filter
 
 log = logging.getLogger("krammar.broker")
 
@@ -64,6 +65,7 @@ class Broker:
         config: the settings, among them the log folders and listeners
         nodes: the number of nodes
         clock: returns the time in milliseconds since 1970
+        filters: run on requests and responses, as in the proxy
 
     ``nodes``, ``addresses``, ``connections``, ``groups``, ``handlers``  by node id; the last four are the first node's
     ``loop``, ``timers``, ``logs``, ``cluster``, ``topics``, ``transactions``, ``elections``  exist while it is open
@@ -76,6 +78,7 @@ class Broker:
         *,
         nodes: int = 1,
         clock: Callable[[], int] = system_ms,
+        filters: Iterable[Filter] = (),
     ) -> None:
         config = BrokerConfig.defaults() if config is None else config
         configs = [config] if nodes == 1 else node_configs(config, nodes)
@@ -86,6 +89,14 @@ class Broker:
         self.connections = first.connections
         for node in self.nodes.values():
             node.connections.share(self.connections)
+        if filters := tuple(filters):
+            import kafka_wire
+
+            from krammar.proxy.chain import Chain
+
+            chain = Chain(kafka_wire, filters)
+            for node in self.nodes.values():
+                node.connections.chain = chain
         self._clock = clock
         self._opened = AsyncExitStack()  # closes everything that is open
         self._thread: threading.Thread | None = None
@@ -104,6 +115,7 @@ class Broker:
         data_dir: str | Path | None = None,
         properties: Mapping[str, str] | None = None,
         clock: Callable[[], int] | None = None,
+        filters: Iterable[Filter] = (),
     ) -> Self:
         """Start a broker in a thread of its own; ``close`` or the end of ``with`` stops it.
 
@@ -117,12 +129,14 @@ class Broker:
             data_dir: the log folder; by default a temporary folder that is deleted with the broker
             properties: settings by Kafka's names, such as ``{"num.partitions": "3"}``
             clock: returns the time in milliseconds since 1970
+            filters: filters of ``krammar.proxy``, from the client to the broker
 
         Returns:
             The broker, ready for connections.
 
         Raises:
             BrokerError, ConfigError: the broker cannot start.
+            TypeError: an element of ``filters`` is not a filter for Kafka's protocol.
         """
         temporary = None
         if config is None:
@@ -142,7 +156,7 @@ class Broker:
                     **(properties or {}),
                 }
             )
-        broker = cls(config, nodes=nodes, clock=clock or system_ms)
+        broker = cls(config, nodes=nodes, clock=clock or system_ms, filters=filters)
         broker._temporary = temporary
         started: Future[None] = Future()
         broker._thread = threading.Thread(

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from krammar.broker.connections import Connections
     from krammar.broker.dispatch import Handlers
     from krammar.broker.faulty import Faulty
+    from krammar.broker.filtered import Filtered
     from krammar.broker.security.users import Credentials
     from krammar.broker.timers import Timer, Timers
 
@@ -114,6 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = memoryview(b"")  # of a response, once the client's connection is full
         self.number = 0  # from 1, in the order of connections
         self._faulty: Faulty | None = None  # once there are rules of faults
+        self._filtered: Filtered | None = None  # if the broker has filters
 
     @property
     def busy(self) -> bool:
@@ -165,6 +167,12 @@ class Connection(asyncio.BufferedProtocol):
             session.principal = principal_of(transport)
         self.last_active = self.timers.loop.time()
         self.connections.open.add(self)
+        chain = self.connections.chain
+        if chain is not None and self.listener.kafka:
+            from krammar.broker.filtered import Filtered
+
+            self._filtered = Filtered(chain, self)
+            self._filtered.opened()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.remove(self)
@@ -173,6 +181,8 @@ class Connection(asyncio.BufferedProtocol):
         # The current request continues: a member that is joining a group stays in it until its session
         # times out. The response is dropped.
         self._hurry()
+        if self._filtered is not None:
+            self._filtered.closed()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         room = self.wire.get_buffer()
@@ -323,6 +333,13 @@ class Connection(asyncio.BufferedProtocol):
             self._faulty.request(event)
 
     def serve(self, event: RequestReceived, request: Any) -> None:
+        """Let the filters and the handler answer."""
+        if self._filtered is None:
+            self.handle(event, request)
+        else:
+            self._filtered.request(event)
+
+    def handle(self, event: RequestReceived, request: Any) -> None:
         """Let the handler answer."""
         try:
             response = self._call_handler(event, request)
@@ -346,6 +363,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _call_handler(self, event: RequestReceived, request: Any) -> Any:
         return self.handlers[event.api_key](self.session, request, event.version)
+
+    async def ask(self, request: Any, version: int) -> Any:
+        """Return the handler's response to a request of a filter. Raises ConnectionError for one that closes."""
+        try:
+            response = self.handlers[request.api_key](self.session, request, version)
+            if inspect.isgenerator(response):
+                response = await self.connections.slices.run_from_start(
+                    cast("Steps[Any]", response)
+                )
+            if inspect.isawaitable(response):
+                response = await response
+        except CloseConnection as error:
+            raise ConnectionError(str(error)) from error
+        return response
 
     async def _in_slices(
         self, event: RequestReceived, steps: Steps[Any], job: InThread | None
@@ -394,6 +425,13 @@ class Connection(asyncio.BufferedProtocol):
             except WireError as error:
                 self._failed(event, error)
                 return
+        if self._filtered is not None and delivery is None:
+            self._filtered.response(event, frame)
+        else:
+            self.send(event, frame, delivery)
+
+    def send(self, event: RequestReceived, frame: bytes, delivery: Any = None) -> None:
+        """Send the frame of a response."""
         session = self.session
         if session.authenticated:
             self.wire.max_frame = self.config.socket_request_max_bytes
@@ -467,6 +505,8 @@ class Connection(asyncio.BufferedProtocol):
         self.connections.release(self.session)
         if isinstance(error, CloseConnection):
             self.cut_off(str(error), drain=True)
+            return
+        if self._filtered is not None and self._filtered.failed(error):
             return
         log.error(
             "%s: %s v%d failed; connection closed",

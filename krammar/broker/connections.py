@@ -6,7 +6,8 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from krammar.broker.admission import Admission, Guesses
+from krammar.auth.guesses import Guesses
+from krammar.broker.admission import Admission
 from krammar.broker.session import Session
 from krammar.broker.slices import Slices
 from krammar.broker.turns import Turns
@@ -14,6 +15,7 @@ from krammar.broker.turns import Turns
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig
     from krammar.faults import Faults
+    from krammar.proxy.chain import Chain
 
 # The size in bytes of the shared read buffer; large frames get buffers of their own.
 RECEIVE_SIZE = 64 * 1024
@@ -57,6 +59,7 @@ class Connections:
     ``slices``   runs the long requests of all connections in turn
     ``turns``    shares each turn of the event loop among the connections
     ``faults``   the rules of faults, once a user has asked for them
+    ``chain``    the filters; None if there are none
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -73,6 +76,7 @@ class Connections:
         self.slices = Slices()
         self.turns = Turns()
         self.faults: Faults | None = None
+        self.chain: Chain | None = None
         # The sum of ``Session.building``.
         self._building = 0
         self._drained = asyncio.Event()

@@ -13,7 +13,7 @@ cluster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -25,6 +25,7 @@ from krammar.broker.node import Node
 
 if TYPE_CHECKING:
     from krammar.faults.rules import Rule
+    from krammar.proxy.interface import Filter
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class Cluster(Broker):
         data_dir: str | Path | None = None,
         properties: Mapping[str, str] | None = None,
         clock: Callable[[], int] | None = None,
+        filters: Iterable[Filter] = (),
     ) -> Self:
         """Start a cluster in a thread of its own; ``close`` or the end of ``with`` stops it.
 
@@ -68,7 +70,13 @@ class Cluster(Broker):
         internal = ("offsets.topic.num.partitions", "transaction.state.log.num.partitions")
         properties = {**dict.fromkeys(internal, str(2 * nodes)), **(properties or {})}
         return super().start(
-            config, nodes=nodes, port=port, data_dir=data_dir, properties=properties, clock=clock
+            config,
+            nodes=nodes,
+            port=port,
+            data_dir=data_dir,
+            properties=properties,
+            clock=clock,
+            filters=filters,
         )
 
     # Nodes.

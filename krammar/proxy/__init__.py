@@ -16,7 +16,20 @@ with Proxy.start(upstream="localhost:9092", filters=[NoTopics()]) as proxy:
 
 from __future__ import annotations
 
-from krammar.proxy.filters import Close, Connection, Exchange, Filter, on
-from krammar.proxy.server import Proxy, ProxyError
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from krammar.proxy.interface import Close, Connection, Exchange, Filter, on
+
+if TYPE_CHECKING:
+    from krammar.proxy.server import Proxy as Proxy
+    from krammar.proxy.server import ProxyError as ProxyError
 
 __all__ = ["Close", "Connection", "Exchange", "Filter", "Proxy", "ProxyError", "on"]
+
+
+def __getattr__(name: str) -> Any:
+    # Brokers run filters without the proxy's server.
+    if name not in ("Proxy", "ProxyError"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("krammar.proxy.server"), name)

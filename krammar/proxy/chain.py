@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterable
+import logging
+from collections.abc import Awaitable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from krammar.proxy.filters import Close, Exchange, Filter, Method, methods_of
+from krammar.proxy.interface import Close, Connection, Exchange, Filter, Method, methods_of
 from krammar.proxy.rewrite import METADATA, TAGGED_ENDPOINTS, may_change
+from krammar.util.printable import escape
 from krammar.wire.connection import UNSUPPORTED_VERSION
+from krammar.wire.errors import WireError
 from krammar.wire.framing import PREFIX
 from krammar.wire.negotiation import API_VERSIONS
 from krammar.wire.package import Package, package_of
@@ -111,7 +114,6 @@ class Chain:
     ) -> None:
         self.package: Package = package_of(protocol)
         self.filters = tuple(filters)
-        self.refuse_unknown = refuse_unknown
         self.is_kafka = may_change(self.package, METADATA)
         self._methods: dict[int, list[tuple[Any, Method]]] = {}
         for each in self.filters:
@@ -128,6 +130,7 @@ class Chain:
                         f"{protocol.__name__}"
                     )
                 self._methods.setdefault(key, []).append((named, method))
+        self.refuse_unknown = refuse_unknown or any(each.refuse_unknown for each in self.filters)
         # What is done, by api key and version as one number of 32 bits, for all requests of the protocol.
         self.works: dict[int, Work | None] = {
             key << 16 | version: self._work(key, version)
@@ -173,7 +176,45 @@ class Chain:
             work.tokens = key == SASL_HANDSHAKE and version == 0
         return work if work.is_needed else None
 
+    # -- connections
+
+    def opened(self, connection: Connection) -> None:
+        """Call the filters for a new connection. Raises FilterError, or Close."""
+        for each in self.filters:
+            try:
+                each.opened(connection)
+            except Exception as error:
+                raise _hook_error(each, "opened", error) from error
+
+    def closed(self, connection: Connection) -> list[Exception]:
+        """Call the filters for the end of a connection. Returns their errors."""
+        errors: list[Exception] = []
+        for each in self.filters:
+            try:
+                each.closed(connection)
+            except Exception as error:
+                errors.append(_hook_error(each, "closed", error))
+        return errors
+
     # -- frames, with their length prefixes
+
+    def version_of(
+        self, request: Any, version: int | None, offered: Mapping[int, tuple[int, int]]
+    ) -> int:
+        """Return the version of a request of a filter: the given one, or the newest one that is offered.
+
+        Raises:
+            ValueError: the request gets no response.
+        """
+        cls = type(request)
+        if cls.response_class is None or (
+            self.is_kafka and cls.api_key == PRODUCE and request.acks == 0
+        ):
+            raise ValueError(f"{cls.__name__} gets no response (send a request that gets one)")
+        if version is not None:
+            return version
+        _, newest = offered.get(cls.api_key, (0, cls.max_version))
+        return int(min(newest, cls.max_version))
 
     def read_request(self, work: Work, frame: bytes) -> Read:
         """Decode a request. Raises DecodeError."""
@@ -301,6 +342,21 @@ class Chain:
         response = _replaced(methods[index], response, found)
         rest = self.run_response(methods, response, exchange, index + 1)
         return await rest if inspect.isawaitable(rest) else rest
+
+
+def why_closed(error: BaseException) -> tuple[int, str]:
+    """Return the level and the text of the log line for the error that closes a connection."""
+    if isinstance(error, Close):
+        return logging.INFO, f"closed by a filter: {escape(error.reason)}"
+    if isinstance(error, (FilterError, Refused, WireError)):
+        return logging.WARNING, f"closed: {escape(str(error))}"
+    return logging.ERROR, "closed"  # a bug in krammar, which must not be hidden
+
+
+def _hook_error(each: Filter, name: str, error: Exception) -> FilterError | Close:
+    if isinstance(error, Close):
+        return error
+    return FilterError(f"{type(each).__name__}.{name} raised {type(error).__name__}: {error}")
 
 
 def name_of(method: Method) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from krammar.broker import Broker, ConfigError
+from krammar.proxy.interface import Filter
 from krammar.testing.embedded import Embedded
 from krammar.testing.options import read_options
 
@@ -23,6 +24,7 @@ class KafkaBroker(Embedded[Broker]):
         sasl: str | None = None,
         users: Any = None,
         tls: bool = False,
+        filters: Iterable[Filter] = (),
         **more: Any,
     ) -> Self:
         """Start a broker on a free port; ``close`` or the end of ``with`` stops it.
@@ -33,6 +35,7 @@ class KafkaBroker(Embedded[Broker]):
             sasl: ``"plain"``, ``"scram"`` (SCRAM-SHA-512), ``"scram-sha-256"`` or ``"scram-sha-512"``
             users: passwords by name, or names, which get random passwords; by default ``alice``
             tls: whether the listener has TLS, with new certificates (needs ``krammar[testing]``)
+            filters: filters of ``krammar.proxy``, from the client to the broker
             more: Kafka's settings with underscores for dots, such as ``num_partitions=3``
 
         Raises:
@@ -43,11 +46,13 @@ class KafkaBroker(Embedded[Broker]):
         if "nodes" in more:
             raise ConfigError("nodes", None, "a broker has one; use KafkaCluster (kafka_cluster)")
         return cls(
-            read_options(settings, topics=topics, sasl=sasl, users=users, tls=tls, **more)
+            read_options(
+                settings, topics=topics, sasl=sasl, users=users, tls=tls, filters=filters, **more
+            )
         )._begin()
 
     def _launch(self, properties: dict[str, Any]) -> Broker:
-        return Broker.start(properties=properties)
+        return Broker.start(properties=properties, filters=self._options.filters)
 
     def reset(self) -> None:
         """Restart the broker at the same address without records, groups, transactions and rules of faults.

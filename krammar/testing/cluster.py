@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from krammar.broker import Cluster, ConfigError
@@ -11,6 +11,7 @@ from krammar.testing.options import Options, read_options
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import Partition
+    from krammar.proxy.interface import Filter
 
 
 class KafkaCluster(Embedded[Cluster]):
@@ -34,6 +35,7 @@ class KafkaCluster(Embedded[Cluster]):
         sasl: str | None = None,
         users: Any = None,
         tls: bool = False,
+        filters: Iterable[Filter] = (),
         **more: Any,
     ) -> Self:
         """Start nodes on free ports; ``close`` or the end of ``with`` stops them.
@@ -49,11 +51,15 @@ class KafkaCluster(Embedded[Cluster]):
         """
         if type(nodes) is not int or nodes < 1:
             raise ConfigError("nodes", str(nodes), "is not a number of nodes from 1 on")
-        options = read_options(settings, topics=topics, sasl=sasl, users=users, tls=tls, **more)
+        options = read_options(
+            settings, topics=topics, sasl=sasl, users=users, tls=tls, filters=filters, **more
+        )
         return cls(options, nodes)._begin()
 
     def _launch(self, properties: dict[str, Any]) -> Cluster:
-        return Cluster.start(nodes=self._nodes, properties=properties)
+        return Cluster.start(
+            nodes=self._nodes, properties=properties, filters=self._options.filters
+        )
 
     # The methods of the cluster that tests need most. ``broker`` has all of them.
 

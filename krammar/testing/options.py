@@ -10,11 +10,13 @@ from typing import Any
 
 from krammar.auth.jaas import PLAIN_MODULE
 from krammar.broker import ConfigError
+from krammar.broker.config.tables import BROKER_CONFIGS
 from krammar.broker.errors import ApiError
 from krammar.broker.topic_names import check_topic_name, colliding
+from krammar.proxy.interface import Filter
 from krammar.util.diagnostics import did_you_mean
 
-KEYWORDS = ("nodes", "topics", "sasl", "users", "tls")
+KEYWORDS = ("nodes", "topics", "sasl", "users", "tls", "filters")
 
 _MECHANISMS = {
     "plain": "PLAIN",
@@ -34,6 +36,7 @@ class Options:
     ``mechanism``   of SASL, by Kafka's name; None without logins
     ``users``       passwords by name
     ``settings``    Kafka's settings, by name or attribute
+    ``filters``     filters of ``krammar.proxy``
     """
 
     topics: dict[str, int | None]
@@ -41,6 +44,7 @@ class Options:
     users: dict[str, str] = field(repr=False)
     tls: bool
     settings: dict[str, Any]
+    filters: tuple[Filter, ...] = ()
 
     @property
     def protocol(self) -> str:
@@ -57,17 +61,23 @@ def read_options(
     sasl: Any = None,
     users: Any = None,
     tls: Any = False,
+    filters: Any = (),
     **settings: Any,
 ) -> Options:
     """Check the keywords. Raises ConfigError."""
     for name in (*(given or {}), *settings):
-        if near := did_you_mean(name, KEYWORDS):
+        if name not in BROKER_CONFIGS and (near := did_you_mean(name, KEYWORDS)):
             raise ConfigError(name, None, f"unknown keyword; {near}")
     if not isinstance(tls, bool):
         raise ConfigError("tls", str(tls), "is neither True nor False")
     mechanism = None if sasl is None else _mechanism(sasl)
     options = Options(
-        _topics(topics), mechanism, _users(users, mechanism), tls, {**(given or {}), **settings}
+        _topics(topics),
+        mechanism,
+        _users(users, mechanism),
+        tls,
+        {**(given or {}), **settings},
+        _filters(filters),
     )
     if options.protocol != "PLAINTEXT":
         _refuse(options.settings, "listeners", "sasl and tls")
@@ -127,6 +137,12 @@ def _topics(topics: Any) -> dict[str, int | None]:
         if partitions is not None and (type(partitions) is not int or partitions < 1):
             raise ConfigError("topics", None, f"{name} cannot have {partitions!r} partitions")
     return wanted
+
+
+def _filters(filters: Any) -> tuple[Filter, ...]:
+    if not isinstance(filters, Iterable) or not all(isinstance(each, Filter) for each in filters):
+        raise ConfigError("filters", None, "are not a list of filters, such as [OnlySmall()]")
+    return tuple(filters)
 
 
 def _users(users: Any, mechanism: str | None) -> dict[str, str]:

@@ -139,11 +139,11 @@ class GroupCoordinator:
         shard = self._shards.get(number)
         if shard is None:
             partition_log = self._logs.get(OFFSETS_TOPIC, number)
-            if partition_log is None or self._closed:
+            if partition_log is None or partition_log.offline or self._closed:
                 raise ApiError(kw.ErrorCode.NOT_COORDINATOR)
             try:
                 shard = Shard(partition_log, log.warning)
-            except (OSError, WireError) as error:
+            except (ApiError, OSError, WireError) as error:
                 log.error("%s-%d cannot be read: %s", OFFSETS_TOPIC, number, error)
                 raise ApiError(kw.ErrorCode.NOT_COORDINATOR) from error
             self._shards[number] = shard

@@ -76,7 +76,8 @@ class GroupHandlers:
             with suppress(ApiError):
                 topic = self.topics.ensure_internal(name)
                 index = self.topics.coordinating_partition(name, key)
-                node_id = topic.partitions[index].leader
+                if not self.topics.is_offline(topic, index):
+                    node_id = topic.partitions[index].leader
             if node_id in self.nodes.running:
                 code = kw.ErrorCode.NONE
                 endpoint = self.nodes.endpoint(node_id, session.listener)

@@ -14,7 +14,7 @@ from kafka_wire import ErrorCode, ProducerSnapshot
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.flushing import FlushedLog
-from krammar.broker.log.loading import Loaded
+from krammar.broker.log.loading import Loaded, Unreadable
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
 from krammar.broker.log.segment import Segment
 from krammar.broker.log.validation import check, read_batch, too_large
@@ -77,8 +77,14 @@ class PartitionLog(FlushedLog):
         recovery_point: int = 0,
         log_start_offset: int = 0,
         cleaned_to: int = 0,
+        failed: OSError | None = None,
     ) -> None:
-        """Open the existing folder ``path``. Raises OSError."""
+        """Open the existing folder ``path``.
+
+        ``failed`` is the error of an earlier attempt: the log is offline then, and its files stay as they are.
+
+        Raises OSError.
+        """
         self.path = path
         self.topic = topic
         self.partition = partition
@@ -89,24 +95,33 @@ class PartitionLog(FlushedLog):
         self.deleted = False
         self.closed = False
         self.offline = ""
-        loaded = Loaded(
-            path,
-            config.index_interval_bytes,
-            self.environment,
-            verify_from=None if clean else recovery_point,
-            log_start_offset=log_start_offset,
-        )
+        interval = config.index_interval_bytes
+        if failed is None:
+            verify_from = None if clean else recovery_point
+            loaded = Loaded(
+                path,
+                interval,
+                self.environment,
+                verify_from=verify_from,
+                log_start_offset=log_start_offset,
+            )
+        else:
+            loaded = Unreadable(path, interval, log_start_offset)
         self.segments = loaded.segments
         self.end_offset = loaded.end_offset
         self.log_start_offset = loaded.log_start_offset
         self.size = sum(segment.size for segment in self.segments)
-        self.recovery_point = min(recovery_point, self.end_offset)
+        self.recovery_point = recovery_point
+        if failed is None:
+            self.recovery_point = min(recovery_point, self.end_offset)
         self.producer_states = loaded.producers
         self._epochs = loaded.epochs
         self.cleaned_to = cleaned_to
         self._begin_unflushed()
         self._positions = {}
         self.update_config(config)
+        if failed is not None:
+            self.take_offline(failed)
 
     @property
     def last_stable_offset(self) -> int:

@@ -108,6 +108,9 @@ class TransactionCoordinator:
         self._markers: dict[str, set[TopicPartition]] = {}
         # Transactional ids that were prepared at the start, and whose later states may be lost.
         self._unsettled: set[str] = set()
+        # Transactional ids whose producers a power cut has made unreliable, until they are fenced.
+        self._unfenced: set[str] = set()
+        self._all_known = False
         # The next check for transactions that have timed out.
         self._alarm: Timer | None = None
         self._alarm_ms = 0
@@ -126,6 +129,13 @@ class TransactionCoordinator:
         self._loaded = True
         is_complete = self.store.load()
         remains = recovery.Remains.of(self._logs)
+        if self._logs.lost_power and self.store:
+            self._unfenced.update(self.store)
+            log.warning(
+                "a power cut can have taken acknowledged records: the producers of %d transactional ids are fenced,"
+                " and their open transactions are aborted",
+                len(self.store),
+            )
         for transactional_id, transaction in list(self.store.items()):
             if transaction.is_prepared:
                 self._unsettled.add(transactional_id)
@@ -134,11 +144,23 @@ class TransactionCoordinator:
                 self._settle(transactional_id, remains)
         if is_complete:
             self._abort_abandoned()
+        # The states that could not be read remain to be fenced by a later start.
+        self._all_known = is_complete or not self.store.exists
+        self._note_fenced()
+
+    def _note_fenced(self) -> None:
+        if self._all_known and not self._unfenced and self._logs.lost_power:
+            self._logs.repaired()
 
     def _settle(self, transactional_id: str, remains: recovery.Remains) -> None:
-        """Repair a state after which others were lost, and start the timeout of an open transaction."""
+        """Repair a state after which others may be lost, and start the timeout of an open transaction."""
         transaction = self.store[transactional_id]
-        found = recovery.recovered(transaction, remains, self._timers.now_ms())
+        now_ms = self._timers.now_ms()
+        if transactional_id in self._unfenced:
+            fenced = self.store[transactional_id] = recovery.fenced(transaction, remains, now_ms)
+            self._complete(transactional_id, fenced)
+            return
+        found = recovery.recovered(transaction, remains, now_ms)
         if found is not None:
             log.warning(
                 "transactional id %r: its last states are lost; %s, and the epoch is %d",
@@ -185,7 +207,7 @@ class TransactionCoordinator:
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         transaction = self.store.get(transactional_id)
-        if transaction is None and not self.store.exists:
+        if transaction is None and not self.store.is_online(transactional_id):
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return transaction
 
@@ -409,6 +431,9 @@ class TransactionCoordinator:
             if is_unsettled:
                 self._unsettled.discard(transactional_id)
                 self._settle(transactional_id, recovery.Remains.of(self._logs))
+            elif transactional_id in self._unfenced:
+                self._unfenced.discard(transactional_id)
+                self._note_fenced()
         return completed
 
     def _complete_more(self, transactional_id: str) -> None:

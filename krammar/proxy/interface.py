@@ -105,7 +105,12 @@ class Filter:
     """The base class of filters. One instance serves all connections of a proxy.
 
     Attributes of the instance are state of the proxy; ``exchange.connection.state`` is state of a connection.
+
+    ``refuse_unknown``  whether the proxy closes connections that send an API or a version that the protocol does not
+                        define, for a filter that must see every request. Default: such requests pass.
     """
+
+    refuse_unknown = False
 
     def opened(self, connection: Connection) -> None:
         """Handle a new connection of a client, before its first request."""
@@ -120,16 +125,21 @@ class Connection:
     ``number``    from 1, in the order of the connections
     ``client``    the client's address, such as ``"127.0.0.1:50312"``
     ``upstream``  the broker's address
+    ``listener``  the name of the proxy's listener; empty if it has none
+    ``principal`` who the client is: the name of an accepted login, or of a client certificate; None until it is known,
+                  and if nothing reads it
     ``state``     for filters: anything that lasts as long as the connection. Use the filter, or a name that
                   contains its name, as the key.
     """
 
-    __slots__ = ("client", "number", "state", "upstream")
+    __slots__ = ("client", "listener", "number", "principal", "state", "upstream")
 
-    def __init__(self, number: int, client: str, upstream: str) -> None:
+    def __init__(self, number: int, client: str, upstream: str, listener: str = "") -> None:
         self.number = number
         self.client = client
         self.upstream = upstream
+        self.listener = listener
+        self.principal: str | None = None
         self.state: dict[Any, Any] = {}
 
 
@@ -195,7 +205,11 @@ class Exchange:
 
 
 def methods_of(each: Filter) -> list[tuple[Named, Method]]:
-    """Return the methods of a filter that ``on`` names, in the order of the class, base classes first."""
+    """Return the methods of a filter that ``on`` names, in the order of the class, base classes first.
+
+    Methods that are attributes of the instance follow: a filter whose arguments decide what it names creates them with
+    ``MethodType(on(...)(function), self)``.
+    """
     names: dict[str, None] = {}
     for cls in reversed(type(each).__mro__):
         names.update(dict.fromkeys(vars(cls)))
@@ -204,6 +218,9 @@ def methods_of(each: Filter) -> list[tuple[Named, Method]]:
         method = getattr(type(each), name, None)
         for named in getattr(method, "_krammar_on", ()):
             found.append((named, getattr(each, name)))
+    for method in vars(each).values():
+        for named in getattr(method, "_krammar_on", ()):
+            found.append((named, method))
     return found
 
 

@@ -1,0 +1,183 @@
+"""Runs the filters of a broker over the requests and responses of one connection, as the proxy does.
+
+A message that a filter names passes the filters as bytes of its version: decoded, changed and encoded again. So a test
+that runs inside of the broker meets the same errors as the proxy, and no filter changes an object of the broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from krammar.broker import apis
+from krammar.broker.connections import OpenConnection
+from krammar.proxy.chain import Chain, FilterError, Settled, Work, why_closed
+from krammar.proxy.interface import Close, Connection, Exchange
+from krammar.wire.framing import PREFIX
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from krammar.wire.connection import RequestReceived, ServerConnection
+
+log = logging.getLogger("krammar.broker")
+
+
+class Served(OpenConnection, Protocol):
+    """What this needs of a connection."""
+
+    transport: asyncio.Transport
+    wire: ServerConnection
+    number: int
+
+    def handle(self, event: RequestReceived, request: Any) -> None: ...
+    async def ask(self, request: Any, version: int) -> Any: ...
+    def answer(self, event: RequestReceived, response: Any) -> None: ...
+    def send(self, event: RequestReceived, frame: bytes) -> None: ...
+    def wait_for(
+        self, event: RequestReceived, work: Awaitable[Any], then: Callable[[Any], object]
+    ) -> None: ...
+
+
+class Filtered:
+    """The filters of one connection."""
+
+    def __init__(self, chain: Chain, served: Served) -> None:
+        self._chain = chain
+        self._served = served
+        here, peer = map(served.transport.get_extra_info, ("sockname", "peername"))
+        self._connection = Connection(served.number, _place(peer), _place(here))
+        self._current: tuple[Work, Exchange] | None = None  # of the request that is handled
+        self._waits = False  # for an async method
+
+    def opened(self) -> None:
+        """Call the filters for a new connection."""
+        try:
+            self._chain.opened(self._connection)
+        except Exception as error:
+            self._fail(error)
+
+    def closed(self) -> None:
+        """Call the filters for the end of the connection."""
+        if self._waits and self._served.task is not None:
+            self._served.task.cancel()
+        for error in self._chain.closed(self._connection):
+            self._log(error)
+
+    def request(self, event: RequestReceived) -> None:
+        """Let the filters and the handler answer."""
+        chain = self._chain
+        work = chain.works.get(event.api_key << 16 | event.version)
+        if work is None or not (work.requests or work.responses):
+            self._served.handle(event, event.request)
+            return
+        exchange = Exchange(
+            self._connection,
+            event.api_key,
+            event.version,
+            event.correlation_id,
+            event.header.client_id,
+            self._ask,
+        )
+        self._current = work, exchange
+        if not work.requests:
+            self._served.handle(event, event.request)
+            return
+        frame = len(event.frame).to_bytes(PREFIX, "big") + event.frame
+        try:
+            read = chain.read_request(work, frame)
+            settled = chain.run_request(work, read.message, exchange)
+        except Exception as error:
+            self._fail(error)
+            return
+
+        def go_on(settled: Settled) -> None:
+            if settled.answer is None:
+                changed = chain.changed(frame, read, settled.request)
+                self._served.handle(event, chain.read_request(work, changed).message)
+            elif work.silent or (work.has_acks and event.request.acks == 0):
+                self._current = None
+                self._served.answer(event, None)
+            else:
+                methods = chain.before(work, settled.answered_by)
+                answer = chain.run_response(methods, settled.answer, exchange)
+                self._then(event, answer, partial(self._answer, event, work))
+
+        self._then(event, settled, go_on)
+
+    def response(self, event: RequestReceived, frame: bytes) -> None:
+        """Let the filters change a response of the handler, and send it."""
+        if self._current is None or not self._current[0].responses:
+            self._served.send(event, frame)
+            return
+        chain = self._chain
+        work, exchange = self._current
+        self._current = None
+        try:
+            read = chain.read_response(work, frame)
+            message = chain.run_response(work.responses, read.message, exchange)
+        except Exception as error:
+            self._fail(error)
+            return
+        self._then(
+            event,
+            message,
+            lambda changed: self._served.send(event, chain.changed(frame, read, changed)),
+        )
+
+    def failed(self, error: BaseException) -> bool:
+        """Handle an error that was raised while the connection waited. Returns False if it is not a filter's."""
+        if not isinstance(error, (Close, FilterError)):
+            return False
+        self._fail(error)
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        self._log(error)
+        self._served.close()
+
+    def _log(self, error: Exception) -> None:
+        level, text = why_closed(error)
+        bug = None if level < logging.ERROR else error
+        log.log(level, "%s: %s", self._served.session.connection_id, text, exc_info=bug)
+        log.debug("where it was raised:", exc_info=error.__cause__ or error)
+
+    def _then(self, event: RequestReceived, result: Any, then: Callable[[Any], object]) -> None:
+        """Call a function with a result, or with what is awaited first."""
+
+        def go_on(result: Any) -> None:
+            self._waits = False
+            try:
+                then(result)
+            except Exception as error:
+                self._fail(error)
+
+        if isinstance(result, Awaitable):
+            self._waits = True
+            self._served.wait_for(event, result, go_on)
+        else:
+            go_on(result)
+
+    def _answer(self, event: RequestReceived, work: Work, answer: Any) -> None:
+        frame = self._chain.answer(work, event.correlation_id, answer)
+        self._current = None
+        self._served.wire.skip_response(event)
+        self._served.send(event, frame)
+
+    async def _ask(self, request: Any, version: int | None) -> Any:
+        """Let the handlers answer a request of a filter, as ``Exchange.send`` describes."""
+        chain, cls = self._chain, type(request)
+        version = chain.version_of(request, version, apis.RANGES)
+        low, high = apis.RANGES.get(cls.api_key) or apis.UNSERVED.get(cls.api_key, (0, -1))
+        if not low <= version <= high:
+            raise ConnectionError(f"the broker does not serve {cls.__name__} v{version}")
+        request = cls.decode(request.encode(version), version)
+        response = await self._served.ask(request, version)
+        return type(response).decode(response.encode(version), version)
+
+
+def _place(address: Any) -> str:
+    host, port = address[:2] if address else ("unknown", 0)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
