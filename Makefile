@@ -121,7 +121,7 @@ torture: setup ## Kill the broker under load ROUNDS times (default 500) and look
 powercut: setup ## Run broker, journals, Spark's sink and gen on all states that power cuts can leave (needs strace)
 	$(BIN)/python -m tests.powercut --every $(or $(EVERY),1)
 
-attack: setup ## Send the broker its most expensive requests, and print their costs
+attack: native ## Attack every server in every build, and print the costs (hours; python -m tests.attack --help)
 	$(BIN)/python -m tests.broker.attacks
 	$(BIN)/python -m tests.attack
 
