@@ -99,7 +99,11 @@ class FlushedLog(LogReader):
             self._refused = True  # one line is enough until a write succeeds
             self.environment.error(
                 f"{self.path}: records are refused until they can be written: {error}"
-                + (" (raise the limit: ulimit -n)" if getattr(error, "errno", 0) in _TOO_MANY else "")
+                + (
+                    " (raise the limit: ulimit -n)"
+                    if getattr(error, "errno", 0) in _TOO_MANY
+                    else ""
+                )
             )
         return self._failure(str(error))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka_wire import ErrorCode
 
 from krammar.client import Client as KrammarClient
@@ -267,3 +267,16 @@ def everything(proxy: Proxy) -> list[Record]:
         offset = found[-1].offset + 1 if found else 0
         found += decoded(fetch(proxy, 12, "orders", offset=offset).records)
     return found
+
+
+def test_internal_topics_pass(keys: Path) -> None:
+    with through(Encrypt(keys=keys)) as (broker, proxy):
+        servers = {"bootstrap.servers": proxy.bootstrap_servers, "group.id": "g"}
+        consumer = Consumer(servers)
+        consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+        consumer.close()
+        with KrammarClient(proxy.bootstrap_servers) as client:
+            through_it = [record.value for _, record in client.records("__consumer_offsets")]
+        with KrammarClient(broker.bootstrap_servers) as client:
+            assert through_it == [rec.value for _, rec in client.records("__consumer_offsets")]
+        assert through_it
