@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable
 from typing import Any
 
-from krammar.proxy.chain import Refused, Settled, Work
+from krammar.proxy.chain import FilterError, Refused, Settled, Work
 from krammar.proxy.ends import TOKEN, Answer, End, Own, Pending, Shared
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
-from krammar.proxy.interface import Exchange
+from krammar.proxy.interface import Close, Exchange
 from krammar.proxy.responses import Responses
 from krammar.wire.framing import PREFIX
 
@@ -30,7 +31,8 @@ class Requests(End):
         super().__init__(shared)
         self._responses = responses
         self._tokens = False
-        self._work = _MISSING  # of the frame that is collected
+        self._work = _MISSING  # of the frame that is collected, or in a filter
+        self._started = 0.0  # when it arrived
         self._own = _FIRST_OWN
         self._outbox: list[tuple[Own, bytes]] = (
             []
@@ -104,7 +106,7 @@ class Requests(End):
                 break
             except Refused as error:
                 self._pass(data, start, position)
-                shared.fail(error)
+                self._fail(work, error)
                 return
             if left:
                 continue
@@ -191,14 +193,28 @@ class Requests(End):
             if not whole:
                 raise
             # The broker refuses the request; its response, if there is one, is matched by its id.
+        started = self._count(work, length + PREFIX) if work.counts else 0.0
         if silent:
             pass
-        elif work.reads_response:
+        elif work.reads_response or work.counts:
             exchange = self._exchange(work, correlation_id, name) if work.responses else None
-            self.shared.in_flight.append(Pending(correlation_id, work, exchange))
+            self.shared.in_flight.append(Pending(correlation_id, work, exchange, started))
         else:
             self.shared.in_flight.append(correlation_id)
         return length + PREFIX
+
+    def _count(self, work: Work, size: int) -> float:
+        """Count a request; return its time."""
+        assert self.shared.metrics is not None
+        self.shared.metrics.request(work.api_key, size)
+        return time.perf_counter()
+
+    def _fail(self, work: Work, error: Exception) -> None:
+        """Close the connection because of a request."""
+        if work.counts and self.shared.metrics is not None:
+            reason = "filter" if isinstance(error, (Close, FilterError)) else "refused"
+            self.shared.metrics.error(work.api_key, reason)
+        self.shared.fail(error)
 
     def _exchange(self, work: Work, correlation_id: int, name: str | None) -> Exchange:
         return Exchange(
@@ -210,6 +226,8 @@ class Requests(End):
     def _process(self, work: Work, frame: bytes) -> None:
         """Run the chain over a request, and pass it on or answer it; if something is awaited, in a task."""
         chain = self.shared.chain
+        self._work = work
+        self._started = self._count(work, len(frame)) if work.counts else 0.0
         try:
             read = chain.read_request(work, frame)
             header = read.header
@@ -223,7 +241,7 @@ class Requests(End):
             else:
                 task = self._finish(self._settle_later(work, frame, read, exchange, settled))
         except Exception as error:
-            self.shared.fail(error)
+            self._fail(work, error)
             return
         self.hold("filter")
         self._task = asyncio.ensure_future(task)
@@ -257,8 +275,8 @@ class Requests(End):
         changed = chain.changed(frame, read, request)
         if silent:
             pass
-        elif work.reads_response:
-            shared.in_flight.append(Pending(exchange.correlation_id, work, exchange))
+        elif work.reads_response or work.counts:
+            shared.in_flight.append(Pending(exchange.correlation_id, work, exchange, self._started))
         else:
             shared.in_flight.append(exchange.correlation_id)
         self.peer.write(changed)
@@ -270,6 +288,8 @@ class Requests(End):
     def _answer(self, work: Work, exchange: Exchange, answer: Any) -> None:
         shared = self.shared
         frame = shared.chain.answer(work, exchange.correlation_id, answer)
+        if work.counts and shared.metrics is not None:
+            shared.metrics.response(work.api_key, len(frame), self._started)
         shared.in_flight.append(Answer(frame))
         shared.answers += 1
         self._responses.send_answers()
@@ -280,7 +300,7 @@ class Requests(End):
         try:
             await finished
         except Exception as error:
-            self.shared.fail(error)
+            self._fail(self._work, error)
             return
         self._task = None
         if self._renew:

@@ -13,7 +13,7 @@ from typing import Any, Self
 from krammar.auth.server_tls import TlsSettingError
 from krammar.auth.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
 from krammar.client.errors import SettingsError
-from krammar.proxy.addresses import MAX_LISTENERS, Address, ListenError, Listeners
+from krammar.proxy.addresses import MAX_LISTENERS, Address, Allot, ListenError, Listeners
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain
 from krammar.proxy.client_login import ClientLogin, NoClientLogin
@@ -21,9 +21,12 @@ from krammar.proxy.clients import LOG, Clients, Passwords
 from krammar.proxy.ends import MEMORY
 from krammar.proxy.interface import Connection, Filter
 from krammar.proxy.link import Common, Link, works_before_login
+from krammar.proxy.metrics import Metrics, page
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
 from krammar.proxy.rewritten import Rewritten
+from krammar.util.prometheus import Registry
+from krammar.util.sockets import why
 from krammar.wire.framing import MAX_FRAME
 
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
@@ -58,6 +61,9 @@ class Proxy:
         users: who can log in at the proxy: passwords by name, or a TOML file with them.
         brokers: TLS to brokers, and the proxy's login: settings of Kafka's clients.
         secret: hides which users exist. Default: a random one.
+        metrics_port: where Prometheus reads metrics, as a port of loopback or ``host:port``. Default: nowhere.
+        counts: whether to count for the metrics of all workers.
+        allot: returns the port for a broker, if several processes share the ports. Default: any free one.
 
     Raises:
         TypeError: an element of ``filters`` is not a filter for ``protocol``.
@@ -79,6 +85,9 @@ class Proxy:
         users: Passwords | None = None,
         brokers: Mapping[str, Any] | None = None,
         secret: bytes | None = None,
+        metrics_port: str | int | None = None,
+        counts: bool = False,
+        allot: Allot | None = None,
     ) -> None:
         if protocol is None:
             import kafka_wire
@@ -97,8 +106,12 @@ class Proxy:
             filters = [ClientLogin(self._clients, self._accepted, self._refused), *filters]
         elif self._brokers.sasl:
             filters = [NoClientLogin(), *filters]
-        chain = Chain(protocol, filters, refuse_unknown=refuse_unknown)
-        self.listeners = Listeners(self._serve_port, LOG.info, lambda: MAX_LISTENERS)
+        self._metrics_port = None if metrics_port is None else Address.parse(str(metrics_port))
+        counts = counts or metrics_port is not None
+        chain = Chain(protocol, filters, refuse_unknown=refuse_unknown, counts=counts)
+        self.metrics = Metrics(chain.package, lambda: len(self._links)) if counts else None
+        self._shares_ports = allot is not None
+        self.listeners = Listeners(self._serve_port, LOG.info, lambda: MAX_LISTENERS, allot)
         self._common = Common(
             chain,
             self._clients,
@@ -108,6 +121,7 @@ class Proxy:
             bytearray(MEMORY),
             max_frame,
             works_before_login(chain) if self._clients.sasl else {},
+            self.metrics,
             self._rewritten_for,
             self._opened,
             self._lost,
@@ -121,6 +135,8 @@ class Proxy:
         self._draining = False
         self._address: Address | None = None
         self._idle = asyncio.Event()
+        self._page = page(self._registry)
+        self.metrics_address: tuple[str, int] | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -155,6 +171,29 @@ class Proxy:
         proxy._thread.start()
         started.result()
         return proxy
+
+    async def _registry(self) -> Registry:
+        assert self.metrics is not None
+        return self.metrics.registry
+
+    @property
+    def metrics_port(self) -> Address | None:
+        """Where to listen for Prometheus, or None; the port can be 0."""
+        return self._metrics_port
+
+    def at(self, listening: Address) -> Address:
+        """Return the address for clients, from the one to listen on."""
+        return Address(self._common.advertise or _reachable(listening.host), listening.port)
+
+    @property
+    def listen(self) -> Address:
+        """The address to listen on, whose port can be 0."""
+        return self._listen
+
+    @property
+    def drain_timeout(self) -> float:
+        """How long ``drain`` waits for responses, in seconds."""
+        return self._drain_timeout
 
     @property
     def bootstrap_servers(self) -> str:
@@ -193,8 +232,16 @@ class Proxy:
             port = await self.listeners.listen(self._listen, self._upstream)
         except ListenError as error:
             raise ProxyError(str(error)) from error
+        if self._metrics_port is not None:
+            try:
+                self.metrics_address = await self._page.listen(*self._metrics_port)
+            except (OSError, UnicodeError) as error:
+                self.listeners.close()
+                raise ProxyError(
+                    f"cannot listen on {self._metrics_port} for metrics: {why(error)}"
+                ) from error
         self._reloading.start()
-        self._address = Address(self._common.advertise or _reachable(self._listen.host), port)
+        self._address = self.at(Address(self._listen.host, port))
 
     def reload(self) -> None:
         """Read keys, certificates and users again, for new connections. It also happens when their files change."""
@@ -221,6 +268,7 @@ class Proxy:
                 )
         for link in list(self._links.values()):
             link.abort()
+        await self._page.close()
         for _ in range(_TURNS):
             await asyncio.sleep(0)
 
@@ -229,9 +277,12 @@ class Proxy:
     ) -> asyncio.Server | TlsAcceptor:
         if not self._clients.tls:
             return await asyncio.get_running_loop().create_server(
-                lambda: self._link(bind_host, upstream), *listen, backlog=BACKLOG
+                lambda: self._link(bind_host, upstream),
+                *listen,
+                backlog=BACKLOG,
+                reuse_port=self._shares_ports or None,
             )
-        (listening,) = await listening_sockets(*listen)
+        (listening,) = await listening_sockets(*listen, reuse_port=self._shares_ports)
         return TlsAcceptor(
             listening,
             self._context,
@@ -248,6 +299,8 @@ class Proxy:
 
     def _link(self, bind_host: str, upstream: Address) -> Requests:
         self._numbers += 1
+        if self.metrics is not None:
+            self.metrics.accepted += 1
         return Link(self._common, self._numbers, bind_host, upstream).requests
 
     def _accepted(self, connection: Connection) -> None:
