@@ -88,19 +88,15 @@ class Supervisor:
         except (OSError, UnicodeError) as error:
             raise WorkerError(f"cannot listen on {self._listen}: {why(error)}") from None
         self.failed = asyncio.get_running_loop().create_future()
-        all_ready = asyncio.gather(*(self._begin(number) for number in range(self._count)))
-        await asyncio.wait((all_ready, self.failed), return_when=asyncio.FIRST_COMPLETED)
+        loop = asyncio.get_running_loop()
+        ready: list[asyncio.Future[None]] = [loop.create_future() for _ in range(self._count)]
+        self._tasks = [loop.create_task(self._run(n, each)) for n, each in enumerate(ready)]
+        everyone = asyncio.gather(*ready)
+        await asyncio.wait((everyone, self.failed), return_when=asyncio.FIRST_COMPLETED)
         if self.failed.done():
-            all_ready.cancel()
+            everyone.cancel()
             await self.stop()
             self.failed.result()
-        await all_ready
-
-    async def _begin(self, number: int) -> None:
-        """Start a worker, and wait until it listens."""
-        ready = asyncio.get_running_loop().create_future()
-        self._tasks.append(asyncio.ensure_future(self._run(number, ready)))
-        await ready
 
     async def _run(self, number: int, ready: asyncio.Future[None]) -> None:
         """Run a worker, again and again, until the proxy ends."""
