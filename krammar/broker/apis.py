@@ -35,7 +35,7 @@ class Api(NamedTuple):
     high: int
 
 
-def refused(of: HandlersOf) -> Handler:
+def answer_with_error(of: HandlersOf) -> Handler:
     """The handler of requests that are answered with an error."""
     return of(handlers.unserved.UnservedHandlers).refuse
 
@@ -152,13 +152,13 @@ APIS: dict[int, Api] = {
         lambda of: of(handlers.node.NodeHandlers).unregister_broker, 0, 0
     ),
     # Answered like Kafka without an authorizer, and with delegation tokens disabled.
-    ApiKey.DESCRIBE_ACLS: Api(refused, 1, 3),
-    ApiKey.CREATE_ACLS: Api(refused, 1, 3),
-    ApiKey.DELETE_ACLS: Api(refused, 1, 3),
-    ApiKey.CREATE_DELEGATION_TOKEN: Api(refused, 1, 3),
-    ApiKey.RENEW_DELEGATION_TOKEN: Api(refused, 1, 2),
-    ApiKey.EXPIRE_DELEGATION_TOKEN: Api(refused, 1, 2),
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: Api(refused, 1, 3),
+    ApiKey.DESCRIBE_ACLS: Api(answer_with_error, 1, 3),
+    ApiKey.CREATE_ACLS: Api(answer_with_error, 1, 3),
+    ApiKey.DELETE_ACLS: Api(answer_with_error, 1, 3),
+    ApiKey.CREATE_DELEGATION_TOKEN: Api(answer_with_error, 1, 3),
+    ApiKey.RENEW_DELEGATION_TOKEN: Api(answer_with_error, 1, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Api(answer_with_error, 1, 2),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Api(answer_with_error, 1, 3),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Api(
         lambda of: of(handlers.groups.GroupHandlers).consumer_group_heartbeat, 0, 1
     ),
@@ -167,7 +167,7 @@ APIS: dict[int, Api] = {
     ),
     # Answered with UNSUPPORTED_VERSION, like Kafka with this protocol disabled. If ApiVersions did
     # not list it, librdkafka would search for another coordinator forever.
-    ApiKey.SHARE_GROUP_HEARTBEAT: Api(refused, 0, 1),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Api(answer_with_error, 0, 1),
 }
 
 # ApiVersions does not list these, but clients may send them: answered with UNSUPPORTED_VERSION. All other

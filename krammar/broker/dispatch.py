@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from krammar.broker.apis import APIS, RANGES, Handler, refused
+from krammar.broker.apis import APIS, RANGES, Handler, answer_with_error
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.nodes import Nodes
 
@@ -26,7 +26,7 @@ class Handlers(dict[int, Handler]):
 
     def __missing__(self, api_key: int) -> Handler:
         api = APIS.get(api_key)
-        handler = (refused if api is None else api.find)(self.of)
+        handler = (answer_with_error if api is None else api.find)(self.of)
         if self._observe is not None:
             handler = self._observe(handler)
         self[api_key] = handler

@@ -12,7 +12,7 @@ from collections import Counter as Tally
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -68,7 +68,7 @@ class Metrics:
         self._groups = groups
         self._call = call
         self._schema = Schema(package_of(kafka_wire))
-        table = Path(__file__).with_suffix(".csv")
+        table = files(__package__).joinpath("metrics.csv")  # the package may be in an archive
         self._registry = found = Registry.of_table(table, self._reads())
         self.all, self.names = found.all, found.names
         self._requests = found.counter(f"{_REQUESTS}_requests_total")

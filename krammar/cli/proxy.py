@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,18 +167,21 @@ async def _serve(server: Proxy, stop: asyncio.Event) -> None:
     """Serve in this process."""
     await server.serve()
     _on_hangup(server.reload)
-    _announce(server.bootstrap_servers, server.metrics_address)
+    _announce(server.addresses, server.metrics_address)
     await stop.wait()
     click.echo("stopping", err=True)
     await server.drain()
 
 
-def _announce(address: str, metrics: tuple[str, int] | None, workers: str = "") -> None:
+def _announce(
+    addresses: Mapping[str, str], metrics: tuple[str, int] | None, workers: str = ""
+) -> None:
     from krammar.proxy.addresses import Address
 
     if metrics is not None:
         click.echo(f"metrics on http://{Address(*metrics)}/metrics", err=True)
-    click.echo(f"listening on {address}{workers}", err=True)
+    for name, address in addresses.items():
+        click.echo(f"listening on {address}" + (f" ({name})" if name else "") + workers, err=True)
 
 
 async def _work(server: Proxy, worker: Worker, stop: asyncio.Event) -> None:
@@ -217,7 +220,8 @@ async def _supervise(server: Proxy, count: int, stop: asyncio.Event) -> None:
             except (OSError, UnicodeError) as error:
                 text = f"cannot listen on {server.metrics_port} for metrics: {why(error)}"
                 raise WorkerError(text) from None
-        _announce(str(server.at(supervisor.address)), metrics, f" with {count} workers")
+        places = {name: server.at(each) for name, each in supervisor.addresses.items()}
+        _announce(places, metrics, f" with {count} workers")
         stopped = asyncio.ensure_future(stop.wait())
         assert supervisor.failed is not None
         await asyncio.wait((stopped, supervisor.failed), return_when=asyncio.FIRST_COMPLETED)

@@ -31,6 +31,7 @@ from krammar.client.errors import (
     kafka_error,
 )
 from krammar.client.login import log_in, obtain_token
+from krammar.client.probe import wrong_protocol
 from krammar.client.settings import Settings
 from krammar.client.tls import handshake_failure
 from krammar.wire.connection import ClientConnection, ResponseError, ResponseReceived
@@ -151,6 +152,12 @@ class Connection:
             raise TransportError(
                 str(self), f"no answer within {limit.timeout_ms:.0f} ms of connecting"
             ) from error
+        except TransportError:
+            self.close()
+            wrong = wrong_protocol(address, context is not None, limit.left)
+            if wrong is None:
+                raise
+            raise AuthenticationError(str(self), wrong) from None
         except BaseException:
             self.close()
             raise

@@ -28,7 +28,7 @@ from krammar.client.jaas import parse_jaas
 from krammar.client.other_settings import ALIASES, NOT_SUPPORTED, WITHOUT_EFFECT
 from krammar.client.scram import MAX_ITERATIONS
 from krammar.util.diagnostics import did_you_mean
-from krammar.util.settings import INT32, Parser, boolean, integer, one_of, text, trimmed
+from krammar.util.settings import INT32, Parser, boolean, choice, integer, text, trimmed
 from krammar.wire.batches.compression import Compression
 
 log = logging.getLogger("krammar.client")
@@ -86,7 +86,7 @@ def _java_class(kind: str, *names: str) -> Parser:
 
 
 def _acks(value: Any) -> int:
-    word = one_of("all", "-1", "0", "1")(value)
+    word = choice("all", "-1", "0", "1")(value)
     return -1 if word == "all" else int(word)
 
 
@@ -154,7 +154,7 @@ class Settings:
 
     # Security.
     security_protocol: str = _of(
-        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT"
+        choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT"
     )
     sasl_mechanism: str | None = _of(_mechanism, None)
     sasl_username: str | None = _of(text, None)
@@ -180,13 +180,13 @@ class Settings:
     ssl_key_location: str | None = _of(trimmed, None)
     ssl_key_pem: str | None = _of(text, None, secret=True)
     ssl_key_password: str | None = _of(text, None, secret=True)
-    ssl_endpoint_identification_algorithm: str = _of(one_of("https", "none", ""), "https")
+    ssl_endpoint_identification_algorithm: str = _of(choice("https", "none", ""), "https")
     enable_ssl_certificate_verification: bool = _of(boolean, True)
     ssl_truststore_type: str = _of(trimmed, "PEM")
     ssl_keystore_type: str = _of(trimmed, "PEM")
 
     # Reading.
-    isolation_level: str = _of(one_of("read_uncommitted", "read_committed"), "read_uncommitted")
+    isolation_level: str = _of(choice("read_uncommitted", "read_committed"), "read_uncommitted")
     fetch_min_bytes: int = _of(integer(), 1)
     fetch_max_bytes: int = _of(integer(), 50 * 1024 * 1024)
     fetch_max_wait_ms: int = _of(integer(), 500)
@@ -198,7 +198,7 @@ class Settings:
     acks: int = _of(_acks, -1)
     enable_idempotence: bool = _of(boolean, True)
     max_in_flight_requests_per_connection: int = _of(integer(1), 5)
-    compression_type: str = _of(one_of(*(codec.name.lower() for codec in Compression)), "none")
+    compression_type: str = _of(choice(*(codec.name.lower() for codec in Compression)), "none")
     compression_level: int | None = _of(integer(-131072), None)
     compression_gzip_level: int | None = _of(integer(-1, 9), None)
     compression_lz4_level: int | None = _of(integer(1, 17), None)

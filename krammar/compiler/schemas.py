@@ -51,7 +51,7 @@ class ImportResult:
 
 
 @dataclass(slots=True)
-class Field:
+class SchemaField:
     """A field of a schema.
 
     A struct has ``fields`` (if it is defined in place) or ``common`` (the name of a struct that several fields
@@ -72,7 +72,7 @@ class Field:
     about: str
     line: int
     struct: str
-    fields: list[Field] | None = None
+    fields: list[SchemaField] | None = None
     common: str | None = None
     varint: bool = False
     ignorable: bool = False
@@ -98,8 +98,8 @@ class Schema:
     unstable: bool
     release: str
     older: list[tuple[Range, str]] = field(default_factory=list)
-    fields: list[Field] = field(default_factory=list)
-    commons: dict[str, list[Field]] = field(default_factory=dict)
+    fields: list[SchemaField] = field(default_factory=list)
+    commons: dict[str, list[SchemaField]] = field(default_factory=dict)
     file: str = ""
     routing: str = ""
     version_prefixed: bool = False

@@ -125,18 +125,20 @@ class Connection:
     ``number``    from 1, in the order of the connections
     ``client``    the client's address, such as ``"127.0.0.1:50312"``
     ``upstream``  the broker's address
+    ``listener``  the name of the proxy's listener; empty if it has none
     ``principal`` who the client is: the name of an accepted login, or of a client certificate; None until it is known,
                   and if nothing reads it
     ``state``     for filters: anything that lasts as long as the connection. Use the filter, or a name that
                   contains its name, as the key.
     """
 
-    __slots__ = ("client", "number", "principal", "state", "upstream")
+    __slots__ = ("client", "listener", "number", "principal", "state", "upstream")
 
-    def __init__(self, number: int, client: str, upstream: str) -> None:
+    def __init__(self, number: int, client: str, upstream: str, listener: str = "") -> None:
         self.number = number
         self.client = client
         self.upstream = upstream
+        self.listener = listener
         self.principal: str | None = None
         self.state: dict[Any, Any] = {}
 

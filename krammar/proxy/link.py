@@ -22,7 +22,7 @@ from krammar.proxy.metrics import Metrics
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions
-from krammar.proxy.rewritten import Rewritten
+from krammar.proxy.rewritten import Views
 from krammar.util.printable import escape
 from krammar.wire.errors import WireError
 from krammar.wire.negotiation import API_VERSIONS
@@ -40,20 +40,21 @@ class Common:
     ``max_frame``      the largest frame that is read, in bytes
     ``locked``         what is done for requests before the login of a client
     ``metrics``        counts requests and responses; None if nobody reads the numbers
-    ``rewritten_for``  returns the rewritten responses for the host of a listener, and the proxy's host in responses
+    ``listeners``      by name
+    ``views``          the rewritten responses
     ``opened``, ``lost``  called at the begin and the end of a connection
     """
 
     chain: Chain
     clients: Clients
     brokers: Brokers
-    listeners: Listeners
+    listeners: dict[str, Listeners]
     advertise: str | None
     memory: bytearray
     max_frame: int
     locked: dict[int, Work | None]
     metrics: Metrics | None
-    rewritten_for: Callable[[str, str], Rewritten]
+    views: Views
     opened: Callable[[Link], None]
     lost: Callable[[Link], None]
 
@@ -80,12 +81,13 @@ def before_login(key: int, version: int, name: str) -> Work:
 class Link(Shared):
     """A connection of a client, and its connection to a broker."""
 
-    def __init__(self, common: Common, number: int, bind_host: str, upstream: Address) -> None:
-        super().__init__(
-            common.chain, Connection(number, "?", str(upstream)), common.memory, common.max_frame
-        )
+    def __init__(
+        self, common: Common, connection: Connection, bind_host: str, upstream: Address
+    ) -> None:
+        super().__init__(common.chain, connection, common.memory, common.max_frame)
         self.common = common
         self.metrics = common.metrics
+        self._listeners = common.listeners[connection.listener]
         self.locked = common.clients.sasl
         if self.locked:
             self.works = common.locked
@@ -108,7 +110,9 @@ class Link(Shared):
         if peer:
             self.connection.client = str(Address(peer[0], peer[1]))
         self._host = advertised_host(self.common.advertise, self._bind_host, local[0])
-        self.rewritten = self.common.rewritten_for(self._bind_host, self._host)
+        self.rewritten = self.common.views.get(
+            self.connection.listener, self._bind_host, self._host
+        )
         self.common.opened(self)
         self.requests.hold("connecting")
         try:
@@ -236,7 +240,7 @@ class Link(Shared):
         nodes = endpoints(api_key, response)
         if not nodes:
             return False
-        known = self.common.listeners.known
+        known = self._listeners.known
         ports = [known(self._bind_host, Address(node.host, node.port)) for node in nodes]
         if None in ports:
             return self._open_ports(nodes)
@@ -247,7 +251,7 @@ class Link(Shared):
     async def _open_ports(self, nodes: list[Any]) -> bool:
         for node in nodes:
             upstream = Address(node.host, node.port)
-            port = await self.common.listeners.port_for(self._bind_host, upstream)
+            port = await self._listeners.port_for(self._bind_host, upstream)
             if port is None:  # with the broker's own address, the client would leave the proxy
                 raise Refused(f"no port for broker {upstream}")
             node.host, node.port = self._host, port

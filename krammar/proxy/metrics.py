@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
 from krammar.util.http_page import HttpPage
 from krammar.util.prometheus import CONTENT_TYPE, Registry
 from krammar.wire.package import Package
 
-_TABLE = Path(__file__).with_suffix(".csv")
+_TABLE = files("krammar.proxy") / "metrics.csv"
 _PREFIX = "krammar_proxy"
 
 

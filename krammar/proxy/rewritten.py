@@ -60,3 +60,21 @@ class Rewritten:
         self._bytes += size
         rest = after[8:] if changed else None
         self.known[work.api_key, work.version, before[8:]] = Known(rest, after[:4], offered)
+
+
+# Listeners, and hosts under which clients see the proxy, whose responses are remembered.
+_MAX_VIEWS = 4
+
+
+class Views:
+    """The rewritten responses by listener, its host, and the host under which clients see the proxy."""
+
+    def __init__(self) -> None:
+        self._views: dict[tuple[str, str, str], Rewritten] = {}
+
+    def get(self, listener: str, bind_host: str, host: str) -> Rewritten:
+        """Return the responses of a view. The others are forgotten if there are too many."""
+        view = (listener, bind_host, host)
+        if view not in self._views and len(self._views) >= _MAX_VIEWS:
+            self._views.clear()
+        return self._views.setdefault(view, Rewritten())

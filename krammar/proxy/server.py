@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
 from krammar.auth.server_tls import TlsSettingError
 from krammar.auth.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
 from krammar.client.errors import SettingsError
-from krammar.proxy.addresses import MAX_LISTENERS, Address, Allot, ListenError, Listeners
+from krammar.proxy.addresses import MAX_LISTENERS, Address, ListenError, Listeners
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain
 from krammar.proxy.client_login import ClientLogin, NoClientLogin
@@ -24,17 +25,13 @@ from krammar.proxy.link import Common, Link, works_before_login
 from krammar.proxy.metrics import Metrics, page
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
-from krammar.proxy.rewritten import Rewritten
+from krammar.proxy.rewritten import Views
 from krammar.util.prometheus import Registry
 from krammar.util.sockets import why
 from krammar.wire.framing import MAX_FRAME
 
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
 _TURNS = 4
-
-
-# Hosts under which clients see the proxy, with their rewritten responses.
-_MAX_VIEWS = 4
 
 
 class ProxyError(Exception):
@@ -48,7 +45,8 @@ class Proxy:
         upstream: a broker of the cluster, as ``host:port``. The proxy finds the others in responses.
         filters: the chain, from the client to the broker.
         listen: where clients connect first, as ``host:port``. Port 0 selects a free one. Each further broker gets
-            a free port of this host.
+            a free port of this host. For several listeners, which filters can tell apart by
+            ``connection.listener``: a dictionary of names and addresses.
         advertise: the proxy's host in responses. Default: the host of ``listen``, or, if that means all
             addresses, the address to which the client has connected.
         protocol: a generated package. Default: ``kafka_wire``.
@@ -63,11 +61,12 @@ class Proxy:
         secret: hides which users exist. Default: a random one.
         metrics_port: where Prometheus reads metrics, as a port of loopback or ``host:port``. Default: nowhere.
         counts: whether to count for the metrics of all workers.
-        allot: returns the port for a broker, if several processes share the ports. Default: any free one.
+        allot: returns the port for a broker, by the name of the listener, its host, and the broker's address. Several
+            processes then share the ports. Default: any free port.
 
     Raises:
         TypeError: an element of ``filters`` is not a filter for ``protocol``.
-        ValueError: an address has another form, or a setting is invalid or names a file that cannot be read.
+        ValueError: an address has another form, there is no listener, or a setting is invalid or names a file that cannot be read.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class Proxy:
         upstream: str,
         filters: Iterable[Filter] = (),
         *,
-        listen: str = "127.0.0.1:0",
+        listen: str | Mapping[str, str] = "127.0.0.1:0",
         advertise: str | None = None,
         protocol: ModuleType | None = None,
         refuse_unknown: bool = False,
@@ -87,7 +86,7 @@ class Proxy:
         secret: bytes | None = None,
         metrics_port: str | int | None = None,
         counts: bool = False,
-        allot: Allot | None = None,
+        allot: Callable[[str, str, Address], Awaitable[int]] | None = None,
     ) -> None:
         if protocol is None:
             import kafka_wire
@@ -110,8 +109,20 @@ class Proxy:
         counts = counts or metrics_port is not None
         chain = Chain(protocol, filters, refuse_unknown=refuse_unknown, counts=counts)
         self.metrics = Metrics(chain.package, lambda: len(self._links)) if counts else None
+        names = {"": listen} if isinstance(listen, str) else listen
+        if not names:
+            raise ValueError("a proxy needs at least one listener")
+        self._listen = {name: Address.parse(each) for name, each in names.items()}
         self._shares_ports = allot is not None
-        self.listeners = Listeners(self._serve_port, LOG.info, lambda: MAX_LISTENERS, allot)
+        self.listeners = {
+            name: Listeners(
+                partial(self._serve_port, name),
+                LOG.info,
+                lambda: MAX_LISTENERS,
+                None if allot is None else partial(allot, name),
+            )
+            for name in names
+        }
         self._common = Common(
             chain,
             self._clients,
@@ -122,18 +133,16 @@ class Proxy:
             max_frame,
             works_before_login(chain) if self._clients.sasl else {},
             self.metrics,
-            self._rewritten_for,
+            Views(),
             self._opened,
             self._lost,
         )
         self._upstream = Address.parse(upstream)
-        self._listen = Address.parse(listen)
         self._drain_timeout = drain_timeout
         self._links: dict[int, Link] = {}
         self._numbers = 0
-        self._rewritten: dict[tuple[str, str], Rewritten] = {}
         self._draining = False
-        self._address: Address | None = None
+        self.addresses: dict[str, str] = {}
         self._idle = asyncio.Event()
         self._page = page(self._registry)
         self.metrics_address: tuple[str, int] | None = None
@@ -181,13 +190,13 @@ class Proxy:
         """Where to listen for Prometheus, or None; the port can be 0."""
         return self._metrics_port
 
-    def at(self, listening: Address) -> Address:
+    def at(self, listening: Address) -> str:
         """Return the address for clients, from the one to listen on."""
-        return Address(self._common.advertise or _reachable(listening.host), listening.port)
+        return str(Address(self._common.advertise or _reachable(listening.host), listening.port))
 
     @property
-    def listen(self) -> Address:
-        """The address to listen on, whose port can be 0."""
+    def listen(self) -> dict[str, Address]:
+        """The addresses to listen on by name; ports can be 0."""
         return self._listen
 
     @property
@@ -197,9 +206,12 @@ class Proxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address for clients, as ``host:port``."""
-        assert self._address is not None, "the proxy has not started"
-        return str(self._address)
+        """The address for clients, as ``host:port``; of several listeners, that of the first one.
+
+        ``addresses`` has those of all listeners by name.
+        """
+        assert self.addresses, "the proxy has not started"
+        return next(iter(self.addresses.values()))
 
     def close(self) -> None:
         """Stop a proxy of ``start``: accept no connection, wait for responses, and close all connections."""
@@ -228,20 +240,26 @@ class Proxy:
         Raises:
             ProxyError: the proxy cannot listen.
         """
-        try:
-            port = await self.listeners.listen(self._listen, self._upstream)
-        except ListenError as error:
-            raise ProxyError(str(error)) from error
+        for name, listen in self._listen.items():
+            try:
+                port = await self.listeners[name].listen(listen, self._upstream)
+            except ListenError as error:
+                self._close_listeners()
+                raise ProxyError(str(error)) from error
+            self.addresses[name] = self.at(Address(listen.host, port))
         if self._metrics_port is not None:
             try:
                 self.metrics_address = await self._page.listen(*self._metrics_port)
             except (OSError, UnicodeError) as error:
-                self.listeners.close()
+                self._close_listeners()
                 raise ProxyError(
                     f"cannot listen on {self._metrics_port} for metrics: {why(error)}"
                 ) from error
         self._reloading.start()
-        self._address = self.at(Address(self._listen.host, port))
+
+    def _close_listeners(self) -> None:
+        for each in self.listeners.values():
+            each.close()
 
     def reload(self) -> None:
         """Read keys, certificates and users again, for new connections. It also happens when their files change."""
@@ -251,8 +269,9 @@ class Proxy:
         """Accept no connection, wait for the responses to requests in flight, and close all connections."""
         self._draining = True
         self._reloading.stop()
-        await self.listeners.finish_accepting()
-        self.listeners.close()
+        for each in self.listeners.values():
+            await each.finish_accepting()
+        self._close_listeners()
         for link in list(self._links.values()):
             link.drain()
         if self._links:
@@ -273,11 +292,11 @@ class Proxy:
             await asyncio.sleep(0)
 
     async def _serve_port(
-        self, listen: Address, bind_host: str, upstream: Address
+        self, listener: str, listen: Address, bind_host: str, upstream: Address
     ) -> asyncio.Server | TlsAcceptor:
         if not self._clients.tls:
             return await asyncio.get_running_loop().create_server(
-                lambda: self._link(bind_host, upstream),
+                lambda: self._link(listener, bind_host, upstream),
                 *listen,
                 backlog=BACKLOG,
                 reuse_port=self._shares_ports or None,
@@ -286,7 +305,7 @@ class Proxy:
         return TlsAcceptor(
             listening,
             self._context,
-            lambda client: self._link(bind_host, upstream),
+            lambda client: self._link(listener, bind_host, upstream),
             enter=lambda client, number: True,
             leave=lambda client: None,
             log=LOG,
@@ -297,11 +316,12 @@ class Proxy:
         assert self._clients.context is not None
         return self._clients.context
 
-    def _link(self, bind_host: str, upstream: Address) -> Requests:
+    def _link(self, listener: str, bind_host: str, upstream: Address) -> Requests:
         self._numbers += 1
         if self.metrics is not None:
             self.metrics.accepted += 1
-        return Link(self._common, self._numbers, bind_host, upstream).requests
+        connection = Connection(self._numbers, "?", str(upstream), listener)
+        return Link(self._common, connection, bind_host, upstream).requests
 
     def _accepted(self, connection: Connection) -> None:
         if (link := self._links.get(connection.number)) is not None:
@@ -311,12 +331,6 @@ class Proxy:
         if (link := self._links.get(connection.number)) is not None:
             # The answer is written first.
             asyncio.get_running_loop().call_soon(link.drain)
-
-    def _rewritten_for(self, bind_host: str, host: str) -> Rewritten:
-        """Return the responses that were rewritten for clients of a listener that see the proxy under a host."""
-        if (bind_host, host) not in self._rewritten and len(self._rewritten) >= _MAX_VIEWS:
-            self._rewritten.clear()
-        return self._rewritten.setdefault((bind_host, host), Rewritten())
 
     def _opened(self, link: Link) -> None:
         """Handle a connection of a client."""

@@ -44,7 +44,7 @@ def read_settings(path: Path) -> Settings:
     """Read a file such as::
 
         upstream = "localhost:9092"
-        listen = "127.0.0.1:9093"
+        listen = "127.0.0.1:9093"       # or names of listeners: { blue = "127.0.0.1:9093", … }
 
         [brokers]
         security.protocol = "SSL"
@@ -82,7 +82,10 @@ def read_settings(path: Path) -> Settings:
             value = str(value)
         if expected is float and type(value) is int:
             value = float(value)
-        if type(value) is not expected:
+        is_named = name == "listen" and isinstance(value, dict)
+        if is_named and not (value and all(isinstance(each, str) for each in value.values())):
+            raise SettingsError(f'{path}: write listen = {{ name = "host:port" }}')
+        if type(value) is not expected and not is_named:
             raise SettingsError(f"{path}: {name} = {value!r} is not of type {expected.__name__}")
         found.options[name] = value
     if not isinstance(filters, list) or not all(isinstance(each, dict) for each in filters):

@@ -18,7 +18,7 @@ from typing import Any
 
 from krammar.proxy.addresses import Address, resolve
 from krammar.proxy.clients import LOG
-from krammar.proxy.worker import LIMIT, VARIABLE, line
+from krammar.proxy.worker import LIMIT, VARIABLE, Key, line
 from krammar.util.sockets import why
 
 # Seconds that a worker must have lived to be started again at once.
@@ -50,7 +50,7 @@ class Supervisor:
     Args:
         command: the command that starts a worker.
         count: the number of workers.
-        listen: the proxy's address.
+        listen: the proxy's addresses by the name of the listener.
         drain_timeout: how long workers wait for responses when they end, in seconds.
         lost: called with the last numbers of the metrics of a worker that has died.
     """
@@ -59,7 +59,7 @@ class Supervisor:
         self,
         command: Sequence[str],
         count: int,
-        listen: Address,
+        listen: Mapping[str, Address],
         drain_timeout: float,
         lost: Callable[[Any], None],
     ) -> None:
@@ -70,23 +70,24 @@ class Supervisor:
         self._lost = lost
         self._secret = secrets.token_bytes(32)
         self._reserved: list[socket.socket] = []
-        self._ports: dict[tuple[str, Address], int] = {}
+        self._ports: dict[Key, int] = {}
         self._workers: list[_Process] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._allotting = asyncio.Lock()
         self._last: dict[int, Any] = {}
         self._stopping = False
         self.failed: asyncio.Future[None] | None = None
-        self.address = listen
+        self.addresses: dict[str, Address] = {}
 
     async def start(self) -> None:
         """Start all workers, and wait until they listen. Raises WorkerError."""
         if not hasattr(socket, "SO_REUSEPORT"):
             raise WorkerError("this system has no SO_REUSEPORT, so there can be only one worker")
-        try:
-            self.address = Address(self._listen.host, await self._reserve(self._listen))
-        except (OSError, UnicodeError) as error:
-            raise WorkerError(f"cannot listen on {self._listen}: {why(error)}") from None
+        for name, listen in self._listen.items():
+            try:
+                self.addresses[name] = Address(listen.host, await self._reserve(listen))
+            except (OSError, UnicodeError) as error:
+                raise WorkerError(f"cannot listen on {listen}: {why(error)}") from None
         self.failed = asyncio.get_running_loop().create_future()
         loop = asyncio.get_running_loop()
         ready: list[asyncio.Future[None]] = [loop.create_future() for _ in range(self._count)]
@@ -112,8 +113,8 @@ class Supervisor:
             reader, worker.writer = await asyncio.open_connection(sock=own, limit=LIMIT)
             # From here on it gets all further ports.
             self._workers.append(worker)
-            ports = [[bind, *broker, port] for (bind, broker), port in self._ports.items()]
-            begin = {"secret": self._secret.hex(), "listen": self.address, "ports": ports}
+            ports = [[name, bind, *to, port] for (name, bind, to), port in self._ports.items()]
+            begin = {"secret": self._secret.hex(), "listen": self.addresses, "ports": ports}
             worker.send(line(begin=begin))
             try:
                 await self._serve(worker, reader, ready)
@@ -144,25 +145,26 @@ class Supervisor:
                     if not ready.done():
                         ready.set_result(None)
                 elif name == "want":
-                    bind_host, host, port = value
-                    await self._allot(worker, bind_host, Address(host, port))
+                    listener, bind_host, host, port = value
+                    await self._allot(worker, (listener, bind_host, Address(host, port)))
                 elif worker.asked is not None and not worker.asked.done():
                     worker.asked.set_result(value)
 
-    async def _allot(self, worker: _Process, bind_host: str, upstream: Address) -> None:
-        key = bind_host, upstream
+    async def _allot(self, worker: _Process, key: Key) -> None:
+        name, bind_host, upstream = key
+        place = [name, bind_host, *upstream]
         async with self._allotting:
             if key in self._ports:
-                worker.send(line(open=[bind_host, *upstream, self._ports[key]]))
+                worker.send(line(open=[*place, self._ports[key]]))
                 return
             try:
                 port = await self._reserve(Address(bind_host, 0))
             except (OSError, UnicodeError) as error:
-                worker.send(line(refuse=[bind_host, *upstream, why(error)]))
+                worker.send(line(refuse=[*place, why(error)]))
                 return
             self._ports[key] = port
             for each in self._workers:
-                each.send(line(open=[bind_host, *upstream, port]))
+                each.send(line(open=[*place, port]))
 
     async def _reserve(self, address: Address) -> int:
         """Bind a socket, which does not listen, so that no other program gets the port."""

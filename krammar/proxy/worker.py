@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from krammar.proxy.addresses import Address, ListenError, Listeners
@@ -21,6 +21,10 @@ VARIABLE = "KRAMMAR_PROXY_WORKER"
 LIMIT = 16 << 20
 
 
+# The name of a listener, its host, and a broker.
+Key = tuple[str, str, Address]
+
+
 def line(**message: Any) -> bytes:
     """Return a message as a line."""
     return json.dumps(message).encode() + b"\n"
@@ -30,7 +34,7 @@ class Worker:
     """The channel of a worker.
 
     ``secret``  hides which users exist; the same for all workers
-    ``listen``  the address of the proxy, with its port
+    ``listen``  the addresses of the proxy by the name of the listener, with their ports
 
     Args:
         channel: a connected socket, whose first line waits or will come.
@@ -46,14 +50,17 @@ class Worker:
             first += piece
         begin = json.loads(first)["begin"]
         self.secret = bytes.fromhex(begin["secret"])
-        self.listen = str(Address(*begin["listen"]))
+        self.listen = {name: str(Address(*each)) for name, each in begin["listen"].items()}
         self._ports: list[list[Any]] = begin["ports"]
-        self._asked: dict[tuple[str, Address], asyncio.Future[int]] = {}
+        self._asked: dict[Key, asyncio.Future[int]] = {}
         self._writer: asyncio.StreamWriter | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(
-        self, listeners: Listeners, numbers: Callable[[], Any], stop: Callable[[], object]
+        self,
+        listeners: Mapping[str, Listeners],
+        numbers: Callable[[], Any],
+        stop: Callable[[], object],
     ) -> None:
         """Open the ports that other workers have, report that this one listens, and handle messages.
 
@@ -66,17 +73,17 @@ class Worker:
         """
         channel = await asyncio.open_connection(sock=self._channel, limit=LIMIT)
         reader, self._writer = channel
-        for bind_host, host, broker_port, port in self._ports:
-            await listeners.open(bind_host, Address(host, broker_port), port)
+        for name, bind_host, host, broker_port, port in self._ports:
+            await listeners[name].open(bind_host, Address(host, broker_port), port)
         self._writer.write(line(ready=True))
         self._task = asyncio.ensure_future(self._read(reader, listeners, numbers, stop))
 
-    async def allot(self, bind_host: str, upstream: Address) -> int:
+    async def allot(self, name: str, bind_host: str, upstream: Address) -> int:
         """Return the port for a broker, the same in all workers. Raises ListenError."""
         assert self._writer is not None
-        key = bind_host, upstream
+        key = name, bind_host, upstream
         asked = self._asked[key] = asyncio.get_running_loop().create_future()
-        self._writer.write(line(want=[bind_host, *upstream]))
+        self._writer.write(line(want=[name, bind_host, *upstream]))
         try:
             port: int = await asked
             return port
@@ -86,27 +93,27 @@ class Worker:
     async def _read(
         self,
         reader: asyncio.StreamReader,
-        listeners: Listeners,
+        listeners: Mapping[str, Listeners],
         numbers: Callable[[], Any],
         stop: Callable[[], object],
     ) -> None:
         assert self._writer is not None
         while data := await reader.readline():
-            for name, value in json.loads(data).items():
-                if name == "numbers":
+            for kind, value in json.loads(data).items():
+                if kind == "numbers":
                     self._writer.write(line(numbers=numbers()))
                     continue
-                bind_host, host, broker_port, result = value
+                name, bind_host, host, broker_port, result = value
                 upstream = Address(host, broker_port)
-                asked = self._asked.get((bind_host, upstream))
+                asked = self._asked.get((name, bind_host, upstream))
                 if asked is not None and not asked.done():
-                    if name == "open":
+                    if kind == "open":
                         asked.set_result(result)
                     else:
                         asked.set_exception(ListenError(result))
-                elif name == "open":
+                elif kind == "open":
                     try:
-                        await listeners.open(bind_host, upstream, result)
+                        await listeners[name].open(bind_host, upstream, result)
                     except ListenError as error:
                         LOG.warning("no port for broker %s: %s", upstream, error)
         stop()

@@ -28,7 +28,7 @@ from krammar.spark.offsets import (
     parse_timestamps,
 )
 from krammar.util.diagnostics import meant, most_similar
-from krammar.util.settings import boolean, integer, one_of, text
+from krammar.util.settings import boolean, choice, integer, text
 
 CLIENT_PREFIX = "kafka."
 _log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ _TABLE = (
         "startingOffsetsByTimestampStrategy",
         _READS,
         _RECORDS,
-        one_of("error", "latest"),
+        choice("error", "latest"),
         "error",
     ),
     Option("endingOffsets", _BATCH, _RECORDS, parse_offsets, Latest()),
@@ -203,7 +203,7 @@ _TABLE = (
     # krammar's own.
     Option("startingGroup", _READS, _KAFKA, _group),
     Option("commitGroup", _STREAM, _KAFKA, _group),
-    Option("source", _ALL, _ANY, one_of(*SOURCES), "kafka"),
+    Option("source", _ALL, _ANY, choice(*SOURCES), "kafka"),
     Option("path", _ALL, _FILES | _FRAMED, text),
     Option("paths", _READS, _FILES, text),
     Option("columns", _READS, _RECORDS, _names),
@@ -214,15 +214,15 @@ _TABLE = (
         "mode",
         _READS,
         _MESSAGES,
-        one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
+        choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
         "PERMISSIVE",
     ),
     Option("columnNameOfCorruptRecord", _READS, _RECORDS, text, "_corrupt_record"),
     # Journals.
-    Option("delivery", _WRITES, _KAFKA, one_of(*DELIVERIES), DELIVERIES[0]),
+    Option("delivery", _WRITES, _KAFKA, choice(*DELIVERIES), DELIVERIES[0]),
     Option("intents", _WRITES, _KAFKA, text),
     Option("writeId", _BATCH_WRITE, _KAFKA, text),
-    Option("repeatedBatch", _WRITES, _KAFKA, one_of("compare", "skip"), "compare"),
+    Option("repeatedBatch", _WRITES, _KAFKA, choice("compare", "skip"), "compare"),
     Option("message", _WRITES, _KAFKA, text),
     Option("journalsPerTopic", _WRITES, _KAFKA, integer(1), 1),
     Option("contentType", _ALL, _FRAMED, text, "application/x-krammar-fixed"),
@@ -232,7 +232,7 @@ _TABLE = (
         "kafka.isolation.level",
         _READS,
         _MESSAGES,
-        one_of("read_uncommitted", "read_committed"),
+        choice("read_uncommitted", "read_committed"),
         "read_uncommitted",
     ),
 )

@@ -10,8 +10,8 @@ import csv
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from importlib.resources.abc import Traversable
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from krammar.util.diagnostics import did_you_mean
@@ -132,15 +132,14 @@ class Registry:
         self.names = {name: each for each in self.all for name in each.names}
 
     @classmethod
-    def of_table(cls, table: Path, reads: Mapping[str, Read]) -> Registry:
+    def of_table(cls, table: Traversable, reads: Mapping[str, Read]) -> Registry:
         """Build metrics from a CSV file with kind, name, labels and about.
 
         Args:
             table: the file
             reads: by name, what another part of the program counts
         """
-        with table.open(encoding="utf-8", newline="") as lines:
-            rows = list(csv.DictReader(lines))
+        rows = csv.DictReader(table.read_text("utf-8").splitlines())
         return cls(
             (
                 Histogram(row["name"], row["about"], row["labels"].split())

@@ -53,7 +53,7 @@ def integer(low: int = 0, high: int = INT32) -> Parser:
     return parse
 
 
-def one_of(*words: str) -> Parser:
+def choice(*words: str) -> Parser:
     """Return a parser that accepts the words in any case, and returns them in this spelling."""
     by_key = {word.lower(): word for word in words}
 

@@ -109,6 +109,8 @@ def test_options_that_cannot_be_used(
     [
         ("upstream =", "Invalid value"),
         ("upstrem = 'x:1'", "unknown setting 'upstrem' (the settings are upstream, listen,"),
+        ("upstream = 'x:1'\nlisten = { a = 1 }", 'write listen = { name = "host:port" }'),
+        ("upstream = 'x:1'\nlisten = {}", 'write listen = { name = "host:port" }'),
         ("upstream = 5", "upstream = 5 is not of type str"),
         ("filter = 'x'", "write [[filter]] for each filter, in their order"),
         ("[[filter]]", '[[filter]] 1: needs class = "module:Class"'),

@@ -102,6 +102,24 @@ def test_all_workers_have_the_same_ports(tmp_path: Path) -> None:
         assert proxy.number("krammar_proxy_requests_total") >= 23
 
 
+def test_several_listeners(tmp_path: Path) -> None:
+    (tmp_path / "proxy.toml").write_text('listen = {blue = "127.0.0.1:0", red = "127.0.0.1:0"}\n')
+    with KafkaBroker.start() as broker:
+        all_ = command(broker.bootstrap_servers, "proxy.toml")
+        with subprocess.Popen(all_, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stderr is not None
+                lines = [process.stderr.readline().split() for _ in range(2)]
+                places = {line[3]: Address.parse(line[2]) for line in lines}
+                for place in places.values():
+                    for _ in range(4):
+                        assert brokers(place) == {tuple(place)}
+            finally:
+                process.terminate()
+                process.communicate(timeout=PATIENCE)
+    assert places.keys() == {"(blue)", "(red)"}
+
+
 def test_real_clients_with_tls_and_logins(tmp_path: Path) -> None:
     files = Certificates(tmp_path)
     users = "\n".join(f'{name} = "{password}"' for name, password in USERS.items())

@@ -34,6 +34,7 @@ class Allowance:
 
     def __init__(self) -> None:
         self._spent = 0
+        self._is_large = False  # the records that were decoded last
         self._since = time.monotonic()
 
     async def run(
@@ -41,7 +42,7 @@ class Allowance:
     ) -> _Result:
         """Return the result of a function that works on a batch: in a thread if it can take long."""
         limit = _COMPRESSED_BYTES if header.attributes & 7 else _BYTES
-        if header.size_in_bytes > limit or header.records_count > _RECORDS:
+        if self._is_large or header.size_in_bytes > limit or header.records_count > _RECORDS:
             result = await asyncio.to_thread(function, *args)
             self._since = time.monotonic()
             return result
@@ -56,6 +57,7 @@ class Allowance:
         if self._spent and self._spent + cost > _MOST:
             raise TooMuch
         self._spent += cost
+        self._is_large = cost > _BYTES
 
 
 def rewritten(batch: RecordBatch, records: list[Record]) -> bytes:

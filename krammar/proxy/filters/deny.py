@@ -32,7 +32,7 @@ from kafka_wire import (
 from krammar.faults.answers import Selection, Subject, build, merge, place_for, subjects, without
 from krammar.faults.errors import FaultError
 from krammar.faults.shape import Schema
-from krammar.proxy.filters.logins import SeesLogins, login_of
+from krammar.proxy.filters.logins import SeesLogins
 from krammar.proxy.filters.topics import Patterns, TopicIds
 from krammar.proxy.interface import Close, Exchange, on
 from krammar.util.diagnostics import did_you_mean
@@ -52,7 +52,7 @@ class Deny(SeesLogins):
             given; a request of such a version closes the connection.
         topics: patterns of topics. Clients get TOPIC_AUTHORIZATION_FAILED, and lists of topics lack them.
         groups: patterns of groups. Clients get GROUP_AUTHORIZATION_FAILED.
-        logins: patterns of users who are denied it. Default: all clients.
+        logins: patterns of the users who are denied it (``connection.principal``). Default: all clients.
 
     Raises:
         ValueError: an argument is invalid; the text begins with its name.
@@ -112,7 +112,7 @@ class Deny(SeesLogins):
 
     def _is_denied(self, exchange: Exchange) -> bool:
         """Whether this client is denied anything."""
-        return self._logins is None or login_of(exchange.connection) in self._logins
+        return self._logins is None or exchange.connection.principal in self._logins
 
     def _denies_topic(self, about: Subject) -> bool:
         if about.get("resource_type") == _TOPIC_CONFIGS:

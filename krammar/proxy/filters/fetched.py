@@ -78,9 +78,9 @@ class FetchFilter(Filter):
                 elif isinstance(response, FetchResponse) and exchange.version < _BATCHES:
                     _refuse(partition, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
                 else:
-                    await self._one(name, partition, exchange, allowance)
+                    await self._partition(name, partition, exchange, allowance)
 
-    async def _one(
+    async def _partition(
         self, name: str, partition: Any, exchange: Exchange, allowance: Allowance
     ) -> None:
         data: bytes = partition.records

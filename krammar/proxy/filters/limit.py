@@ -27,7 +27,7 @@ from kafka_wire import (
     ShareFetchResponse,
 )
 
-from krammar.proxy.filters.logins import SeesLogins, login_of
+from krammar.proxy.filters.logins import SeesLogins
 from krammar.proxy.interface import Exchange, on
 
 # Clients that are remembered. One that is forgotten starts again without debt.
@@ -112,7 +112,7 @@ class Limit(SeesLogins):
             return 0
         client: Any = exchange.client_id
         if self._by == "login":
-            client = login_of(exchange.connection)
+            client = exchange.connection.principal
         elif self._by == "connection":
             client = exchange.connection.number
         now = self.now()

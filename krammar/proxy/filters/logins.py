@@ -52,27 +52,28 @@ class SeesLogins(Filter):
             # Any bytes could follow, and the broker could read a request where the proxy expects a token.
             raise Close("SaslHandshake v0 is refused: the proxy cannot read its login (use v1)")
         login = _Login(request.mechanism)
-        exchange.connection.state[SeesLogins] = login
-        exchange.state[SeesLogins] = login
+        # A chain can have several such filters.
+        exchange.connection.state[self, SeesLogins] = login
+        exchange.state[self, SeesLogins] = login
 
     @on(SaslHandshakeResponse)
     def _read_mechanism(self, response: SaslHandshakeResponse, exchange: Exchange) -> None:
-        login: _Login = exchange.state[SeesLogins]
+        login: _Login = exchange.state[self, SeesLogins]
         login.accepted = response.error_code == 0
 
     @on(SaslAuthenticateRequest)
     def _read_login(self, request: SaslAuthenticateRequest, exchange: Exchange) -> None:
-        login: _Login | None = exchange.connection.state.get(SeesLogins)
+        login: _Login | None = exchange.connection.state.get((self, SeesLogins))
         if login is None:
             raise Close("SaslAuthenticate without SaslHandshake")
         login.steps += 1
         if login.steps == 1:
             login.user = claimed(login.mechanism, request.auth_bytes)
-        exchange.state[SeesLogins] = (login, login.steps)
+        exchange.state[self, SeesLogins] = (login, login.steps)
 
     @on(SaslAuthenticateResponse)
     def _read_decision(self, response: SaslAuthenticateResponse, exchange: Exchange) -> None:
-        login, step = exchange.state[SeesLogins]
+        login, step = exchange.state[self, SeesLogins]
         if response.error_code or not login.accepted or login.user is None:
             return
         if login.mechanism in _SCRAM:  # it ends with the signature of the server
@@ -88,12 +89,6 @@ def _set(connection: Connection, user: str) -> None:
     if before != user:
         raise Close(f"the client is logged in as {before!r}, and now logs in as {user!r}")
     connection.principal = user
-
-
-def login_of(connection: Connection) -> str | None:
-    """Return the user of a connection; None before a login that the broker has accepted."""
-    found: str | None = connection.state.get((SeesLogins, "user"))
-    return found
 
 
 def claimed(mechanism: str, message: bytes) -> str | None:

@@ -75,7 +75,7 @@ class ProduceFilter(Filter):
             kept = []
             for partition in topic.partition_data:
                 try:
-                    partition.records = await self._one(
+                    partition.records = await self._checked(
                         name, partition.records, exchange, allowance
                     )
                 except PartitionRefused as refused:
@@ -107,7 +107,7 @@ class ProduceFilter(Filter):
     def on_produced(self, response: ProduceResponse, exchange: Exchange) -> None:
         _add(response, exchange.state.get(self, ()))
 
-    async def _one(
+    async def _checked(
         self, name: str | None, records: bytes | None, exchange: Exchange, allowance: Allowance
     ) -> bytes | None:
         if name is None:

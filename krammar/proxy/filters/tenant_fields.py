@@ -32,6 +32,7 @@ class NamePlan(NamedTuple):
     ``named``                   the attribute with the topic's name beside a topic id, or empty
     ``has_id``, ``ids``         whether it has a topic id, and whether it or a struct inside has one
     ``texts``, ``patterns``, ``pattern_lists``  attributes
+    ``has_pattern``             whether it or a struct inside has a pattern
     ``structs``, ``arrays``     attributes with structs that have any of these, their plans, and whether a struct can be null
     """
 
@@ -41,13 +42,14 @@ class NamePlan(NamedTuple):
     has_id: bool
     ids: bool
     texts: tuple[str, ...]
+    has_pattern: bool
     patterns: tuple[str, ...]
     pattern_lists: tuple[str, ...]
     structs: tuple[tuple[str, NamePlan, bool], ...]
     arrays: tuple[tuple[str, NamePlan], ...]
 
 
-_NOTHING = NamePlan((), (), "", False, False, (), (), (), (), ())
+_NOTHING = NamePlan((), (), "", False, False, (), False, (), (), (), ())
 
 
 @cache
@@ -74,11 +76,13 @@ def plan_of(cls: Any, version: int) -> NamePlan:
     infos = {item.name: item for item in fields(cls) if version in item.versions}
     has_id = TOPIC_ID in infos
     named = next((name for name in found["names"] if infos[name].entity == "topicName"), "")
-    lists = {name: tuple(value) for name, value in found.items()}
-    inside = any(inner.ids for _, inner, *_ in (*found["structs"], *found["arrays"]))
-    return NamePlan(
-        **lists | {"has_id": has_id, "ids": has_id or inside, "named": named}  # type: ignore[arg-type]
+    inner_plans = [inner for _, inner, *_ in (*found["structs"], *found["arrays"])]
+    lists: dict[str, Any] = {name: tuple(value) for name, value in found.items()}
+    lists["ids"] = has_id or any(inner.ids for inner in inner_plans)
+    lists["has_pattern"] = bool(found["patterns"] or found["pattern_lists"]) or any(
+        inner.has_pattern for inner in inner_plans
     )
+    return NamePlan(**lists | {"has_id": has_id, "named": named})
 
 
 class TopicIds:

@@ -5,8 +5,9 @@ Each tenant has a prefix for its topics, groups and transactional ids, which its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import kafka_wire
@@ -24,9 +25,10 @@ from krammar.proxy.filters.tenant_fields import (
     with_ids,
 )
 from krammar.proxy.filters.tenant_names import Tenant
+from krammar.proxy.filters.tenant_tags import untag_of
 from krammar.proxy.interface import Close, Connection, Exchange, Method, on
 from krammar.wire.package import package_of
-from krammar.wire.reflection import walker
+from krammar.wire.reflection import Walker, walker
 
 # The first version of Metadata that finds topics by id.
 _METADATA_BY_ID = 12
@@ -53,6 +55,28 @@ def _on_others(method: Method) -> Method:
     return method
 
 
+class _Kind(NamedTuple):
+    """What to do with the messages of a class and a version."""
+
+    plan: NamePlan
+    walk: Walker
+    special: Callable[[Any, Call], Any] | None
+    untag: Callable[[Any], None] | None
+
+
+def _kind(message: Any, version: int) -> _Kind:
+    cls: Any = type(message)  # mypy does not accept that classes have hashes
+    return _kind_of(cls, version)
+
+
+@cache
+def _kind_of(cls: Any, version: int) -> _Kind:
+    special = REQUESTS.get(cls) or RESPONSES.get(cls)
+    return _Kind(
+        plan_of(cls, version), walker(cls, version, *ENTITIES), special, untag_of(cls, version)
+    )
+
+
 class Tenants(SeesLogins):
     """Separates tenants by a prefix of their topics, groups and transactional ids.
 
@@ -60,35 +84,50 @@ class Tenants(SeesLogins):
 
     Args:
         tenant: one tenant for all connections of this proxy, which has a port of its own.
-        principals: tenants by the name of a login (SASL PLAIN and SCRAM), or of a client certificate. Connections of
-            others are closed.
+        listeners: tenants by the name of a listener. Each has a port of its own.
+        principals: tenants by the name of a login, or of a client certificate.
+
+    Connections to other listeners, and of other principals, are closed.
 
     Raises:
-        ValueError: none or both are given, or the name of a tenant is not valid.
+        ValueError: not exactly one of them is given, or the name of a tenant is not valid.
     """
 
     refuse_unknown = True
 
     def __init__(
-        self, tenant: str | None = None, principals: Mapping[str, str] | None = None
+        self,
+        tenant: str | None = None,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        principals: Mapping[str, str] | None = None,
     ) -> None:
-        if (tenant is None) == (not principals):
-            raise ValueError('set either tenant = "name" or principals = { login = "name" }')
-        names = {tenant} if tenant is not None else set((principals or {}).values())
+        if [tenant is not None, bool(listeners), bool(principals)].count(True) != 1:
+            raise ValueError(
+                'set one of tenant = "name", listeners = { listener = "name" } and '
+                'principals = { login = "name" }'
+            )
+        by_name: Mapping[str, Any] = listeners or principals or {"": tenant}
+        names = set(by_name.values())
         tenants = {name: Tenant(name, names) for name in names}
-        self._tenant = tenants[tenant] if tenant is not None else None
-        self._principals = {who: tenants[name] for who, name in (principals or {}).items()}
+        self._tenant = None if tenant is None else tenants[tenant]
+        self._listeners = {name: tenants[each] for name, each in (listeners or {}).items()}
+        self._principals = {name: tenants[each] for name, each in (principals or {}).items()}
         self._memory = Memory()
 
     def _find(self, connection: Connection) -> Tenant:
         if self._tenant is not None:
             return self._tenant
-        principal = connection.principal
-        if principal is None:
+        if self._listeners:
+            found = self._listeners.get(connection.listener)
+            if found is None:
+                raise Close(f"the listener {connection.listener!r} has no tenant")
+            return found
+        if connection.principal is None:
             raise Close("the client has not logged in, so it has no tenant")
-        found = self._principals.get(principal)
+        found = self._principals.get(connection.principal)
         if found is None:
-            raise Close(f"{principal!r} has no tenant")
+            raise Close(f"{connection.principal!r} has no tenant")
         return found
 
     # -- what tenants may not do
@@ -131,15 +170,18 @@ class Tenants(SeesLogins):
         tenant = self._find(exchange.connection)
         call = Call(tenant, self._memory, exchange.version, exchange.connection.upstream)
         exchange.state[self] = call
-        special = REQUESTS.get(type(request))
-        if special is not None and (answer := special(request, call)) is not None:
+        kind = _kind(request, exchange.version)
+        if kind.special is not None and (answer := kind.special(request, call)) is not None:
             return answer
-        plan = _plan(request, exchange.version)
-        try:
-            add_patterns(plan, request, tenant)
-        except ValueError as error:
-            return _invalid_pattern(request, str(error))
-        walker(type(request), exchange.version, *ENTITIES)(request, tenant.add)
+        plan = kind.plan
+        if plan.has_pattern:
+            try:
+                add_patterns(plan, request, tenant)
+            except ValueError as error:
+                return _invalid_pattern(request, str(error))
+        kind.walk(request, tenant.add)
+        if kind.untag is not None:
+            kind.untag(request)
         if isinstance(request, kafka_wire.DescribeTopicPartitionsRequest) and not request.topics:
             return self._name_topics(request, exchange, tenant)
         if plan.ids:
@@ -173,7 +215,7 @@ class Tenants(SeesLogins):
         return None if request.topics else request.response_class()
 
     def _response(self, response: Any, exchange: Exchange) -> Any:
-        plan = _plan(response, exchange.version)
+        plan = _kind(response, exchange.version).plan
         if plan.ids:
             self._read_ids(plan, response)
             unknown = self._unknown(plan, response)
@@ -192,9 +234,11 @@ class Tenants(SeesLogins):
         call: Call = exchange.state[self]
         if not restore(plan, response, call.tenant, self._memory.ids):
             raise Close(f"the broker's {type(response).__name__} names something of others")
-        special = RESPONSES.get(type(response))
-        if special is not None:
-            special(response, call)
+        kind = _kind(response, exchange.version)
+        if kind.special is not None:
+            kind.special(response, call)
+        if kind.untag is not None:
+            kind.untag(response)
 
     # -- topic ids
 
@@ -218,12 +262,7 @@ class Tenants(SeesLogins):
             allow_auto_topic_creation=False,
         )
         response = await exchange.send(request, _METADATA_BY_ID)
-        self._read_ids(_plan(response, _METADATA_BY_ID), response)
-
-
-def _plan(message: Any, version: int) -> NamePlan:
-    cls: Any = type(message)  # mypy does not accept that classes have hashes
-    return plan_of(cls, version)
+        self._read_ids(_kind(response, _METADATA_BY_ID).plan, response)
 
 
 def _invalid_pattern(request: Any, text: str) -> Any:

@@ -55,8 +55,7 @@ class Validate(ProduceFilter):
         nulls: whether null values, which delete keys in compacted topics, are valid.
 
     Raises:
-        ValueError: an argument is invalid; the text begins with its name.
-        OSError: the schema cannot be read.
+        ValueError: an argument is invalid, or the schema cannot be read; the text begins with its name.
         MissingExtra: jsonschema is not installed.
     """
 
@@ -166,6 +165,8 @@ def _schema_check(schema: Mapping[str, Any] | str | Path) -> Check:
         where = f"schema = {str(schema)!r}"
         try:
             schema = json.loads(Path(schema).read_bytes())
+        except OSError as error:
+            raise ValueError(f"{where}: {error.strerror}") from error
         except ValueError as error:
             raise ValueError(f"{where}: it is not JSON: {error}") from error
     cls = validator_for(schema)

@@ -12,7 +12,7 @@ from krammar.broker.config import (
     ConfigError,
     Listener,
 )
-from krammar.broker.config.settings import Settings
+from krammar.broker.config.settings import BrokerSettings
 
 INT64_MAX = 2**63 - 1
 
@@ -86,7 +86,7 @@ def test_defaults_are_kafkas() -> None:
 
 def test_attributes_are_the_keys_values() -> None:
     config = BrokerConfig.defaults()
-    for name in Settings.__annotations__:
+    for name in BrokerSettings.__annotations__:
         assert hasattr(config, name), name
     made_of_several = {"listeners", "log_dirs", "metadata_log_dir", "node_id"}
     own = {
@@ -97,7 +97,7 @@ def test_attributes_are_the_keys_values() -> None:
         "oauthbearer_required_scope": "krammar.oauthbearer.required.scope",
         "start_without": "krammar.start.without",
     }
-    for name in set(Settings.__annotations__) - made_of_several:
+    for name in set(BrokerSettings.__annotations__) - made_of_several:
         definition = BROKER_CONFIGS[own.get(name, name.replace("_", "."))]
         expected = None if definition.default is None else definition.parse(definition.default)
         assert getattr(config, name) == expected, name

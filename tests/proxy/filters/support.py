@@ -12,9 +12,12 @@ from kafka_wire import FetchRequest, FetchResponse, MetadataRequest, ProduceRequ
 from krammar.proxy import Filter, Proxy
 from krammar.testing import KafkaBroker
 from krammar.wire.batches import Record, encode_batch
+from krammar.wire.connection import ResponseReceived
 from tests.proxy.support import Client, address
 
 PATIENCE = 30
+# The timestamp of records.
+NOW = 1_700_000_000_000
 
 
 @contextmanager
@@ -27,6 +30,14 @@ def through(
         Proxy.start(broker.bootstrap_servers, filters) as proxy,
     ):
         yield broker, proxy
+
+
+def answered(client: Client, request: Any, version: int) -> Any:
+    """Return the response. Raises ConnectionError if the connection is closed instead."""
+    event = client.ask(request, version)
+    if not isinstance(event, ResponseReceived):
+        raise ConnectionError(event)
+    return event.response
 
 
 def topic_id(client: Client, name: str) -> UUID:
@@ -54,7 +65,7 @@ def produce(
             data = (
                 values
                 if isinstance(values, bytes)
-                else encode_batch([Record(value=each) for each in values])
+                else encode_batch([Record(value=each, timestamp=NOW) for each in values])
             )
             entry = ProduceRequest.PartitionProduceData(index=partition, records=data)
             for topic in request.topic_data:
@@ -68,7 +79,7 @@ def produce(
                         partition_data=[entry],
                     )
                 )
-        response = client.ask(request, version).response
+        response = answered(client, request, version)
         return {
             (topic.name or names[topic.topic_id], each.index): each
             for topic in response.responses
@@ -86,19 +97,20 @@ def fetch(
         )
         request = FetchRequest(
             max_wait_ms=0,
+            max_bytes=32 << 20,
             min_bytes=0,
             topics=[
                 FetchRequest.FetchTopic(
                     **named,
                     partitions=[
                         FetchRequest.FetchPartition(
-                            partition=partition, fetch_offset=offset, partition_max_bytes=1 << 30
+                            partition=partition, fetch_offset=offset, partition_max_bytes=16 << 20
                         )
                     ],
                 )
             ],
         )
-        response = client.ask(request, version).response
+        response = answered(client, request, version)
         found: FetchResponse.PartitionData = response.responses[0].partitions[0]
         return found
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from krammar.client import At, Client
 from krammar.proxy import Proxy
 from krammar.proxy.filters.tenants import Tenants
 from krammar.testing import KafkaBroker
+from tests.proxy.test_logins import USERS, own
+from tests.proxy.test_tls import Certificates, connect
 
 PATIENCE = 30
 COUNT = 50
@@ -234,3 +237,34 @@ def test_logins_choose_the_tenant(mechanism: str) -> None:
         eve = AdminClient(settings | {"sasl.username": "eve", "sasl.password": users["eve"]})
         with pytest.raises(Exception, match="_TRANSPORT"):
             eve.list_topics(timeout=3)
+
+
+def test_certificates_choose_the_tenant(tmp_path: Path) -> None:
+    files = Certificates(tmp_path)
+    rules = files.ask | {"ssl.principal.mapping.rules": "RULE:^CN=([^,]*),.*$/$1/"}
+    with (
+        KafkaBroker.start(topics=["blue.orders", "red.bills"]) as broker,
+        Proxy.start(
+            broker.bootstrap_servers, [Tenants(principals={"alice": "blue"})], clients=rules
+        ) as proxy,
+        connect({"bootstrap.servers": proxy.bootstrap_servers, **files.own}) as client,
+    ):
+        assert set(client.topics()) == {"orders"}
+
+
+def test_logins_at_the_proxy_choose_the_tenant() -> None:
+    with (
+        KafkaBroker.start(topics=["blue.orders", "red.bills"]) as broker,
+        Proxy.start(
+            broker.bootstrap_servers,
+            [Tenants(principals={"carol": "blue", "dave": "red"})],
+            clients={"security.protocol": "SASL_PLAINTEXT"},
+            users=USERS,
+        ) as proxy,
+    ):
+        seen = {}
+        for user, password in USERS.items():
+            settings = own("SCRAM-SHA-512", user, password)
+            with connect({"bootstrap.servers": proxy.bootstrap_servers, **settings}) as client:
+                seen[user] = set(client.topics())
+        assert seen == {"carol": {"orders"}, "dave": {"bills"}}

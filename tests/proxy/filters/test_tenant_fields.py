@@ -317,3 +317,42 @@ def test_no_field_names_something_of_another(cls: Any, version: int) -> None:
             assert OTHER.bytes not in data, target
 
     asyncio.run(talk())
+
+
+def tagged(cls: Any, layout: Layout, prefix: str) -> Any:
+    """Return a message with a tag in each struct that the definitions do not have."""
+
+    def mark(struct: Any, inner: Layout) -> None:
+        struct.unknown_tags = {9_999: b"red.orders"}
+        for item in (*inner.fields, *inner.tags):
+            type_ = item.type
+            while isinstance(type_, Array):
+                type_ = type_.element
+            if isinstance(type_, Nested):
+                value = getattr(struct, item.name)
+                mark(value[0] if isinstance(value, list) else value, type_.layout)
+
+    message = build(cls, layout, values(prefix), cls.__name__)
+    mark(message, layout)
+    return message
+
+
+FLEXIBLE = [(cls, version) for cls, version in VERSIONS if kw.layout(cls, version).flexible]
+
+
+@pytest.mark.parametrize(
+    ("cls", "version"), FLEXIBLE, ids=[f"{cls.__name__} v{version}" for cls, version in FLEXIBLE]
+)
+def test_unknown_tags_do_not_pass(cls: Any, version: int) -> None:
+    async def talk() -> None:
+        place = Place()
+        settled, found = await place.send(tagged(cls, kw.layout(cls, version), ""), version)
+        assert settled.answer is None
+        assert b"red" not in settled.request.encode(version)
+        response = cls.response_class
+        restored = await place.receive(
+            tagged(response, kw.layout(response, version), "blue."), found
+        )
+        assert b"red" not in restored.encode(version)
+
+    asyncio.run(talk())

@@ -13,7 +13,7 @@ from kafka_wire import ConfigResourceType, ErrorCode
 from krammar.proxy import Proxy
 from krammar.proxy.addresses import Address
 from krammar.proxy.filters.tenants import Tenants
-from krammar.testing import KafkaBroker
+from krammar.testing import KafkaBroker, KafkaCluster
 from krammar.wire.batches import Record, encode_batch
 from tests.proxy.support import Client, address
 
@@ -486,8 +486,45 @@ def test_names_of_tenants_are_checked(name: Any) -> None:
         Tenants(name)
 
 
-def test_either_one_tenant_or_several() -> None:
-    with pytest.raises(ValueError, match="set either"):
+def test_tenants_are_chosen_in_one_way() -> None:
+    with pytest.raises(ValueError, match="set one of"):
         Tenants()
-    with pytest.raises(ValueError, match="set either"):
-        Tenants("blue", {"alice": "blue"})
+    with pytest.raises(ValueError, match="set one of"):
+        Tenants("blue", principals={"alice": "blue"})
+    with pytest.raises(ValueError, match="set one of"):
+        Tenants(listeners={"a": "blue"}, principals={"alice": "blue"})
+
+
+def test_the_listener_chooses_the_tenant() -> None:
+    listen = dict.fromkeys(("one", "two", "three"), "127.0.0.1:0")
+    with (
+        KafkaCluster.start(nodes=3, topics={"blue.orders": 3, "red.bills": 3}) as cluster,
+        Proxy.start(
+            cluster.bootstrap_servers.split(",")[0],
+            [Tenants(listeners={"one": "blue", "two": "red"})],
+            listen=listen,
+        ) as proxy,
+    ):
+        assert list(proxy.addresses) == list(listen)
+        seen, ports = {}, []
+        for name in ("one", "two"):
+            with Client(Address.parse(proxy.addresses[name])) as client:
+                request = kw.MetadataRequest(topics=None)
+                found = client.ask(request, 12).response
+                seen[name] = [topic.name for topic in found.topics]
+                ports += [broker.port for broker in found.brokers]
+                # The same tenant at another broker, whose port belongs to the listener.
+                other = next(
+                    Address("127.0.0.1", broker.port)
+                    for broker in found.brokers
+                    if f"127.0.0.1:{broker.port}" != proxy.addresses[name]
+                )
+                with Client(other) as second:
+                    again = second.ask(request, 12).response
+                assert [topic.name for topic in again.topics] == seen[name]
+                assert {each.port for each in again.brokers} == set(ports[-3:])
+        assert seen == {"one": ["orders"], "two": ["bills"]}
+        assert len(set(ports)) == 6
+        with Client(Address.parse(proxy.addresses["three"])) as client:
+            client.socket.sendall(client.connection.send_request(kw.MetadataRequest(), 12))
+            assert client.read_to_end() == b""
