@@ -8,8 +8,9 @@ import time
 from collections.abc import Awaitable
 from typing import Any
 
+from krammar.proxy.asking import Asking
 from krammar.proxy.chain import FilterError, Refused, Settled, Work
-from krammar.proxy.ends import TOKEN, Answer, End, Own, Pending, Shared
+from krammar.proxy.ends import TOKEN, Answer, Pending, Shared
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
 from krammar.proxy.interface import Close, Exchange
 from krammar.proxy.responses import Responses
@@ -17,29 +18,19 @@ from krammar.wire.framing import PREFIX
 
 # Answers that wait for responses of the broker, before the client is no longer read.
 _ANSWERS = 1_000
-# Correlation ids of requests of filters: negative numbers, which clients do not use.
-_FIRST_OWN = -(1 << 31)
 _MISSING = Work(-1, -1)
 # Bytes of a request at least: api key, version, correlation id.
 _SHORTEST = 8
 
 
-class Requests(End):
+class Requests(Asking):
     """Reads from the client, and writes to the broker (its peer)."""
 
     def __init__(self, shared: Shared, responses: Responses) -> None:
-        super().__init__(shared)
-        self._responses = responses
+        super().__init__(shared, responses)
         self._tokens = False
         self._work = _MISSING  # of the frame that is collected, or in a filter
         self._started = 0.0  # when it arrived
-        self._own = _FIRST_OWN
-        self._outbox: list[tuple[Own, bytes]] = (
-            []
-        )  # requests of filters that wait for the end of a frame
-        # Whether frames need more than a look at the table: tokens, the outbox, a task, or draining.
-        self._attention = False
-        self._renew = self._renewing = False  # whether a login at the broker is due, or under way
 
     def feed(self, data: Data, size: int) -> None:
         shared, works = self.shared, self.shared.works
@@ -313,69 +304,6 @@ class Requests(End):
         self._check_eof()
         if self.shared.draining:
             self._responses.check_drained()
-
-    # -- logins at the broker (KIP-368)
-
-    def renew_login(self) -> None:
-        """Log in again as soon as no frame is incomplete and no filter runs. Requests of the client wait."""
-        self._renew = self._attention = True
-        if self._task is None and self.is_between_frames:
-            self._log_in_again()
-
-    def _log_in_again(self) -> None:
-        async def renew() -> None:
-            try:
-                await self.shared.log_in()
-            finally:
-                self._renewing = False
-
-        self._renew = False
-        self._renewing = self._attention = True
-        self.hold("filter")
-        self._task = asyncio.ensure_future(self._finish(renew()))
-
-    # -- requests of filters, and of logins
-
-    async def send_now(self, request: Any, version: int | None = None) -> Any:
-        """Send a request of a login, before those that wait for its end."""
-        return await self._ask(request, version, self.is_between_frames)
-
-    async def send(self, request: Any, version: int | None = None) -> Any:
-        """Send a request of a filter, as ``Exchange.send`` describes."""
-        return await self._ask(request, version, self.is_between_frames and not self._renewing)
-
-    async def _ask(self, request: Any, version: int | None, at_once: bool) -> Any:
-        chain = self.shared.chain
-        key = type(request).api_key
-        version = chain.version_of(request, version, self.shared.offered)
-        work = Work(key, version)
-        header = chain.package.get("RequestHeader")(
-            request_api_key=key,
-            request_api_version=version,
-            correlation_id=self._own,
-            client_id="krammar-proxy",
-        )
-        self._own = self._own + 1 if self._own < -1 else _FIRST_OWN
-        parts: list[bytes] = []
-        header._encode_parts(chain.package.header_versions(key, version).request, parts)
-        request._encode_parts(version, parts)
-        body = b"".join(parts)
-        own = Own(header.correlation_id, asyncio.get_running_loop().create_future())
-        frame = len(body).to_bytes(PREFIX, "big") + body
-        if self.shared.closed or self.peer.ended:
-            raise ConnectionError("the broker has closed the connection")
-        if at_once:
-            self._send_own(own, frame)
-        else:
-            self._outbox.append((own, frame))
-            self._attention = True
-        self._responses.release("filter")
-        answer = await own.future
-        return chain.read_response(work, answer).message
-
-    def _send_own(self, own: Own, frame: bytes) -> None:
-        self.shared.in_flight.append(own)
-        self.peer.write(frame)
 
     # -- the end
 
