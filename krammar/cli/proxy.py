@@ -165,7 +165,10 @@ def _on_hangup(reload: Callable[[], object]) -> None:
 
 async def _serve(server: Proxy, stop: asyncio.Event) -> None:
     """Serve in this process."""
+    from krammar.util.garbage import exempt_all
+
     await server.serve()
+    exempt_all()
     _on_hangup(server.reload)
     _announce(server.addresses, server.metrics_address)
     await stop.wait()
@@ -188,9 +191,11 @@ async def _work(server: Proxy, worker: Worker, stop: asyncio.Event) -> None:
     """Serve as one of several workers."""
     from krammar.proxy import ProxyError
     from krammar.proxy.addresses import ListenError
+    from krammar.util.garbage import exempt_all
 
     _on_hangup(server.reload)
     await server.serve()
+    exempt_all()
     metrics = server.metrics
     try:
         await worker.start(

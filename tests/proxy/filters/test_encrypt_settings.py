@@ -9,7 +9,6 @@ import pytest
 
 from krammar.proxy.filters.encrypt import Encrypt
 from krammar.proxy.filters.keys import KeyFile
-from tests.proxy.filters.encrypted import line
 
 
 @pytest.mark.parametrize(
@@ -29,6 +28,10 @@ def test_wrong_settings(keys: Path, arguments: dict[str, Any], error: str) -> No
         Encrypt(**arguments)
 
 
+# Fixed, because the values of parameters name the tests, which all processes have to know by the same names.
+_KEY = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVpbXF1eX2A="
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
@@ -36,8 +39,8 @@ def test_wrong_settings(keys: Path, arguments: dict[str, Any], error: str) -> No
         ("a b c\n", "keys.txt:1: write an id and 32 bytes in base64"),
         ("# x\na AAAA\n", "keys.txt:2: write an id and 32 bytes in base64"),
         ("a !!\n", "keys.txt:1: write an id and 32 bytes in base64"),
-        (line("a") + line("a"), "keys.txt:2: the id 'a' occurs twice"),
-        (line("a" * 256), "keys.txt:1: the id has more than 255 bytes"),
+        (f"a {_KEY}\na {_KEY}\n", "keys.txt:2: the id 'a' occurs twice"),
+        (f"{'a' * 256} {_KEY}\n", "keys.txt:1: the id has more than 255 bytes"),
     ],
 )
 def test_a_file_of_keys_that_cannot_be_used(tmp_path: Path, text: str, error: str) -> None:
