@@ -39,10 +39,12 @@ class Work:
     ``tokens``     whether frames without headers follow (SaslHandshake v0)
     ``silent``     whether there is no response
     ``refusal``    why the request is refused; empty if it is not
+    ``counts``     whether requests and responses are counted for the metrics
     """
 
     __slots__ = (
         "api_key",
+        "counts",
         "has_acks",
         "patch_request",
         "patch_response",
@@ -63,6 +65,7 @@ class Work:
         self.patch_request: Patch | None = None
         self.patch_response: Patch | None = None
         self.rewrite = self.has_acks = self.tokens = self.silent = False
+        self.counts = False
         self.refusal = ""
 
     @property
@@ -79,6 +82,7 @@ class Work:
             or self.tokens
             or self.silent
             or bool(self.refusal)
+            or self.counts
         )
 
 
@@ -109,16 +113,23 @@ class Chain:
     Args:
         protocol: a generated package.
         refuse_unknown: whether requests are refused that the protocol does not define.
+        counts: whether all requests and responses are counted.
 
     Raises:
         TypeError: an element is not a filter, or names a class of another protocol.
     """
 
     def __init__(
-        self, protocol: ModuleType, filters: Iterable[Filter], *, refuse_unknown: bool = False
+        self,
+        protocol: ModuleType,
+        filters: Iterable[Filter],
+        *,
+        refuse_unknown: bool = False,
+        counts: bool = False,
     ) -> None:
         self.package: Package = package_of(protocol)
         self.filters = tuple(filters)
+        self.counts = counts
         self.is_kafka = may_change(self.package, METADATA)
         self._methods: dict[int, list[tuple[Any, Method]]] = {}
         for each in self.filters:
@@ -149,9 +160,10 @@ class Chain:
         if key == API_VERSIONS and self.is_kafka:
             return self._work(key, version)  # the broker answers with its versions (KIP-511)
         known = self.package.versions().get(key)
-        if not self.refuse_unknown and (known is None or not self.limits(key)):
-            return None
         work = Work(key, version)
+        work.counts = self.counts
+        if not self.refuse_unknown and (known is None or not self.limits(key)):
+            return work if self.counts else None
         if known is None:
             work.refusal = f"api key {key} v{version} is unknown"
         else:
@@ -179,6 +191,7 @@ class Chain:
             work.rewrite = self._rewrites(key) and version >= TAGGED_ENDPOINTS.get(key, 0)
             work.has_acks = key == PRODUCE
             work.tokens = key == SASL_HANDSHAKE and version == 0
+        work.counts = self.counts
         if known is not None:
             work.patch_request = _patch(work.requests, self.package.request_class(key), version)
             work.patch_response = _patch(work.responses, self.package.response_class(key), version)

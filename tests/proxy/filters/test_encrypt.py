@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from kafka_wire import ErrorCode
 
 from krammar.client import Client as KrammarClient
@@ -102,7 +102,7 @@ def test_large_records_of_a_transactional_client(keys: Path, codec: str) -> None
             }
         )
         consumer.subscribe(["orders"])
-        found = []
+        found: list[Message] = []
         while len(found) < 2_001:
             message = consumer.poll(PATIENCE)
             assert message is not None
