@@ -18,7 +18,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from krammar.client import At, Client
 from krammar.proxy import Proxy
 from krammar.proxy.filters.tenants import Tenants
-from krammar.testing import KafkaBroker
+from krammar.testing import KafkaBroker, KafkaCluster
 from tests.proxy.test_logins import USERS, own
 from tests.proxy.test_tls import Certificates, connect
 
@@ -268,3 +268,28 @@ def test_logins_at_the_proxy_choose_the_tenant() -> None:
             with connect({"bootstrap.servers": proxy.bootstrap_servers, **settings}) as client:
                 seen[user] = set(client.topics())
         assert seen == {"carol": {"orders"}, "dave": {"bills"}}
+
+
+def test_a_cluster_of_three_nodes() -> None:
+    listen = dict.fromkeys(TENANTS, "127.0.0.1:0")
+    with (
+        KafkaCluster.start(nodes=3) as cluster,
+        Proxy.start(
+            cluster.bootstrap_servers.split(",")[0],
+            [Tenants(listeners={name: name for name in TENANTS})],
+            listen=listen,
+        ) as proxy,
+    ):
+
+        def talk(tenant: str) -> list[bytes]:
+            settings = {"bootstrap.servers": proxy.addresses[tenant]}
+            create(settings["bootstrap.servers"], "classic")
+            producer = Producer(settings | {"transactional.id": "t"})
+            producer.init_transactions(PATIENCE)
+            producer.begin_transaction()
+            for number, value in enumerate(values(tenant)):
+                producer.produce("classic", value, partition=number % 3)
+            producer.commit_transaction(PATIENCE)
+            return consume(settings, ["classic"], **{"group.protocol": "consumer"})
+
+        both(proxy.addresses, talk)
