@@ -30,6 +30,9 @@ from krammar.wire.negotiation import API_VERSIONS
 # The requests of logins, and ApiVersions.
 _BEFORE_LOGIN = frozenset({17, API_VERSIONS, 36})
 
+# Bytes of a frame before the login, as Kafka's default for sasl.server.max.receive.size.
+_LARGEST_BEFORE_LOGIN = 524_288
+
 
 @dataclass(slots=True)
 class Common:
@@ -91,6 +94,7 @@ class Link(Shared):
         self.locked = common.clients.sasl
         if self.locked:
             self.works = common.locked
+            self.max_frame = min(common.max_frame, _LARGEST_BEFORE_LOGIN)
         self._bind_host = bind_host
         self._upstream = upstream
         self._connecting: asyncio.Task[None] | None = None
@@ -174,6 +178,7 @@ class Link(Shared):
         """Serve all requests, after the login of the client."""
         self.locked = False
         self.works = self.chain.works
+        self.max_frame = self.common.max_frame
 
     def unknown(self, api: int) -> Work | None:
         work = self.chain.unknown(api)

@@ -10,6 +10,7 @@ import pytest
 from kafka_wire import HeartbeatRequest, HeartbeatResponse, LeaveGroupRequest
 
 from krammar.proxy import Exchange, Filter, Proxy, on
+from krammar.proxy.filters.tenants import Tenants
 from krammar.proxy.metrics import Metrics, Total
 from krammar.testing import KafkaBroker
 from krammar.wire.package import package_of
@@ -42,6 +43,18 @@ def test_requests_of_real_clients() -> None:
             text = page.read().decode()
     assert '\nkrammar_proxy_requests_total{api="Produce"} ' in text
     assert '\nkrammar_proxy_request_time_ms_count{api="Fetch"} ' in text
+
+
+def test_requests_that_a_filter_changes_as_bytes() -> None:
+    with (
+        KafkaBroker.start(topics=["blue.orders"]) as broker,
+        Proxy.start(broker.bootstrap_servers, [Tenants("blue")], metrics_port=0) as proxy,
+    ):
+        confluent({"bootstrap.servers": proxy.bootstrap_servers})
+        produced = value(proxy, "requests_total", api="Produce")
+        assert produced >= 1
+        assert value(proxy, "request_time_ms_count", api="Produce") == produced
+        assert value(proxy, "response_bytes_total", api="Fetch") > 50 * len("order 1")
 
 
 def test_all_bytes_are_counted_and_pass_unchanged() -> None:
