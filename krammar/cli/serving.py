@@ -13,6 +13,7 @@ from collections.abc import Callable
 from krammar import __version__
 from krammar.broker.broker import Broker, new_event_loop
 from krammar.util import malloc
+from krammar.util.garbage import exempt_all
 from krammar.util.logs import TextFormatter
 
 
@@ -68,6 +69,7 @@ def run(
                 host, port = broker.metrics_address
                 write(f"metrics on http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
             write(f"ready after {(time.perf_counter() - started) * 1000:.0f} ms")
+            exempt_all()
             memory.watch(broker)
             await stop.wait()
             write("stopping")
