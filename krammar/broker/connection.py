@@ -59,6 +59,11 @@ MAX_PLAIN_FRAME = 16 << 20
 EXPLAINED_FRAME = 8 * 1024
 # These requests are decoded without copying the batches; validation copies them.
 UNCOPIED = frozenset({ApiKey.PRODUCE})
+# Clients choose such versions if they do not ask for the broker's.
+_OLD = (
+    "; the client expects an old broker: set api.version.request=true in librdkafka, Config.Version in Sarama, "
+    "or remove api_version in kafka-python and aiokafka"
+)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -311,7 +316,8 @@ class Connection(asyncio.BufferedProtocol):
         low, high = served
         if not low <= event.version <= high:
             name = type(event.request).__name__
-            raise CloseConnection(f"{name} v{event.version} is not served, only v{low} to v{high}")
+            text = f"{name} v{event.version} is not served, only v{low} to v{high}"
+            raise CloseConnection(text + (_OLD if event.version < low else ""))
         expires = session.expires_at
         if (
             expires is not None

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from krammar.proxy.interface import Close, Connection, Exchange, Filter, Method, methods_of
+from krammar.proxy.interface import Close, Connection, Exchange, Filter, Method, Patch, methods_of
 from krammar.proxy.rewrite import METADATA, TAGGED_ENDPOINTS, may_change
 from krammar.util.printable import escape
 from krammar.wire.connection import UNSUPPORTED_VERSION
@@ -34,16 +34,21 @@ class Work:
     """What is done for requests of one api key and version, and for their responses.
 
     ``requests``, ``responses``  the methods of filters, in the order in which they run
+    ``patch_request``, ``patch_response``  change frames as bytes, or are None
     ``rewrite``    whether the response can name brokers or versions
     ``has_acks``   whether the request says if there is a response (Produce)
     ``tokens``     whether frames without headers follow (SaslHandshake v0)
     ``silent``     whether there is no response
     ``refusal``    why the request is refused; empty if it is not
+    ``counts``     whether requests and responses are counted for the metrics
     """
 
     __slots__ = (
         "api_key",
+        "counts",
         "has_acks",
+        "patch_request",
+        "patch_response",
         "refusal",
         "requests",
         "responses",
@@ -58,7 +63,10 @@ class Work:
         self.version = version
         self.requests: tuple[Method, ...] = ()
         self.responses: tuple[Method, ...] = ()
+        self.patch_request: Patch | None = None
+        self.patch_response: Patch | None = None
         self.rewrite = self.has_acks = self.tokens = self.silent = False
+        self.counts = False
         self.refusal = ""
 
     @property
@@ -75,6 +83,7 @@ class Work:
             or self.tokens
             or self.silent
             or bool(self.refusal)
+            or self.counts
         )
 
 
@@ -105,16 +114,23 @@ class Chain:
     Args:
         protocol: a generated package.
         refuse_unknown: whether requests are refused that the protocol does not define.
+        counts: whether all requests and responses are counted.
 
     Raises:
         TypeError: an element is not a filter, or names a class of another protocol.
     """
 
     def __init__(
-        self, protocol: ModuleType, filters: Iterable[Filter], *, refuse_unknown: bool = False
+        self,
+        protocol: ModuleType,
+        filters: Iterable[Filter],
+        *,
+        refuse_unknown: bool = False,
+        counts: bool = False,
     ) -> None:
         self.package: Package = package_of(protocol)
         self.filters = tuple(filters)
+        self.counts = counts
         self.is_kafka = may_change(self.package, METADATA)
         self._methods: dict[int, list[tuple[Any, Method]]] = {}
         for each in self.filters:
@@ -145,9 +161,10 @@ class Chain:
         if key == API_VERSIONS and self.is_kafka:
             return self._work(key, version)  # the broker answers with its versions (KIP-511)
         known = self.package.versions().get(key)
-        if not self.refuse_unknown and (known is None or not self.limits(key)):
-            return None
         work = Work(key, version)
+        work.counts = self.counts
+        if not self.refuse_unknown and (known is None or not self.limits(key)):
+            return work if self.counts else None
         if known is None:
             work.refusal = f"api key {key} v{version} is unknown"
         else:
@@ -175,6 +192,10 @@ class Chain:
             work.rewrite = self._rewrites(key) and version >= TAGGED_ENDPOINTS.get(key, 0)
             work.has_acks = key == PRODUCE
             work.tokens = key == SASL_HANDSHAKE and version == 0
+        work.counts = self.counts
+        if known is not None:
+            work.patch_request = _patch(work.requests, self.package.request_class(key), version)
+            work.patch_response = _patch(work.responses, self.package.response_class(key), version)
         return work if work.is_needed else None
 
     # -- connections
@@ -360,6 +381,13 @@ def _hook_error(each: Filter, name: str, error: Exception) -> FilterError | Clos
     if isinstance(error, Close):
         return error
     return FilterError(f"{type(each).__name__}.{name} raised {type(error).__name__}: {error}")
+
+
+def _patch(methods: tuple[Method, ...], message: Any, version: int) -> Patch | None:
+    if len(methods) != 1 or not message.min_version <= version <= message.max_version:
+        return None
+    each: Filter = methods[0].__self__  # type: ignore[attr-defined]
+    return each.patch(message, version)
 
 
 def name_of(method: Method) -> str:

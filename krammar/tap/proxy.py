@@ -26,6 +26,8 @@ from krammar.proxy.addresses import (
     advertised_host,
     describe,
 )
+from krammar.proxy.brokers import Brokers
+from krammar.proxy.clients import Clients
 from krammar.proxy.rewrite import endpoints, limit_versions, may_change, node_id
 from krammar.tap.faulty import DROPPED, Dropped, Faulty
 from krammar.tap.inspector import Frame, Inspector, encode
@@ -78,6 +80,8 @@ class Tap:
         max_frame: larger frames are passed on without decoding, in bytes.
         stay: whether the proxy continues when all brokers are gone.
         faults: rules that are applied to the frames that are passed on.
+        clients: TLS of clients.
+        brokers: TLS to brokers.
     """
 
     def __init__(
@@ -90,7 +94,11 @@ class Tap:
         max_frame: int = MAX_FRAME,
         stay: bool = False,
         faults: Faults | None = None,
+        clients: Clients | None = None,
+        brokers: Brokers | None = None,
     ) -> None:
+        self._clients = clients or Clients({})
+        self._brokers = brokers or Brokers({})
         self._faults = faults
         self._nodes: dict[Address, int] = {}
         self._package = package_of(protocol)
@@ -158,7 +166,7 @@ class Tap:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._accept(reader, writer, bind_host, upstream)
 
-        return await asyncio.start_server(accept, *listen)
+        return await asyncio.start_server(accept, *listen, ssl=self._clients.context)
 
     # -- connections
 
@@ -192,9 +200,11 @@ class Tap:
         client = _address(writer.get_extra_info("peername"))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                upstream_reader, upstream_writer = await asyncio.open_connection(*upstream)
+                upstream_reader, upstream_writer = await asyncio.open_connection(
+                    *upstream, ssl=self._brokers.context
+                )
         except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
-            self._notice(f"cannot reach {upstream} for {client}: {describe(error)}")
+            self._notice(f"cannot reach {upstream} for {client}: {self._brokers.why(error)}")
             await self._check_gone()
             return
         self._reached = True
@@ -255,7 +265,10 @@ class Tap:
         if not failure:
             # If the broker has closed too, the other direction reports it.
             with contextlib.suppress(OSError):
-                connection.upstream_writer.write_eof()
+                if connection.upstream_writer.can_write_eof():
+                    connection.upstream_writer.write_eof()
+                else:  # TLS has no half-closed connections
+                    connection.upstream_writer.close()
         return failure
 
     async def _relay_responses(self, connection: _Connection) -> str:

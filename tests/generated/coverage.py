@@ -1,7 +1,7 @@
 """Which messages and versions other implementations confirm, and which none does.
 
-    python -m tests.generated.coverage            print docs/oracles.md
-    python -m tests.generated.coverage --write    write it
+python -m tests.generated.coverage            print docs/oracles.md
+python -m tests.generated.coverage --write    write it
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def ranges(numbers: list[int]) -> str:
 
 
 def text() -> str:
-    """What docs/oracles.md has to say."""
+    """Return the text of docs/oracles.md."""
     everything = [
         (m.name, version)
         for m in messages()

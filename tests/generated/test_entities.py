@@ -1,4 +1,4 @@
-"""Entities of every message-version: what a walker finds and replaces is what the layout marks."""
+"""Entities of every message-version: a walker finds and replaces exactly the fields that the layout marks."""
 
 from __future__ import annotations
 
@@ -62,4 +62,9 @@ def test_many_messages_have_entities() -> None:
         if entity_paths(message.cls, version, *ENTITIES)
     }
     assert len(found) > 100
-    assert {"ProduceRequest", "FetchResponse", "OffsetCommitRequest", "AddOffsetsToTxnRequest"} <= found
+    assert {
+        "ProduceRequest",
+        "FetchResponse",
+        "OffsetCommitRequest",
+        "AddOffsetsToTxnRequest",
+    } <= found

@@ -7,8 +7,8 @@ and what was built from the same plain value, and both are our bytes; we decode 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 from operator import attrgetter
+from random import Random
 from typing import Any
 
 import kafka_wire
@@ -38,7 +38,7 @@ from tests.generated.values import Plain, build, content, same, without_unknown_
 
 
 def by_message() -> list[Any]:
-    """For each oracle and message, what the oracle knows: one parameter each."""
+    """One parameter for each oracle and each message that it knows."""
     parameters = []
     for oracle, known in ORACLES.items():
         groups: dict[str, list[Known]] = {}
@@ -96,7 +96,7 @@ def test_any_value_agrees(group: list[Known], data: st.DataObject) -> None:
     agree(known, data.draw(plain_values(known.message, known.version, unknown_tags=unknown)))
 
 
-# ---- what oracles say about fields, beside bytes -------------------------------------------------
+# ---- facts about fields besides bytes ----------------------------------------------------------
 
 # Field names that differ. A release later than the oracle's renamed the first; kafka-python patches
 # the others; kio cuts "_ms" from what it makes a timedelta or a date.
@@ -126,9 +126,11 @@ DEFAULTS = {
 
 
 def fields(oracle: str) -> Iterator[tuple[Known, Layout, Any, Any]]:
-    """Every field of every struct of an oracle, with ours beside it."""
+    """Yield every field of every struct of an oracle, with our field."""
 
-    def walk(known: Known, layout: Layout, shape: Shape) -> Iterator[tuple[Known, Layout, Any, Any]]:
+    def walk(
+        known: Known, layout: Layout, shape: Shape
+    ) -> Iterator[tuple[Known, Layout, Any, Any]]:
         for item, slot in pairs(layout, shape):
             yield known, layout, item, slot
             if slot.shape is not None:
@@ -216,7 +218,9 @@ def test_header_versions_are_those_of_kio() -> None:
 
 def tagged_request() -> Any:
     """A value with unknown tags at both levels."""
-    topic = kafka_wire.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(name="t", partition_indexes=[1, 2])
+    topic = kafka_wire.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(
+        name="t", partition_indexes=[1, 2]
+    )
     topic.unknown_tags = {0: b"", 300: b"topic"}
     value = kafka_wire.ListPartitionReassignmentsRequest(timeout_ms=5, topics=[topic])
     value.unknown_tags = {3: b"request", 127: b"x" * 200}

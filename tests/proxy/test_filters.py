@@ -378,7 +378,7 @@ def test_a_message_that_cannot_be_encoded_closes_the_connection(
     class Wrong(Filter):
         @on(MetadataRequest)
         def wrong(self, request: MetadataRequest, exchange: Exchange) -> None:
-            request.topics[0].name = 5  # type: ignore[assignment,index]
+            request.topics[0].name = 5  # type: ignore[index]
 
     assert one_line(where, Wrong(), caplog).startswith("closed: MetadataRequest v12: ")
 
