@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from inspect import Parameter, signature
 from random import Random
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self
 
-from krammar.faults import actions
-from krammar.faults.actions import Action, Target
+from krammar.faults import answer_action, message_actions, wire_actions
+from krammar.faults.action import Action, Target
 from krammar.faults.answers import Selection, subjects
 from krammar.faults.errors import FaultError, FaultNotFired, blaming, unknown
 from krammar.faults.paths import Condition, Path, TopicNames, value_of
 from krammar.faults.shape import Schema, Shape
 from krammar.faults.steps import Exchange
+from krammar.faults.versions import in_words, range_of, spell
 
 # The codes of errors that another message-version may not have.
 _NOT_HERE = ("F401", "F501")
@@ -58,6 +60,24 @@ class Limits:
     after: Rule | None = None
 
 
+P = ParamSpec("P")
+
+
+def _adds(action: Callable[P, Action]) -> Callable[Concatenate[Rule, P], Rule]:
+    """Return the method that adds an action to a rule."""
+
+    def add(self: Rule, /, *args: P.args, **kwargs: P.kwargs) -> Rule:
+        return self.do(action(*args, **kwargs))
+
+    add.__doc__ = action.__doc__
+    own = signature(action)
+    add.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[Parameter("self", Parameter.POSITIONAL_ONLY), *own.parameters.values()],
+        return_annotation="Rule",
+    )
+    return add
+
+
 class Rule:
     """A rule of ``Faults``. Its methods return the rule, so that calls can be chained.
 
@@ -86,7 +106,7 @@ class Rule:
         self.actions: list[Action] = []
         self.matched = 0
         self.fired = 0
-        self._schema = schema
+        self.schema = schema
         self._client = client
         self._selection = selection
         self._limits = Limits()
@@ -171,96 +191,25 @@ class Rule:
 
     # What: actions.
 
-    def answer(self, code: int | str, *, after: bool = False, at: str | None = None) -> Self:
-        """Answer an error code instead of handling the request.
-
-        The code goes where it belongs: into the elements of the response that are about the rule's
-        topic, partition or group. What else the request asks for is handled.
-
-        Args:
-            code: a member of the protocol's ErrorCode, its name, or any number.
-            after: handle the request, and then answer the error code.
-            at: the path of the error code to set, such as ``responses[*].partitions[*].error_code``.
-        """
-        number, name = self._code(code)
-        return self.do(actions.Answer(number, name, after, at))
-
-    def drop(self, when: str = "before", *, at: float = 0.5) -> Self:
-        """Close the connection.
-
-        Args:
-            when: ``before`` the request is handled; ``after`` it was handled, and before it is answered;
-                in the ``middle`` of the response's bytes.
-            at: for ``middle``, how many bytes of the response are sent; below 1, which share of them.
-        """
-        return self.do(actions.Drop(when, at))
-
-    def delay(self, ms: float, *, of: str = "response") -> Self:
-        """Wait ``ms`` milliseconds before the response is sent, or before the request is handled
-        (``of="request"``)."""
-        return self.do(actions.Delay(ms, of))
-
-    def throttle(self, ms: int) -> Self:
-        """Set the response's throttle time, in milliseconds (KIP-219)."""
-        return self.do(actions.Throttle(ms))
-
-    def trickle(self, bytes: int, *, every_ms: float) -> Self:
-        """Send the response in pieces of ``bytes`` bytes, with ``every_ms`` milliseconds between them."""
-        return self.do(actions.Trickle(bytes, every_ms))
-
-    def black_hole(self) -> Self:
-        """Neither handle nor answer the request, nor what follows it on the connection."""
-        return self.do(actions.BlackHole())
-
-    def change(self, path: str, value: Any) -> Self:
-        """Set a field of the request or the response.
-
-        Args:
-            path: such as ``request.acks`` or ``response.topics[*].partitions[0].leader_id``. Without
-                a prefix it begins in the request if the request has such a field, else in the response.
-            value: enum members can be given by name, bytes as text.
-        """
-        return self.do(actions.Change(self._path(path), value))
-
-    def truncate(self, bytes: int) -> Self:
-        """Cut bytes off the end of the response."""
-        return self.do(actions.Truncate(bytes))
-
-    def flip_bits(self, count: int = 1, *, seed: int = 0) -> Self:
-        """Flip bits of the response, after its correlation id."""
-        return self.do(actions.FlipBits(count, Random(seed)))
-
-    def correlation_id(self, by: int = 1) -> Self:
-        """Answer with a correlation id that is ``by`` too high."""
-        return self.do(actions.CorrelationId(by))
-
-    def offer(self, versions: Mapping[str, str | None]) -> Self:
-        """Change the versions that ApiVersions offers: ``{"Produce": "3-7", "DescribeCluster": None}``.
-
-        None hides an API.
-        """
-        known = self._schema.names()
-        offered: dict[int, tuple[int, int] | None] = {}
-        for name, text in versions.items():
-            if name not in known:
-                raise unknown("the API", name, known)
-            offered[known[name]] = None if text is None else _versions(text)
-        return self.do(actions.Offer(offered))
-
-    def corrupt(self, kind: str = "crc") -> Self:
-        """Corrupt the last record batch of each partition: its ``crc``, ``count`` or ``codec``."""
-        return self.do(actions.Corrupt(kind))
-
-    def reorder(self, ms: float = 1000) -> Self:
-        """Send the response after the connection's next one, or after ``ms`` milliseconds without one."""
-        return self.do(actions.Reorder(ms))
-
-    def advance_clock(self, ms: int) -> Self:
-        """Set the broker's clock ahead by ``ms`` milliseconds, and run the timers that are due then."""
-        return self.do(actions.AdvanceClock(ms))
+    # The fields of an action are the arguments of its method.
+    answer = _adds(answer_action.Answer)
+    drop = _adds(wire_actions.Drop)
+    delay = _adds(wire_actions.Delay)
+    throttle = _adds(message_actions.Throttle)
+    trickle = _adds(wire_actions.Trickle)
+    black_hole = _adds(wire_actions.BlackHole)
+    change = _adds(message_actions.Change)
+    truncate = _adds(wire_actions.Truncate)
+    flip_bits = _adds(wire_actions.FlipBits)
+    correlation_id = _adds(wire_actions.CorrelationId)
+    offer = _adds(message_actions.Offer)
+    corrupt = _adds(message_actions.Corrupt)
+    reorder = _adds(wire_actions.Reorder)
+    advance_clock = _adds(wire_actions.AdvanceClock)
 
     def do(self, action: Action) -> Self:
         """Add an action. Raises FaultError if it cannot be applied."""
+        action.settle(self)
         if action.needs and action.needs not in self._seen:
             raise FaultError(
                 f"only krammar's broker has a {action.needs} to set",
@@ -357,7 +306,7 @@ class Rule:
     # Checks.
 
     def _keys(self, apis: tuple[Any, ...]) -> list[int]:
-        known = self._schema.names()
+        known = self.schema.names()
         if not apis:
             return list(known.values())
         keys = []
@@ -373,19 +322,19 @@ class Rule:
         return keys
 
     def _targets_of(self, keys: list[int], versions: Any) -> dict[tuple[int, int], Target]:
-        low, high = _versions(versions)
+        low, high = range_of(versions)
         targets = {}
         for key in keys:
-            first, last = self._schema.package.versions()[key]
+            first, last = self.schema.package.versions()[key]
             if self._named and (low > last or high < first):
                 raise FaultError(
-                    f"{self._schema.name(key)} has no version {_range(low, high)}",
+                    f"{self.schema.name(key)} has no version {in_words(low, high)}",
                     hint=f"it has the versions {first} to {last}",
                     code="F401",
                     word=str(versions),
                 )
             for version in range(max(low, first), min(high, last) + 1):
-                targets[key, version] = Target(self._schema, key, version, self._selection)
+                targets[key, version] = Target(self.schema, key, version, self._selection)
         return targets
 
     def _keep(self, check: Callable[[Target], None]) -> None:
@@ -407,10 +356,10 @@ class Rule:
         versions = [version for key, version in left if key == api]
         hint = first.hint
         if first.code == "F401" and versions:
-            hint = f'write versions = "{_spell(versions)}"'
+            hint = f'write versions = "{spell(versions)}"'
         raise FaultError(first.message, hint=hint, code=first.code, word=first.word)
 
-    def _path(self, text: str) -> Path:
+    def find_path(self, text: str) -> Path:
         """Read a path and settle on which side it begins."""
         path = Path.parse(text)
         sides = [path.side] if path.side else ["request", "response"]
@@ -420,12 +369,12 @@ class Rule:
             for target in self._targets.values():
                 shape = target.request if side == "request" else None
                 if side == "response":
-                    shape = self._schema.response(target.api_key, target.version)
+                    shape = self.schema.response(target.api_key, target.version)
                 if shape is not None and found.type_in(shape.layout) is not None:
                     return found
         for side in sides:
             for key in {key for key, _ in self._targets}:
-                package = self._schema.package
+                package = self.schema.package
                 cls = (
                     package.request_class(key) if side == "request" else package.response_class(key)
                 )
@@ -439,7 +388,7 @@ class Rule:
 
     def _condition(self, text: str) -> Condition:
         condition = Condition.parse(text)
-        path = self._path(condition.path.text)
+        path = self.find_path(condition.path.text)
         values: list[Any] = []
 
         def check(target: Target) -> None:
@@ -454,7 +403,7 @@ class Rule:
                 raise FaultError(
                     f"{target.title(path.side)} has no {path.text}", code="F401", word=path.text
                 )
-            package = self._schema.package
+            package = self.schema.package
             value = condition.value
             if condition.operator == "in":
                 values.append([value_of(v, kind, package, what=path.text) for v in value])
@@ -479,8 +428,8 @@ class Rule:
                 code="F501",
             )
 
-    def _code(self, code: int | str) -> tuple[int, str]:
-        package = self._schema.package
+    def error_code(self, code: int | str) -> tuple[int, str]:
+        package = self.schema.package
         try:
             members = package.get("ErrorCode").__members__
         except AttributeError:
@@ -511,44 +460,6 @@ def _about(role: str, target: Target) -> None:
         raise FaultError(
             f"{target.title('request')} names no {role.replace('_', ' ')}", code="F401"
         )
-
-
-def _versions(versions: Any) -> tuple[int, int]:
-    """Return the range of ``None`` (all), ``7``, ``"7"``, ``"3-7"``, ``"3-"`` or ``(3, 7)``."""
-    if versions is None:
-        return 0, 0x7FFF
-    if isinstance(versions, int) and not isinstance(versions, bool):
-        return versions, versions
-    if isinstance(versions, (tuple, range)) and len(versions) >= 2:
-        return versions[0], versions[-1]
-    low, dash, high = str(versions).replace(" ", "").partition("-")
-    if low.isdecimal() and (not high or high.isdecimal()):
-        found = int(low), int(high) if high else 0x7FFF if dash else int(low)
-        if found[0] <= found[1] <= 0x7FFF:
-            return found
-    raise FaultError(
-        f'"{versions}" is not a range of versions',
-        hint='write 7, "3-7" or "3-"',
-        word=str(versions),
-    )
-
-
-def _range(low: int, high: int) -> str:
-    if low == high:
-        return str(low)
-    return f"{low} or newer" if high == 0x7FFF else f"{low} to {high}"
-
-
-def _spell(versions: Iterable[int]) -> str:
-    """Return the longest run of versions, as a rule spells it."""
-    runs: list[list[int]] = []
-    for version in sorted(versions):
-        if runs and runs[-1][-1] == version - 1:
-            runs[-1].append(version)
-        else:
-            runs.append([version])
-    run = max(runs, key=len)
-    return f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0])
 
 
 def _at_least_one(what: str, number: int) -> None:

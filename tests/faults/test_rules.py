@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from inspect import signature
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -25,7 +26,7 @@ from kafka_wire import (
     ProduceResponse,
 )
 
-from krammar.faults import FaultError, FaultNotFired
+from krammar.faults import FaultError, FaultNotFired, Rule
 from krammar.faults.shape import error_places
 from krammar.faults.steps import Close, Fate, Hold, Send, Wait
 from krammar.wire.batches import Record, encode_batch, read_headers
@@ -666,3 +667,15 @@ def test_a_rule_that_cannot_apply_is_an_error(make: Any, message: str) -> None:
         make(faults)
     assert str(error.value) == message
     assert talk.request(exchange(produce(("a", 0)), 9)) is None  # nothing half-made acts
+
+
+def test_the_fields_of_an_action_are_the_arguments_of_its_method() -> None:
+    assert (
+        str(signature(Rule.delay)) == "(self, /, ms: 'float', *, of: 'str' = 'response') -> 'Rule'"
+    )
+    assert (Rule.delay.__doc__ or "").startswith("Wait before the response is sent")
+    faults, _ = engine()
+    with pytest.raises(FaultError, match="ms needs a number"):
+        faults.on("Fetch").delay("5")  # type: ignore[arg-type]
+    with pytest.raises(FaultError, match="versions needs a table"):
+        faults.on("ApiVersions").offer("3-7")  # type: ignore[arg-type]
