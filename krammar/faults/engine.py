@@ -21,6 +21,7 @@ from typing import Any
 
 from krammar.faults.answers import Selection
 from krammar.faults.errors import FaultError, FaultNotFired
+from krammar.faults.filter import FaultFilter
 from krammar.faults.names import LearnedNames
 from krammar.faults.paths import TopicNames
 from krammar.faults.rules import Client, Rule
@@ -68,16 +69,18 @@ class Event:
     response: Any
 
 
-class Faults:
+class Faults(FaultFilter):
     """The rules of a broker or a tap.
 
-    Rules can be added and removed from any thread, while clients are connected.
+    Rules can be added and removed from any thread, while clients are connected. The object is a filter:
+    ``Proxy.start(upstream, [faults])``.
 
     Args:
         protocol: a generated package, such as ``kafka_wire``.
         topic_names: returns the name of a topic by its id, or None; responses tell them too.
         sees: what the place of the engine has beside the bytes: ``principal``, ``clock``.
         clock: a monotonic time in seconds.
+        advance: sets the broker's clock ahead, by milliseconds.
     """
 
     def __init__(
@@ -87,8 +90,9 @@ class Faults:
         topic_names: TopicNames | None = None,
         sees: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
+        advance: Callable[[int], None] | None = None,
     ) -> None:
-        self.rules: tuple[Rule, ...] = ()
+        super().__init__(advance)
         self.history: deque[Event] = deque(maxlen=HISTORY)
         self.schema = Schema(package_of(protocol))
         self.names = LearnedNames(topic_names)
@@ -160,6 +164,7 @@ class Faults:
                 seen=self._sees,
                 changed=self.changed,
                 now=(self.clock(), time.time()),
+                armed=self.refresh,
             )
             self.rules = (*self.rules, rule)
         return rule
@@ -237,7 +242,7 @@ class Talk:
         acted = bool(self._held)
         with faults.changed:
             shape = faults.schema.response(exchange.api_key, exchange.version)
-            if shape is not None and "topic" in shape.roles and "topic_id" in shape.roles:
+            if shape is not None and faults.schema.names_topics(exchange.api_key, exchange.version):
                 faults.names.learn(message, shape)
             if exchange.sessionless and message.session_id:
                 message.session_id = 0
@@ -272,7 +277,7 @@ class Talk:
             frame = frame[: max(1, min(int(size), len(frame) - 1))]
         if delivery.hold_ms is not None:
             self._held.append(frame)
-            return [*steps, Hold(delivery.hold_ms / 1000)]
+            return [*steps, Hold(delivery.hold_ms / 1000, self.release)]
         size, pause = delivery.trickle or (len(frame), 0.0)
         for begin in range(0, len(frame), size):
             if begin and pause:

@@ -101,6 +101,7 @@ class Rule:
         seen: Collection[str],
         changed: threading.Condition,
         now: tuple[float, float],
+        armed: Callable[[], None],
     ) -> None:
         self.name = name
         self.actions: list[Action] = []
@@ -112,6 +113,7 @@ class Rule:
         self._limits = Limits()
         self._seen = seen
         self._changed = changed
+        self._armed = armed
         self._made, self._made_at = now
         self._named = bool(apis)
         with blaming("api"):
@@ -133,6 +135,16 @@ class Rule:
     def api_keys(self) -> list[int]:
         """The keys of the APIs that the rule applies to."""
         return sorted({key for key, _ in self._targets})
+
+    @property
+    def places(self) -> Collection[tuple[int, int]]:
+        """The api keys and versions that the rule applies to."""
+        return self._targets.keys()
+
+    @property
+    def reorders(self) -> bool:
+        """Whether the rule holds responses back until others were sent."""
+        return any(isinstance(action, wire_actions.Reorder) for action in self.actions)
 
     # When: limits.
 
@@ -220,6 +232,7 @@ class Rule:
         self._keep(partial(self._check_side, action))
         with self._changed:
             self.actions = [*self.actions, action]
+            self._armed()
         return self
 
     # Verify.

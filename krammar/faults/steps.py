@@ -74,9 +74,10 @@ class Send:
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Send nothing now: the next response of the connection goes first. After ``seconds`` without one,
-    send what ``Talk.release`` returns."""
+    send what ``release`` returns."""
 
     seconds: float
+    release: Callable[[], list[bytes]] = field(default=list, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

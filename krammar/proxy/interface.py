@@ -23,6 +23,14 @@ Method = Callable[..., Any]
 _Method = TypeVar("_Method", bound=Method)
 
 
+class Silence:
+    """The type of ``SILENCE``."""
+
+
+# Returned by a method for requests: neither the request nor anything after it on its connection is passed on or answered.
+SILENCE = Silence()
+
+
 class Close(Exception):
     """Raised by a method of a filter to close the connection.
 
@@ -54,7 +62,8 @@ def on(*messages: type[Any], versions: str | None = None) -> Callable[[_Method],
 
     - None to pass the request on, changed in place or not,
     - another request of the class to pass that one on,
-    - a response of the request's class to answer the client; the broker does not see the request.
+    - a response of the request's class to answer the client; the broker does not see the request,
+    - ``SILENCE`` to drop the request, and all that follows it on the connection.
 
     For a response it returns None or another response of the class. It raises ``Close`` to close the connection.
 
@@ -107,6 +116,13 @@ class Filter:
     Attributes of the instance are state of the proxy; ``exchange.connection.state`` is state of a connection.
     """
 
+    def attached(self, refresh: Callable[[], None]) -> None:
+        """Handle that a chain has the filter. It calls ``refresh`` whenever ``methods`` has changed, in any thread."""
+
+    def methods(self) -> list[tuple[Named, Method]]:
+        """Return what the filter names and the methods for it: those that ``on`` marks, base classes first."""
+        return methods_of(self)
+
     def opened(self, connection: Connection) -> None:
         """Handle a new connection of a client, before its first request."""
 
@@ -120,16 +136,20 @@ class Connection:
     ``number``    from 1, in the order of the connections
     ``client``    the client's address, such as ``"127.0.0.1:50312"``
     ``upstream``  the broker's address
+    ``node``      the broker's node id, as far as it is known
+    ``principal`` who the client is, such as ``User:alice``, if the place of the filter knows it
     ``state``     for filters: anything that lasts as long as the connection. Use the filter, or a name that
                   contains its name, as the key.
     """
 
-    __slots__ = ("client", "number", "state", "upstream")
+    __slots__ = ("client", "node", "number", "principal", "state", "upstream")
 
     def __init__(self, number: int, client: str, upstream: str) -> None:
         self.number = number
         self.client = client
         self.upstream = upstream
+        self.node: int | None = None
+        self.principal: str | None = None
         self.state: dict[Any, Any] = {}
 
 
@@ -143,6 +163,8 @@ class Exchange:
     ``connection``      the client's connection
     ``api_key``, ``version``, ``correlation_id``, ``client_id``  of the request's header
     ``request``         the request; None for a response whose request no filter names
+    ``frame``           the bytes of the request as it came, without the length prefix; empty if no filter names it
+    ``delivery``        for filters: returns how the bytes of a response's frame reach the client; None sends them
     ``state``           for filters: anything that the response's method needs from the request's
     """
 
@@ -152,6 +174,8 @@ class Exchange:
         "client_id",
         "connection",
         "correlation_id",
+        "delivery",
+        "frame",
         "request",
         "state",
         "version",
@@ -172,6 +196,8 @@ class Exchange:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.request: Any = None
+        self.frame = b""
+        self.delivery: Callable[[bytes], list[Any]] | None = None
         self.state: dict[Any, Any] = {}
         self._send = send
 
@@ -207,4 +233,15 @@ def methods_of(each: Filter) -> list[tuple[Named, Method]]:
     return found
 
 
-__all__ = ["Close", "Connection", "Exchange", "Filter", "Method", "Named", "methods_of", "on"]
+__all__ = [
+    "SILENCE",
+    "Close",
+    "Connection",
+    "Exchange",
+    "Filter",
+    "Method",
+    "Named",
+    "Silence",
+    "methods_of",
+    "on",
+]

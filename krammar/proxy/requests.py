@@ -10,7 +10,7 @@ from typing import Any
 from krammar.proxy.chain import Refused, Settled, Work
 from krammar.proxy.ends import TOKEN, Answer, End, Own, Pending, Shared
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
-from krammar.proxy.interface import Exchange
+from krammar.proxy.interface import Exchange, Silence
 from krammar.proxy.responses import Responses
 from krammar.wire.framing import PREFIX
 
@@ -42,6 +42,8 @@ class Requests(End):
         shared, works = self.shared, self.shared.chain.works
         expect = shared.in_flight.append
         position = start = 0
+        if shared.silent:
+            return
         if self._task is not None:
             self._rest = bytes(self._rest) + data[:size]
             return
@@ -53,7 +55,7 @@ class Requests(End):
             self._left = 0
             self._process(self._work, frame)
         left = self._left
-        while not shared.closed:
+        while not shared.closed and not shared.silent:
             if left:
                 if left > size - position:
                     left -= size - position
@@ -209,6 +211,7 @@ class Requests(End):
             read = chain.read_request(work, frame)
             header = read.header
             exchange = self._exchange(work, header.correlation_id, header.client_id)
+            exchange.frame = frame[PREFIX:]
             settled = chain.run_request(work, read.message, exchange)
             if isinstance(settled, Settled):
                 finished = self._settle(work, frame, read, exchange, settled)
@@ -238,6 +241,9 @@ class Requests(End):
         chain, shared = self.shared.chain, self.shared
         request = settled.request
         silent = work.silent or (work.has_acks and request.acks == 0)
+        if isinstance(settled.answer, Silence):
+            shared.silent = True
+            return None
         if settled.answer is not None:
             # The client waits for a response if its own bytes say so, whatever a filter has changed.
             if work.silent or (work.has_acks and acks(frame, 0, len(frame), work.version) == 0):
@@ -265,7 +271,7 @@ class Requests(End):
     def _answer(self, work: Work, exchange: Exchange, answer: Any) -> None:
         shared = self.shared
         frame = shared.chain.answer(work, exchange.correlation_id, answer)
-        shared.in_flight.append(Answer(frame))
+        shared.in_flight.append(Answer(frame, exchange.delivery))
         shared.answers += 1
         self._responses.send_answers()
         if shared.answers > _ANSWERS:

@@ -24,7 +24,7 @@ from krammar.proxy.ends import MEMORY, Shared
 from krammar.proxy.interface import Connection, Filter
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
-from krammar.proxy.rewrite import endpoints, limit_versions
+from krammar.proxy.rewrite import endpoints, limit_versions, node_id
 from krammar.util.printable import escape
 from krammar.wire.framing import MAX_FRAME
 from krammar.wire.negotiation import API_VERSIONS
@@ -87,6 +87,7 @@ class Proxy:
         self._listen = Address.parse(listen)
         self._drain_timeout = drain_timeout
         self._links: set[Link] = set()
+        self._nodes: dict[Address, int] = {}
         self._numbers = 0
         self._draining = False
         self._address: Address | None = None
@@ -202,8 +203,21 @@ class Proxy:
     def opened(self, link: Link) -> None:
         """Handle a connection of a client."""
         self._links.add(link)
+        self.name_node(link)
         if self._draining:
             link.abort()
+
+    def learn(self, nodes: Iterable[tuple[Address, int]]) -> None:
+        """Learn the node ids of brokers from a response."""
+        before = dict(self._nodes)
+        self._nodes.update(nodes)
+        if self._nodes != before:
+            for link in self._links:
+                self.name_node(link)
+
+    def name_node(self, link: Link) -> None:
+        """Say which node a connection leads to, if that is known."""
+        link.connection.node = self._nodes.get(link.upstream)
 
     def lost(self, link: Link) -> None:
         """Handle the end of a connection."""
@@ -221,7 +235,7 @@ class Link(Shared):
         )
         self._proxy = proxy
         self._bind_host = bind_host
-        self._upstream = upstream
+        self.upstream = upstream
         self._connecting: asyncio.Task[None] | None = None
         self._host = bind_host
         self._is_open = False
@@ -245,9 +259,9 @@ class Link(Shared):
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                await loop.create_connection(lambda: self._responses, *self._upstream)
+                await loop.create_connection(lambda: self._responses, *self.upstream)
         except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
-            self._log(logging.WARNING, f"cannot reach {self._upstream}: {escape(describe(error))}")
+            self._log(logging.WARNING, f"cannot reach {self.upstream}: {escape(describe(error))}")
             self.abort()
             return
         if self.closed:
@@ -308,6 +322,7 @@ class Link(Shared):
         nodes = endpoints(api_key, response)
         if not nodes:
             return False
+        self._proxy.learn((Address(node.host, node.port), node_id(node)) for node in nodes)
         known = self._proxy.listeners.known
         ports = [known(self._bind_host, Address(node.host, node.port)) for node in nodes]
         if None in ports:

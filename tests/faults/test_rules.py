@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from inspect import signature
 from datetime import UTC, datetime
+from inspect import signature
 from typing import Any
 from uuid import UUID
 
