@@ -367,7 +367,7 @@ class Broker:
             kafka_wire,
             topic_names=topic_name,
             sees=("principal", "clock"),
-            advance=lambda ms: self.timers.advance(ms),
+            advance=lambda ms, members: self.timers.advance(ms, members=members),
         )
         if self.connections.chain is None:
             self._filter([faults])

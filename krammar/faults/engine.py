@@ -47,13 +47,13 @@ _FETCH = "Fetch"
 _SESSION_NOT_FOUND = "FETCH_SESSION_ID_NOT_FOUND"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Event:
     """A fault that fired.
 
     ``rule`` is its rule, ``action`` what was done. ``time`` is in seconds since 1970; ``frame`` has the
     bytes of the request as it came, without the length prefix, and ``request`` is the same decoded.
-    ``response`` is the response that the rule acted on, None for a rule that acted on the request.
+    ``response`` is the response for the client, made up or of the broker; None until it exists, and if there is none.
     """
 
     rule: Rule
@@ -80,7 +80,7 @@ class Faults(FaultFilter):
         topic_names: returns the name of a topic by its id, or None; responses tell them too.
         sees: what the place of the engine has beside the bytes: ``principal``, ``clock``.
         clock: a monotonic time in seconds.
-        advance: sets the broker's clock ahead, by milliseconds.
+        advance: sets the broker's clock ahead, by milliseconds, and for members of groups if the second argument is true.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Faults(FaultFilter):
         topic_names: TopicNames | None = None,
         sees: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
-        advance: Callable[[int], None] | None = None,
+        advance: Callable[[int, bool], None] | None = None,
     ) -> None:
         super().__init__(advance)
         self.history: deque[Event] = deque(maxlen=HISTORY)
@@ -165,6 +165,7 @@ class Faults(FaultFilter):
                 changed=self.changed,
                 now=(self.clock(), time.time()),
                 armed=self.refresh,
+                removed=self.remove,
             )
             self.rules = (*self.rules, rule)
         return rule
@@ -217,7 +218,7 @@ class Talk:
                 target = rule.target(exchange)
                 if target is None:
                     continue
-                if rule.keeps_no_sessions and target.api == _FETCH:
+                if target.api == _FETCH and rule.keeps_no_sessions(faults.clock(), time.time()):
                     exchange.sessionless = True
                     if self._refuses_session(exchange, verdict):
                         return verdict
@@ -261,6 +262,8 @@ class Talk:
                 acted = True
                 for action in rule.actions:
                     action.response(target, exchange, delivery, faults.names)
+            for event in exchange.events:
+                event.response = delivery.message
         return delivery if acted else None
 
     def steps(self, delivery: Delivery, frame: bytes) -> list[StepTo]:
@@ -314,21 +317,21 @@ class Talk:
         for action in rule.actions:
             what = action.describe()
             exchange.notes.append(f"{rule.name}: {what}")
-            faults.history.append(
-                Event(
-                    rule,
-                    what,
-                    today,
-                    exchange.connection,
-                    exchange.client_id,
-                    faults.schema.name(exchange.api_key),
-                    exchange.version,
-                    exchange.correlation_id,
-                    exchange.frame,
-                    exchange.request,
-                    response,
-                )
+            event = Event(
+                rule,
+                what,
+                today,
+                exchange.connection,
+                exchange.client_id,
+                faults.schema.name(exchange.api_key),
+                exchange.version,
+                exchange.correlation_id,
+                exchange.frame,
+                exchange.request,
+                response,
             )
+            exchange.events.append(event)
+            faults.history.append(event)
         faults.changed.notify_all()
         return True
 

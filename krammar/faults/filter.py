@@ -27,13 +27,13 @@ class FaultFilter(Filter):
     """The rules as a filter.
 
     ``rules``    the rules, in their order
-    ``advance``  sets the broker's clock ahead, by milliseconds
+    ``advance``  sets the broker's clock ahead, by milliseconds; also for members of groups if the second argument is true
     """
 
     schema: Schema
     names: LearnedNames
 
-    def __init__(self, advance: Callable[[int], None] | None = None) -> None:
+    def __init__(self, advance: Callable[[int, bool], None] | None = None) -> None:
         self._rules: tuple[Rule, ...] = ()
         self._advance = advance
         self._refresh: list[Callable[[], None]] = []
@@ -121,7 +121,7 @@ class FaultFilter(Filter):
         self, talk: Decides, known: Exchange, exchange: Exchanged, verdict: Verdict
     ) -> Any:
         if verdict.advance_ms and self._advance is not None:
-            self._advance(verdict.advance_ms)
+            self._advance(verdict.advance_ms, verdict.advance_members)
         if verdict.fate is Fate.DROP:
             raise Close("; ".join(known.notes))
         if verdict.fate is Fate.SWALLOW:

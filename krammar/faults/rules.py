@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from inspect import Parameter, signature
@@ -15,6 +16,7 @@ from krammar.faults import answer_action, message_actions, wire_actions
 from krammar.faults.action import Action, Target
 from krammar.faults.answers import Selection, subjects
 from krammar.faults.errors import FaultError, FaultNotFired, blaming, unknown
+from krammar.faults.limits import Limits, at_least_one
 from krammar.faults.paths import Condition, Path, TopicNames, value_of
 from krammar.faults.shape import Schema, Shape
 from krammar.faults.steps import Exchange
@@ -43,21 +45,6 @@ class Client:
             and (self.connection is None or exchange.connection in self.connection)
             and (self.node is None or exchange.node in self.node)
         )
-
-
-@dataclass(slots=True)
-class Limits:
-    """How often a rule fires. Times are in seconds since the rule was made, or since 1970 where
-    ``absolute``."""
-
-    times: int | None = None
-    nth: int | None = None
-    every: int = 1
-    probability: float = 1.0
-    random: Random = field(default_factory=lambda: Random(0))
-    between: tuple[float, float] | None = None
-    absolute: bool = False
-    after: Rule | None = None
 
 
 P = ParamSpec("P")
@@ -102,6 +89,7 @@ class Rule:
         changed: threading.Condition,
         now: tuple[float, float],
         armed: Callable[[], None],
+        removed: Callable[[Rule], None],
     ) -> None:
         self.name = name
         self.actions: list[Action] = []
@@ -114,6 +102,7 @@ class Rule:
         self._seen = seen
         self._changed = changed
         self._armed = armed
+        self._removed = removed
         self._made, self._made_at = now
         self._named = bool(apis)
         with blaming("api"):
@@ -154,45 +143,52 @@ class Rule:
 
     def times(self, number: int) -> Self:
         """Fire ``number`` times at most."""
-        _at_least_one("times", number)
-        self._limits.times = number
+        with self._or_removed():
+            at_least_one("times", number)
+            self._limits.times = number
+            self._limits.check()
         return self
 
     def nth(self, number: int) -> Self:
         """Fire on the ``number``th match only, counted from 1."""
-        _at_least_one("nth", number)
-        self._limits.nth = number
+        with self._or_removed():
+            at_least_one("nth", number)
+            self._limits.nth = number
+            self._limits.check()
         return self
 
     def every(self, number: int) -> Self:
         """Fire on every ``number``th match."""
-        _at_least_one("every", number)
-        self._limits.every = number
+        with self._or_removed():
+            at_least_one("every", number)
+            self._limits.every = number
+            self._limits.check()
         return self
 
     def with_probability(self, probability: float, *, seed: int = 0) -> Self:
         """Fire on a match with a probability between 0 and 1. The same seed gives the same choices."""
-        if not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
-            raise FaultError(
-                f"probability must be from 0 to 1, not {probability}",
-                word=str(probability),
-            )
+        with self._or_removed():
+            if not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
+                raise FaultError(
+                    f"probability must be from 0 to 1, not {probability}", word=str(probability)
+                )
         self._limits.probability, self._limits.random = probability, Random(seed)
         return self
 
     def between(self, start: float | datetime, end: float | datetime) -> Self:
         """Fire between two moments only: two times in seconds since the rule was made, or two datetimes."""
-        if isinstance(start, datetime) and isinstance(end, datetime):
-            span, absolute = (start.timestamp(), end.timestamp()), True
-        elif isinstance(start, (int, float)) and isinstance(end, (int, float)):
-            span, absolute = (float(start), float(end)), False
-        else:
-            raise FaultError(
-                f"{start} and {end} are not two moments",
-                hint="write two numbers of seconds, or two dates with times",
-            )
-        if span[0] >= span[1]:
-            raise FaultError(f"{end} is not after {start}", word=str(end))
+        with self._or_removed():
+            if isinstance(start, datetime) and isinstance(end, datetime):
+                span, absolute = (start.timestamp(), end.timestamp()), True
+            elif isinstance(start, (int, float)) and isinstance(end, (int, float)):
+                span, absolute = (float(start), float(end)), False
+            else:
+                raise FaultError(
+                    f"{start} and {end} are not two moments",
+                    hint="write two numbers of seconds, or two dates with times",
+                )
+            if span[0] >= span[1]:
+                raise FaultError(f"{end} is not after {start}", word=str(end))
         self._limits.between, self._limits.absolute = span, absolute
         return self
 
@@ -220,20 +216,30 @@ class Rule:
     advance_clock = _adds(wire_actions.AdvanceClock)
 
     def do(self, action: Action) -> Self:
-        """Add an action. Raises FaultError if it cannot be applied."""
-        action.settle(self)
-        if action.needs and action.needs not in self._seen:
-            raise FaultError(
-                f"only krammar's broker has a {action.needs} to set",
-                hint="use krammar broker --faults",
-                code="F501",
-            )
-        self._keep(action.check)
-        self._keep(partial(self._check_side, action))
+        """Add an action. Raises FaultError if it cannot be applied; the rule is then removed."""
+        with self._or_removed():
+            action.settle(self)
+            if action.needs and action.needs not in self._seen:
+                raise FaultError(
+                    f"only krammar's broker has a {action.needs} to set",
+                    hint="use krammar broker --faults",
+                    code="F501",
+                )
+            self._keep(action.check)
+            self._keep(partial(self._check_side, action))
         with self._changed:
             self.actions = [*self.actions, action]
             self._armed()
         return self
+
+    @contextmanager
+    def _or_removed(self) -> Iterator[None]:
+        """Remove the rule if it turns out to be wrong, so that no half of it acts or is expected to fire."""
+        try:
+            yield
+        except FaultError:
+            self._removed(self)
+            raise
 
     # Verify.
 
@@ -247,8 +253,15 @@ class Rule:
             )
         return self
 
-    def wait(self, times: int = 1, *, timeout: float = PATIENCE) -> Self:
-        """Wait until the rule has fired ``times`` times. Raises FaultNotFired after ``timeout`` seconds."""
+    def wait(self, *number: float, times: int = 1, timeout: float = PATIENCE) -> Self:
+        """Wait until the rule has fired ``times`` times. Raises FaultNotFired after ``timeout`` seconds.
+
+        A number without a name could mean times or seconds, so it raises TypeError.
+        """
+        if number:
+            raise TypeError(
+                f"wait({number[0]}): write wait(times={number[0]}) or wait(timeout={number[0]})"
+            )
         with self._changed:
             if not self._changed.wait_for(lambda: self.fired >= times, timeout):
                 raise FaultNotFired(
@@ -268,10 +281,15 @@ class Rule:
     def decides_on_request(self, target: Target) -> bool:
         return any(action.acts_on_request(target) for action in self.actions)
 
-    @property
-    def keeps_no_sessions(self) -> bool:
-        """Whether the rule needs the partitions of every Fetch."""
-        return bool({"topic", "partition"} & self._selection.values.keys())
+    def keeps_no_sessions(self, now: float, today: float) -> bool:
+        """Whether the rule needs the partitions of every Fetch. Times are in seconds."""
+        names_elements = {"topic", "partition"} & self._selection.values.keys() or any(
+            condition.path.side == "request" and condition.path.steps[0].index is not None
+            for condition in self._conditions
+        )
+        return bool(names_elements) and not self._limits.is_spent(
+            self.matched, self.fired, now - self._made, today
+        )
 
     def matches(self, target: Target, exchange: Exchange, response: Any, names: TopicNames) -> bool:
         """Whether selection and conditions hold."""
@@ -297,21 +315,10 @@ class Rule:
 
     def draw(self, now: float, today: float) -> bool:
         """Count a match, and return whether the rule fires on it. Times are in seconds."""
-        limits = self._limits
-        if limits.after is not None and not limits.after.fired:
+        if self._limits.waits(now - self._made, today):
             return False
-        if limits.between is not None:
-            time = today if limits.absolute else now - self._made
-            if not limits.between[0] <= time < limits.between[1]:
-                return False
         self.matched += 1
-        if limits.nth is not None and self.matched != limits.nth:
-            return False
-        if self.matched % limits.every:
-            return False
-        if limits.probability < 1 and limits.random.random() >= limits.probability:
-            return False
-        if limits.times is not None and self.fired >= limits.times:
+        if not self._limits.fires(self.matched, self.fired):
             return False
         self.fired += 1
         return True
@@ -473,8 +480,3 @@ def _about(role: str, target: Target) -> None:
         raise FaultError(
             f"{target.title('request')} names no {role.replace('_', ' ')}", code="F401"
         )
-
-
-def _at_least_one(what: str, number: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise FaultError(f"{what} must be a whole number from 1, not {number}", word=str(number))

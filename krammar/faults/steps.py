@@ -22,8 +22,8 @@ class Exchange:
     """A request, and what is known of it and of its response.
 
     ``frame`` has the request's bytes without the length prefix, ``version`` is that of the response's
-    body too, unless ``body_version`` differs. The last four are the engine's: rules that have fired,
-    what they did, the parts of the response that actions have built (None: all of it), and whether the
+    body too, unless ``body_version`` differs. The last five are the engine's: rules that have fired,
+    what they did, their events, the parts of the response that actions have built (None: all of it), and whether the
     response offers no fetch session.
     """
 
@@ -38,6 +38,7 @@ class Exchange:
     node: int | None = None
     fired: list[Any] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
     refused: list[tuple[object, Any]] = field(default_factory=list)
     sessionless: bool = False
 
@@ -53,6 +54,7 @@ class Verdict:
     fate: Fate = Fate.PASS
     delay_ms: float = 0
     advance_ms: int = 0
+    advance_members: bool = False
     changed: bool = False
     answer: Any = None
 

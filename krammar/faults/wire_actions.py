@@ -273,9 +273,12 @@ class AdvanceClock(Action):
 
     Args:
         ms: milliseconds.
+        members: whether the sessions and rebalances of group members end too. Their clients send heartbeats
+            in real time, so a clock far ahead expires the members of all groups.
     """
 
     ms: int = field(metadata=checked(lambda ms: ms >= 0, "the clock cannot be set back"))
+    members: bool = field(default=False, kw_only=True)
     key: ClassVar[str] = "advance_clock_ms"
     on_request: ClassVar[bool] = True
     needs: ClassVar[str] = "clock"
@@ -284,6 +287,7 @@ class AdvanceClock(Action):
         self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
     ) -> None:
         verdict.advance_ms += self.ms
+        verdict.advance_members |= self.members
 
     def describe(self) -> str:
         return f"set the broker's clock ahead by {self.ms} ms"

@@ -52,7 +52,9 @@ def produce(*partitions: tuple[str, int], records: Any = None) -> ProduceRequest
 def produced(*outcomes: tuple[str, int, int]) -> ProduceResponse:
     topics: dict[str, list[ProduceResponse.PartitionProduceResponse]] = {}
     for topic, partition, code in outcomes:
-        part = ProduceResponse.PartitionProduceResponse(index=partition, error_code=code)
+        part = ProduceResponse.PartitionProduceResponse(
+            index=partition, error_code=code, base_offset=-1 if code else 0
+        )
         topics.setdefault(topic, []).append(part)
     return ProduceResponse(
         responses=[
@@ -486,13 +488,13 @@ def test_history_and_expectations() -> None:
     assert event.action == "dropped the connection before the request was handled"
     assert (event.version, event.correlation_id, event.client_id) == (4, 7, "test")
     with pytest.raises(FaultNotFired, match="did not fire 2 times in 0 s"):
-        rule.wait(2, timeout=0)
+        rule.wait(times=2, timeout=0)
 
 
 def test_another_thread_waits_for_a_rule() -> None:
     faults, talk = engine()
     rule = faults.on("Heartbeat").drop()
-    waiting = threading.Thread(target=rule.wait, args=(3,))
+    waiting = threading.Thread(target=rule.wait, kwargs={"times": 3})
     waiting.start()
     beats(talk, 3)
     waiting.join(timeout=30)
