@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Protocol, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Protocol, Self, get_args, get_origin, get_type_hints
 
 from krammar.faults.answers import Selection
 from krammar.faults.errors import FaultError, unknown
@@ -115,6 +115,10 @@ class Action:
     def settle(self, names: Names) -> None:
         """Look up the names in its fields. Raises FaultError."""
 
+    def uses(self) -> int | None:
+        """Return how often the action can act; None if there is no end."""
+        return None
+
     def acts_on_request(self, target: Target) -> bool:
         return self.on_request
 
@@ -136,7 +140,10 @@ class Action:
     ) -> None:
         """Act on a response."""
 
-    def describe(self) -> str:
+    def fire(self, exchange: Exchange) -> None:
+        """Handle that the rule fires, before ``describe`` and the methods that act."""
+
+    def describe(self, exchange: Exchange) -> str:
         """Return what the action does, in a few words, for the history."""
         return self.key
 
@@ -196,13 +203,15 @@ def kinds_of_fields(cls: type[Action]) -> dict[str, tuple[type, ...]]:
 
 
 def _kinds(hint: Any) -> tuple[type, ...]:
-    if hint is Any:
+    if hint is Any or get_origin(hint) is Callable:
         return ()
     if hint is float:
         return (int, float)
-    origin = getattr(hint, "__origin__", None)
-    if origin is not None and issubclass(origin, Mapping):
+    origin = get_origin(hint)
+    if origin is Mapping:
         return (dict,)
+    if origin is list:
+        return (list,)
     arguments = get_args(hint)
     return tuple(kind for each in arguments for kind in _kinds(each)) if arguments else (hint,)
 

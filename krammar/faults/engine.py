@@ -315,7 +315,8 @@ class Talk:
         if not rule.draw(faults.clock(), today):
             return False
         for action in rule.actions:
-            what = action.describe()
+            action.fire(exchange)
+            what = action.describe(exchange)
             exchange.notes.append(f"{rule.name}: {what}")
             event = Event(
                 rule,

@@ -43,7 +43,7 @@ class Throttle(Action):
         delivery.message.throttle_time_ms = self.ms
         delivery.changed = True
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return f"set a throttle time of {self.ms} ms"
 
 
@@ -54,7 +54,7 @@ class Change(Action):
     Args:
         path: such as ``request.acks`` or ``response.topics[*].partitions[0].leader_id``. Without
             a prefix it begins in the request if the request has such a field, else in the response.
-        value: enum members can be given by name, bytes as text.
+        value: enum members can be given by name, bytes as text. A function computes it from the request.
     """
 
     path: str
@@ -78,18 +78,18 @@ class Change(Action):
                 code="F401",
                 word=self.path,
             )
-        value_of(self.value, kind, target.schema.package, what=self.path)
+        if not callable(self.value):
+            value_of(self.value, kind, target.schema.package, what=self.path)
 
     def fits(self, target: Target, message: Any, names: TopicNames) -> bool:
         return any(True for _ in self._path.owners(message))
 
-    def _set(self, target: Target, message: Any) -> None:
+    def _set(self, target: Target, exchange: Exchange, message: Any) -> None:
         shape = target.request if self._path.side == "request" else target.response
         kind = self._path.type_in(shape.layout)
         assert kind is not None
-        self._path.assign(
-            message, value_of(self.value, kind, target.schema.package, what=self.path)
-        )
+        value = self.value(exchange.request) if callable(self.value) else self.value
+        self._path.assign(message, value_of(value, kind, target.schema.package, what=self.path))
 
     def request(
         self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
@@ -97,18 +97,19 @@ class Change(Action):
         if self._path.side == "request":
             if not verdict.changed:
                 verdict.request = copied(verdict.request, target.request)
-            self._set(target, verdict.request)
+            self._set(target, exchange, verdict.request)
             verdict.changed = True
 
     def response(
         self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
     ) -> None:
         if self._path.side == "response":
-            self._set(target, delivery.message)
+            self._set(target, exchange, delivery.message)
             delivery.changed = True
 
-    def describe(self) -> str:
-        return f"set {self.path} to {self.value!r}"
+    def describe(self, exchange: Exchange) -> str:
+        to = "what a function returned" if callable(self.value) else repr(self.value)
+        return f"set {self.path} to {to}"
 
 
 @dataclass(eq=False)
@@ -157,7 +158,7 @@ class Offer(Action):
         delivery.message.api_keys = kept
         delivery.changed = True
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return "changed the versions that are offered"
 
 
@@ -229,5 +230,5 @@ class Corrupt(Action):
                 for element in getattr(struct, branch.name) or []:
                     yield from self._batches(element, branch.shape, selection, names, subject)
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return f"corrupted a record batch ({self.kind})"

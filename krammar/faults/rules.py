@@ -201,6 +201,7 @@ class Rule:
 
     # The fields of an action are the arguments of its method.
     answer = _adds(answer_action.Answer)
+    call = _adds(answer_action.Call)
     drop = _adds(wire_actions.Drop)
     delay = _adds(wire_actions.Delay)
     throttle = _adds(message_actions.Throttle)
@@ -228,6 +229,8 @@ class Rule:
             self._keep(action.check)
             self._keep(partial(self._check_side, action))
         with self._changed:
+            if self._limits.times is None:
+                self._limits.times = action.uses()
             self.actions = [*self.actions, action]
             self._armed()
         return self

@@ -22,8 +22,8 @@ class Exchange:
     """A request, and what is known of it and of its response.
 
     ``frame`` has the request's bytes without the length prefix, ``version`` is that of the response's
-    body too, unless ``body_version`` differs. The last five are the engine's: rules that have fired,
-    what they did, their events, the parts of the response that actions have built (None: all of it), and whether the
+    body too, unless ``body_version`` differs. The last six are the engine's: rules that have fired,
+    what they did, their events, the error codes that actions have chosen, the parts of the response that actions have built (None: all of it), and whether the
     response offers no fetch session.
     """
 
@@ -39,6 +39,7 @@ class Exchange:
     fired: list[Any] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     events: list[Any] = field(default_factory=list)
+    chosen: dict[Any, Any] = field(default_factory=dict)
     refused: list[tuple[object, Any]] = field(default_factory=list)
     sessionless: bool = False
 

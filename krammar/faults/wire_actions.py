@@ -64,7 +64,7 @@ class Drop(Action):
         elif self.when == "middle":
             delivery.cut_at = self.at
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return {
             "before": "dropped the connection before the request was handled",
             "after": "dropped the connection instead of answering",
@@ -106,7 +106,7 @@ class Delay(Action):
         if self.of == "response":
             delivery.delay_ms += self.ms
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return f"delayed the {self.of} by {self.ms:g} ms"
 
 
@@ -132,7 +132,7 @@ class Trickle(Action):
     ) -> None:
         delivery.trickle = (self.bytes, self.every_ms)
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return f"sent {self.bytes} bytes every {self.every_ms:g} ms"
 
 
@@ -148,7 +148,7 @@ class BlackHole(Action):
     ) -> None:
         verdict.fate = Fate.SWALLOW
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return "swallowed the connection's requests from here on"
 
 
@@ -172,7 +172,7 @@ class Truncate(Action):
 
         delivery.transforms.append(cut)
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return f"cut {self.bytes} bytes off the response"
 
 
@@ -207,7 +207,7 @@ class FlipBits(Action):
 
         delivery.transforms.append(flip)
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return f"flipped {self.count} bits of the response"
 
 
@@ -237,7 +237,7 @@ class CorrelationId(Action):
 
         delivery.transforms.append(shift)
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return f"set a correlation id that is wrong by {self.by}"
 
 
@@ -263,7 +263,7 @@ class Reorder(Action):
     ) -> None:
         delivery.hold_ms = self.ms
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return "sent the response after the next one"
 
 
@@ -289,5 +289,5 @@ class AdvanceClock(Action):
         verdict.advance_ms += self.ms
         verdict.advance_members |= self.members
 
-    def describe(self) -> str:
+    def describe(self, exchange: Exchange) -> str:
         return f"set the broker's clock ahead by {self.ms} ms"

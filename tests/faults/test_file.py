@@ -398,7 +398,7 @@ MISTAKES = {
            |           ^^
            = hint: write trickle = { bytes = 10, every_ms = 5 }
 
-        :21:19: error F301: code needs a whole number or a string
+        :21:19: error F301: code needs a whole number or a string or an array
            |
         21 | answer = { code = 1.5 }
            |                   ^^^
