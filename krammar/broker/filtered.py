@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from krammar.broker import apis
 from krammar.broker.connections import OpenConnection
 from krammar.proxy.chain import Chain, FilterError, Settled, Work, why_closed
-from krammar.proxy.delivery import take
+from krammar.proxy.delivery import reset, take
 from krammar.proxy.interface import Close, Connection, Exchange, Silence
 from krammar.wire.framing import PREFIX
 
@@ -154,7 +154,10 @@ class Filtered:
 
     def _fail(self, error: Exception) -> None:
         self._log(error)
-        self._served.close()
+        if isinstance(error, Close) and error.reset:
+            reset(self._served.transport)
+        else:
+            self._served.close()
 
     def _log(self, error: Exception) -> None:
         level, text = why_closed(error)

@@ -7,6 +7,7 @@ from krammar.faults.answer_action import Answer
 from krammar.faults.message_actions import Change, Corrupt, Offer, Throttle
 from krammar.faults.wire_actions import (
     AdvanceClock,
+    Bandwidth,
     BlackHole,
     CorrelationId,
     Delay,
@@ -25,6 +26,7 @@ ACTIONS: dict[str, type[Action]] = {
         Delay,
         Throttle,
         Trickle,
+        Bandwidth,
         BlackHole,
         Truncate,
         FlipBits,

@@ -274,7 +274,7 @@ class Talk:
         if delivery.delay_ms:
             steps.append(Wait(delivery.delay_ms / 1000))
         if delivery.drop:
-            return [*steps, Close()]
+            return [*steps, Close(delivery.reset)]
         if delivery.cut_at is not None:
             size = delivery.cut_at if delivery.cut_at >= 1 else len(frame) * delivery.cut_at
             frame = frame[: max(1, min(int(size), len(frame) - 1))]
@@ -287,7 +287,7 @@ class Talk:
                 steps.append(Wait(pause / 1000))
             steps.append(Send(frame[begin : begin + size]))
         if delivery.cut_at is not None:
-            return [*steps, Close()]
+            return [*steps, Close(delivery.reset)]
         return [*steps, *(Send(held) for held in self.release())]
 
     def release(self) -> list[bytes]:

@@ -123,7 +123,7 @@ class FaultFilter(Filter):
         if verdict.advance_ms and self._advance is not None:
             self._advance(verdict.advance_ms, verdict.advance_members)
         if verdict.fate is Fate.DROP:
-            raise Close("; ".join(known.notes))
+            raise Close("; ".join(known.notes), reset=verdict.reset)
         if verdict.fate is Fate.SWALLOW:
             return SILENCE
         if verdict.fate is Fate.ANSWER:

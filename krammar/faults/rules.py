@@ -206,6 +206,7 @@ class Rule:
     delay = _adds(wire_actions.Delay)
     throttle = _adds(message_actions.Throttle)
     trickle = _adds(wire_actions.Trickle)
+    bandwidth = _adds(wire_actions.Bandwidth)
     black_hole = _adds(wire_actions.BlackHole)
     change = _adds(message_actions.Change)
     truncate = _adds(wire_actions.Truncate)

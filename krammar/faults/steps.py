@@ -56,6 +56,7 @@ class Verdict:
     delay_ms: float = 0
     advance_ms: int = 0
     advance_members: bool = False
+    reset: bool = False
     changed: bool = False
     answer: Any = None
 
@@ -85,7 +86,9 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection, after what was sent before."""
+    """Close the connection, after what was sent before, or with a reset."""
+
+    reset: bool = False
 
 
 StepTo = Wait | Send | Hold | Close
@@ -102,5 +105,6 @@ class Delivery:
     trickle: tuple[int, float] | None = None  # bytes of a piece, milliseconds between pieces
     cut_at: float | None = None  # bytes to send before the connection is closed; below 1: a share
     drop: bool = False
+    reset: bool = False
     swallow: bool = False
     hold_ms: float | None = None

@@ -14,6 +14,8 @@ from krammar.wire.framing import PREFIX
 
 _MOMENTS = ("before", "after", "middle")
 _SIDES = ("request", "response")
+# Pieces of a second in which a limited bandwidth sends.
+_PIECES = 50
 
 
 @dataclass(eq=False)
@@ -24,6 +26,7 @@ class Drop(Action):
         when: ``before`` the request is handled; ``after`` it was handled, and before it is answered;
             in the ``middle`` of the response's bytes.
         at: for ``middle``, how many bytes of the response are sent; below 1, which share of them.
+        reset: whether the client gets a reset (RST) instead of an end (FIN). Bytes that were not delivered are lost.
     """
 
     when: str = field(
@@ -41,6 +44,7 @@ class Drop(Action):
             lambda at: 0 < at < inf, "at must be a number of bytes, or a share below 1"
         ),
     )
+    reset: bool = field(default=False, kw_only=True)
     key: ClassVar[str] = "drop"
 
     def acts_on_request(self, target: Target) -> bool:
@@ -54,22 +58,24 @@ class Drop(Action):
         self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
     ) -> None:
         if self.when == "before":
-            verdict.fate = Fate.DROP
+            verdict.fate, verdict.reset = Fate.DROP, self.reset
 
     def response(
         self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
     ) -> None:
+        delivery.reset = delivery.reset or self.reset
         if self.when == "after":
             delivery.drop = True
         elif self.when == "middle":
             delivery.cut_at = self.at
 
     def describe(self, exchange: Exchange) -> str:
-        return {
+        what = {
             "before": "dropped the connection before the request was handled",
             "after": "dropped the connection instead of answering",
             "middle": "dropped the connection in the middle of the response",
         }[self.when]
+        return what.replace("dropped", "reset") if self.reset else what
 
 
 @dataclass(eq=False)
@@ -79,6 +85,8 @@ class Delay(Action):
     Args:
         ms: milliseconds.
         of: what is delayed, ``response`` or ``request``.
+        jitter: each delay differs by up to so many milliseconds, in both directions.
+        seed: the same seed gives the same jitter.
     """
 
     ms: float = field(metadata=checked(lambda ms: ms >= 0, "a delay cannot be negative"))
@@ -89,7 +97,19 @@ class Delay(Action):
             lambda of: of in _SIDES, '"{}" cannot be delayed', "write request or response"
         ),
     )
+    jitter: float = field(
+        default=0, kw_only=True, metadata=checked(lambda ms: ms >= 0, "jitter cannot be negative")
+    )
+    seed: int = field(default=0, kw_only=True)
     key: ClassVar[str] = "delay_ms"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.random = Random(self.seed)
+
+    def fire(self, exchange: Exchange) -> None:
+        jitter = self.random.uniform(-self.jitter, self.jitter) if self.jitter else 0
+        exchange.chosen[self] = max(0, self.ms + jitter)
 
     def acts_on_request(self, target: Target) -> bool:
         return self.of == "request"
@@ -98,16 +118,16 @@ class Delay(Action):
         self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
     ) -> None:
         if self.of == "request":
-            verdict.delay_ms += self.ms
+            verdict.delay_ms += exchange.chosen[self]
 
     def response(
         self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
     ) -> None:
         if self.of == "response":
-            delivery.delay_ms += self.ms
+            delivery.delay_ms += exchange.chosen[self]
 
     def describe(self, exchange: Exchange) -> str:
-        return f"delayed the {self.of} by {self.ms:g} ms"
+        return f"delayed the {self.of} by {exchange.chosen[self]:g} ms"
 
 
 @dataclass(eq=False)
@@ -134,6 +154,29 @@ class Trickle(Action):
 
     def describe(self, exchange: Exchange) -> str:
         return f"sent {self.bytes} bytes every {self.every_ms:g} ms"
+
+
+@dataclass(eq=False)
+class Bandwidth(Action):
+    """Send the response with a limited bandwidth.
+
+    Args:
+        bytes_per_second: the limit for each connection.
+    """
+
+    bytes_per_second: int = field(
+        metadata=checked(lambda size: size >= 1, "bandwidth must be at least 1 byte per second")
+    )
+    key: ClassVar[str] = "bandwidth"
+
+    def response(
+        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
+    ) -> None:
+        size = max(1, self.bytes_per_second // _PIECES)
+        delivery.trickle = (size, 1000 * size / self.bytes_per_second)
+
+    def describe(self, exchange: Exchange) -> str:
+        return f"sent {self.bytes_per_second} bytes per second"
 
 
 @dataclass(eq=False)

@@ -36,11 +36,13 @@ class Close(Exception):
 
     Args:
         reason: why, for the log. The client does not see it.
+        reset: whether the client gets a reset (RST) instead of an end (FIN).
     """
 
-    def __init__(self, reason: str = "closed by a filter") -> None:
+    def __init__(self, reason: str = "closed by a filter", *, reset: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.reset = reset
 
 
 class Named(NamedTuple):

@@ -20,8 +20,9 @@ from krammar.proxy.addresses import (
     describe,
 )
 from krammar.proxy.chain import Chain, Refused, why_closed
+from krammar.proxy.delivery import reset
 from krammar.proxy.ends import MEMORY, Shared
-from krammar.proxy.interface import Connection, Filter
+from krammar.proxy.interface import Close, Connection, Filter
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions, node_id
@@ -291,6 +292,8 @@ class Link(Shared):
         self._log(level, text, None if level < logging.ERROR else error)
         LOG.debug("where it was raised:", exc_info=error.__cause__ or error)
         self.closed = True
+        if isinstance(error, Close) and error.reset and self.requests.transport is not None:
+            reset(self.requests.transport)
         for end in (self.requests, self._responses):
             if end.transport is not None:
                 end.transport.close()

@@ -11,6 +11,7 @@ from typing import Any
 from krammar.faults import Faults
 from krammar.faults.engine import encode_response
 from krammar.faults.steps import Exchange, Fate, Hold, Send, StepTo, Verdict, Wait
+from krammar.proxy.delivery import reset
 from krammar.tap.inspector import PRODUCE, Frame, encode
 from krammar.wire.connection import read_response
 from krammar.wire.framing import PREFIX
@@ -96,6 +97,8 @@ class Faulty:
         if verdict.delay_ms:
             await asyncio.sleep(verdict.delay_ms / 1000)
         if verdict.fate is Fate.DROP:
+            if verdict.reset:
+                reset(self._client.transport)
             raise Dropped
         if verdict.fate is Fate.SWALLOW:
             return
@@ -185,6 +188,9 @@ class Faulty:
             elif isinstance(step, Hold):
                 loop = asyncio.get_running_loop()
                 self._held = loop.call_later(step.seconds, self._send_held)
+            elif step.reset:
+                reset(self._client.transport)
+                raise Dropped
             else:
                 with contextlib.suppress(OSError):
                     self._client.close()  # after what was written

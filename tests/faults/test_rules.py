@@ -673,7 +673,7 @@ def test_a_rule_that_cannot_apply_is_an_error(make: Any, message: str) -> None:
 
 def test_the_fields_of_an_action_are_the_arguments_of_its_method() -> None:
     assert (
-        str(signature(Rule.delay)) == "(self, /, ms: 'float', *, of: 'str' = 'response') -> 'Rule'"
+        str(signature(Rule.delay)) == "(self, /, count: 'int' = 1, *, seed: 'int' = 0) -> 'Rule'"
     )
     assert (Rule.delay.__doc__ or "").startswith("Wait before the response is sent")
     faults, _ = engine()
