@@ -29,6 +29,7 @@ class OpenConnection(Protocol):
     """The interface of connections for the server."""
 
     session: Session
+    transport: asyncio.Transport
     task: asyncio.Future[Any] | None
     last_active: float
 

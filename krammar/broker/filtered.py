@@ -19,7 +19,6 @@ from krammar.proxy.interface import Close, Connection, Exchange, Silence
 from krammar.wire.framing import PREFIX
 
 if TYPE_CHECKING:
-    import asyncio
 
     from krammar.broker.config import BrokerConfig
     from krammar.wire.connection import RequestReceived, ServerConnection
@@ -30,7 +29,6 @@ log = logging.getLogger("krammar.broker")
 class Served(OpenConnection, Protocol):
     """What this needs of a connection."""
 
-    transport: asyncio.Transport
     wire: ServerConnection
     number: int
     config: BrokerConfig

@@ -673,9 +673,10 @@ def test_a_rule_that_cannot_apply_is_an_error(make: Any, message: str) -> None:
 
 def test_the_fields_of_an_action_are_the_arguments_of_its_method() -> None:
     assert (
-        str(signature(Rule.delay)) == "(self, /, count: 'int' = 1, *, seed: 'int' = 0) -> 'Rule'"
+        str(signature(Rule.flip_bits))
+        == "(self, /, count: 'int' = 1, *, seed: 'int' = 0) -> 'Rule'"
     )
-    assert (Rule.delay.__doc__ or "").startswith("Wait before the response is sent")
+    assert (Rule.flip_bits.__doc__ or "").startswith("Flip bits of the response")
     faults, _ = engine()
     with pytest.raises(FaultError, match="ms needs a number"):
         faults.on("Fetch").delay("5")  # type: ignore[arg-type]
