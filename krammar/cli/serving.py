@@ -9,11 +9,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from krammar import __version__
 from krammar.broker.broker import Broker, new_event_loop
+from krammar.broker.errors import BrokerError
 from krammar.util import malloc
 from krammar.util.logs import TextFormatter
+from krammar.util.sockets import why
+
+if TYPE_CHECKING:
+    from krammar.util.http_control import HttpControl
 
 
 def run(
@@ -21,6 +28,7 @@ def run(
     write: Callable[[str], None],
     started: float,
     formatter: logging.Formatter | None = None,
+    control: int | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
@@ -29,6 +37,7 @@ def run(
         write: prints a line
         started: the ``time.perf_counter()`` of the process's start, for the "ready after" line
         formatter: the form of log lines; None for plain text
+        control: the port for commands over HTTP; None for no commands
 
     Raises:
         BrokerError, ConfigError: the broker cannot start.
@@ -47,7 +56,8 @@ def run(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        async with broker:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(broker)
             topics = broker.cluster.topics.values()
             partitions = sum(len(topic.partitions) for topic in topics)
             ids = ", ".join(map(str, broker.nodes))
@@ -67,6 +77,8 @@ def run(
             if config.metrics is not None:
                 host, port = broker.metrics_address
                 write(f"metrics on http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+            if control is not None:
+                write((await _control(broker, control, stack)).line)
             write(f"ready after {(time.perf_counter() - started) * 1000:.0f} ms")
             memory.watch(broker)
             await stop.wait()
@@ -75,6 +87,20 @@ def run(
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve())
+
+
+async def _control(broker: Broker, port: int, stack: AsyncExitStack) -> HttpControl:
+    """Accept commands until the end of the stack. Raises BrokerError."""
+    from krammar.broker.control import BrokerControl
+    from krammar.util.http_control import HttpControl
+
+    http = HttpControl(BrokerControl(broker))
+    try:
+        await http.listen(port)
+    except OSError as error:
+        raise BrokerError(f"cannot listen on 127.0.0.1:{port} for commands: {why(error)}") from None
+    stack.push_async_callback(http.close)
+    return http
 
 
 class _Memory:

@@ -58,15 +58,21 @@ def read_rules(faults: Faults, path: Path) -> list[Expected]:
         FaultsFileError: the file has errors. No rule was added.
         OSError: the file cannot be read.
     """
-    diagnostics = Diagnostics()
     data = path.read_bytes()
-    before = faults.rules
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
+        diagnostics = Diagnostics()
         line = data[: error.start].count(b"\n") + 1
         diagnostics.add("F101", "the file is not UTF-8", Position(path, line, 1))
         raise FaultsFileError(diagnostics) from None
+    return read_text(faults, path, text)
+
+
+def read_text(faults: Faults, path: Path, text: str) -> list[Expected]:
+    """Add the rules of a file's text, as ``read_rules``. ``path`` is what diagnostics name."""
+    diagnostics = Diagnostics()
+    before = faults.rules
     diagnostics.add_source(path, text)
     try:
         tables = tomllib.loads(text)
