@@ -57,7 +57,7 @@ regen: setup ## Write generated/ from definitions/ and templates/
 regen-check: setup ## Fail if generated/ is not current
 	$(BIN)/krammar gen definitions/ -o generated/ --check
 
-lint: setup ## Check definitions, formatting, style, types, imports and licences
+lint: setup ## Check definitions, formatting, style, types, imports, names and licences
 	$(BIN)/krammar check definitions/ --strict
 	$(BIN)/krammar fmt definitions/ --check
 	$(BIN)/black --check --quiet krammar pyspark_krammar tests examples tools
@@ -65,6 +65,7 @@ lint: setup ## Check definitions, formatting, style, types, imports and licences
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/architecture.py circles
+	$(BIN)/python tools/names.py
 	$(BIN)/python tools/licences.py check
 
 format: setup ## Format definitions and Python

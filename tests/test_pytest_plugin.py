@@ -102,8 +102,8 @@ def test_both(kafka_broker):
 
 
 _WRONG = [
-    ("num_partition=3", "num_partition: unknown setting; did you mean num.partitions?"),
-    ("{'num.partitons': 3}", "num.partitons: unknown setting; did you mean num.partitions?"),
+    ("num_partition=3", 'num_partition: unknown setting; did you mean "num.partitions"?'),
+    ("{'num.partitons': 3}", 'num.partitons: unknown setting; did you mean "num.partitions"?'),
     ("properties={}", "properties: unknown setting"),
     ("unheard_of=None", "unheard_of: unknown setting"),
     ("num_partitions='x'", "num.partitions: 'x' "),

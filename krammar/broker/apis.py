@@ -1,90 +1,173 @@
 """The APIs that the broker serves: for each api key, the versions and the method that handles it.
 
+An entry finds its method when the first request arrives, because the modules of handlers are imported at their first use.
+
 The version ranges match Apache Kafka 4.4: from the oldest version that it accepts to the newest released one.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kafka_wire import ApiKey
 
+from krammar.broker import handlers
+from krammar.broker.session import Session
+
+T = TypeVar("T")
+
+# Returns a response, ``Steps`` of one, or an awaitable of one.
+Handler = Callable[[Session, Any, int], Any]
+
+
+class HandlersOf(Protocol):
+    """Returns a broker's object of a class of handlers."""
+
+    def __call__(self, kind: type[T], /) -> T: ...
+
 
 class Api(NamedTuple):
-    """``handler`` is ``group.method``: a group of ``Handlers``, and one of its methods."""
+    """``find`` returns the method that handles the requests from version ``low`` to ``high``."""
 
-    handler: str
+    find: Callable[[HandlersOf], Handler]
     low: int
     high: int
 
 
-# Answered with an error.
-REFUSED = "unserved.refuse"
+def answer_with_error(of: HandlersOf) -> Handler:
+    """The handler of requests that are answered with an error."""
+    return of(handlers.unserved.UnservedHandlers).refuse
+
 
 APIS: dict[int, Api] = {
     # v0 to v2 carry formats that are refused; librdkafka compresses only if the range begins at v0.
-    ApiKey.PRODUCE: Api("produce.produce", 0, 13),
-    ApiKey.FETCH: Api("fetch.fetch", 4, 18),
-    ApiKey.LIST_OFFSETS: Api("offsets.list_offsets", 1, 11),
-    ApiKey.METADATA: Api("metadata.metadata", 0, 13),
-    ApiKey.OFFSET_COMMIT: Api("group_offsets.offset_commit", 2, 10),
-    ApiKey.OFFSET_FETCH: Api("group_offsets.offset_fetch", 1, 10),
-    ApiKey.FIND_COORDINATOR: Api("groups.find_coordinator", 0, 6),
-    ApiKey.JOIN_GROUP: Api("groups.join_group", 0, 9),
-    ApiKey.HEARTBEAT: Api("groups.heartbeat", 0, 4),
-    ApiKey.LEAVE_GROUP: Api("groups.leave_group", 0, 5),
-    ApiKey.SYNC_GROUP: Api("groups.sync_group", 0, 5),
-    ApiKey.DESCRIBE_GROUPS: Api("groups.describe_groups", 0, 6),
-    ApiKey.LIST_GROUPS: Api("groups.list_groups", 0, 5),
-    ApiKey.SASL_HANDSHAKE: Api("security.sasl_handshake", 0, 1),
-    ApiKey.API_VERSIONS: Api("api_versions.api_versions", 0, 5),
-    ApiKey.CREATE_TOPICS: Api("topics.create_topics", 2, 7),
-    ApiKey.DELETE_TOPICS: Api("topics.delete_topics", 1, 6),
-    ApiKey.DELETE_RECORDS: Api("topics.delete_records", 0, 2),
+    ApiKey.PRODUCE: Api(lambda of: of(handlers.produce.ProduceHandlers).produce, 0, 13),
+    ApiKey.FETCH: Api(lambda of: of(handlers.fetch.FetchHandlers).fetch, 4, 18),
+    ApiKey.LIST_OFFSETS: Api(lambda of: of(handlers.offsets.OffsetHandlers).list_offsets, 1, 11),
+    ApiKey.METADATA: Api(lambda of: of(handlers.metadata.MetadataHandlers).metadata, 0, 13),
+    ApiKey.OFFSET_COMMIT: Api(
+        lambda of: of(handlers.group_offsets.GroupOffsetHandlers).offset_commit, 2, 10
+    ),
+    ApiKey.OFFSET_FETCH: Api(
+        lambda of: of(handlers.group_offsets.GroupOffsetHandlers).offset_fetch, 1, 10
+    ),
+    ApiKey.FIND_COORDINATOR: Api(
+        lambda of: of(handlers.groups.GroupHandlers).find_coordinator, 0, 6
+    ),
+    ApiKey.JOIN_GROUP: Api(lambda of: of(handlers.groups.GroupHandlers).join_group, 0, 9),
+    ApiKey.HEARTBEAT: Api(lambda of: of(handlers.groups.GroupHandlers).heartbeat, 0, 4),
+    ApiKey.LEAVE_GROUP: Api(lambda of: of(handlers.groups.GroupHandlers).leave_group, 0, 5),
+    ApiKey.SYNC_GROUP: Api(lambda of: of(handlers.groups.GroupHandlers).sync_group, 0, 5),
+    ApiKey.DESCRIBE_GROUPS: Api(lambda of: of(handlers.groups.GroupHandlers).describe_groups, 0, 6),
+    ApiKey.LIST_GROUPS: Api(lambda of: of(handlers.groups.GroupHandlers).list_groups, 0, 5),
+    ApiKey.SASL_HANDSHAKE: Api(
+        lambda of: of(handlers.security.SecurityHandlers).sasl_handshake, 0, 1
+    ),
+    ApiKey.API_VERSIONS: Api(
+        lambda of: of(handlers.api_versions.ApiVersionsHandlers).api_versions, 0, 5
+    ),
+    ApiKey.CREATE_TOPICS: Api(lambda of: of(handlers.topics.TopicHandlers).create_topics, 2, 7),
+    ApiKey.DELETE_TOPICS: Api(lambda of: of(handlers.topics.TopicHandlers).delete_topics, 1, 6),
+    ApiKey.DELETE_RECORDS: Api(lambda of: of(handlers.topics.TopicHandlers).delete_records, 0, 2),
     # v6 (two-phase commit, KIP-939) is marked unstable in Kafka 4.4, which does not advertise it.
-    ApiKey.INIT_PRODUCER_ID: Api("transactions.init_producer_id", 0, 5),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Api("offsets.offset_for_leader_epoch", 2, 4),
-    ApiKey.ADD_PARTITIONS_TO_TXN: Api("transactions.add_partitions_to_txn", 0, 5),
-    ApiKey.ADD_OFFSETS_TO_TXN: Api("transactions.add_offsets_to_txn", 0, 4),
-    ApiKey.END_TXN: Api("transactions.end_txn", 0, 5),
-    ApiKey.TXN_OFFSET_COMMIT: Api("group_offsets.txn_offset_commit", 0, 6),
-    ApiKey.DESCRIBE_CONFIGS: Api("configs.describe_configs", 1, 4),
-    ApiKey.ALTER_CONFIGS: Api("configs.alter_configs", 0, 2),
-    ApiKey.DESCRIBE_LOG_DIRS: Api("node.describe_log_dirs", 1, 5),
-    ApiKey.SASL_AUTHENTICATE: Api("security.sasl_authenticate", 0, 2),
-    ApiKey.CREATE_PARTITIONS: Api("topics.create_partitions", 0, 3),
-    ApiKey.DELETE_GROUPS: Api("groups.delete_groups", 0, 3),
-    ApiKey.ELECT_LEADERS: Api("elections.elect_leaders", 0, 2),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Api("configs.incremental_alter_configs", 0, 1),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Api("elections.alter_partition_reassignments", 0, 1),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: Api("elections.list_partition_reassignments", 0, 0),
-    ApiKey.OFFSET_DELETE: Api("group_offsets.offset_delete", 0, 0),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: Api("node.describe_client_quotas", 0, 1),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Api("security.describe_user_scram_credentials", 0, 0),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Api("security.alter_user_scram_credentials", 0, 0),
-    ApiKey.DESCRIBE_CLUSTER: Api("node.describe_cluster", 0, 2),
-    ApiKey.DESCRIBE_PRODUCERS: Api("transaction_admin.describe_producers", 0, 0),
-    ApiKey.DESCRIBE_TRANSACTIONS: Api("transaction_admin.describe_transactions", 0, 0),
-    ApiKey.LIST_TRANSACTIONS: Api("transaction_admin.list_transactions", 0, 2),
-    ApiKey.LIST_CONFIG_RESOURCES: Api("configs.list_config_resources", 0, 1),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api("metadata.describe_topic_partitions", 0, 0),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: Api("node.alter_replica_log_dirs", 1, 2),
-    ApiKey.DESCRIBE_QUORUM: Api("node.describe_quorum", 0, 2),
-    ApiKey.UPDATE_FEATURES: Api("node.update_features", 0, 2),
-    ApiKey.UNREGISTER_BROKER: Api("node.unregister_broker", 0, 0),
+    ApiKey.INIT_PRODUCER_ID: Api(
+        lambda of: of(handlers.transactions.TransactionHandlers).init_producer_id, 0, 5
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Api(
+        lambda of: of(handlers.offsets.OffsetHandlers).offset_for_leader_epoch, 2, 4
+    ),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Api(
+        lambda of: of(handlers.transactions.TransactionHandlers).add_partitions_to_txn, 0, 5
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: Api(
+        lambda of: of(handlers.transactions.TransactionHandlers).add_offsets_to_txn, 0, 4
+    ),
+    ApiKey.END_TXN: Api(lambda of: of(handlers.transactions.TransactionHandlers).end_txn, 0, 5),
+    ApiKey.TXN_OFFSET_COMMIT: Api(
+        lambda of: of(handlers.group_offsets.GroupOffsetHandlers).txn_offset_commit, 0, 6
+    ),
+    ApiKey.DESCRIBE_CONFIGS: Api(
+        lambda of: of(handlers.configs.ConfigHandlers).describe_configs, 1, 4
+    ),
+    ApiKey.ALTER_CONFIGS: Api(lambda of: of(handlers.configs.ConfigHandlers).alter_configs, 0, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: Api(
+        lambda of: of(handlers.node.NodeHandlers).describe_log_dirs, 1, 5
+    ),
+    ApiKey.SASL_AUTHENTICATE: Api(
+        lambda of: of(handlers.security.SecurityHandlers).sasl_authenticate, 0, 2
+    ),
+    ApiKey.CREATE_PARTITIONS: Api(
+        lambda of: of(handlers.topics.TopicHandlers).create_partitions, 0, 3
+    ),
+    ApiKey.DELETE_GROUPS: Api(lambda of: of(handlers.groups.GroupHandlers).delete_groups, 0, 3),
+    ApiKey.ELECT_LEADERS: Api(
+        lambda of: of(handlers.elections.ElectionHandlers).elect_leaders, 0, 2
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Api(
+        lambda of: of(handlers.configs.ConfigHandlers).incremental_alter_configs, 0, 1
+    ),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Api(
+        lambda of: of(handlers.elections.ElectionHandlers).alter_partition_reassignments, 0, 1
+    ),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Api(
+        lambda of: of(handlers.elections.ElectionHandlers).list_partition_reassignments, 0, 0
+    ),
+    ApiKey.OFFSET_DELETE: Api(
+        lambda of: of(handlers.group_offsets.GroupOffsetHandlers).offset_delete, 0, 0
+    ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Api(
+        lambda of: of(handlers.node.NodeHandlers).describe_client_quotas, 0, 1
+    ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Api(
+        lambda of: of(handlers.security.SecurityHandlers).describe_user_scram_credentials, 0, 0
+    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Api(
+        lambda of: of(handlers.security.SecurityHandlers).alter_user_scram_credentials, 0, 0
+    ),
+    ApiKey.DESCRIBE_CLUSTER: Api(lambda of: of(handlers.node.NodeHandlers).describe_cluster, 0, 2),
+    ApiKey.DESCRIBE_PRODUCERS: Api(
+        lambda of: of(handlers.transaction_admin.TransactionAdminHandlers).describe_producers, 0, 0
+    ),
+    ApiKey.DESCRIBE_TRANSACTIONS: Api(
+        lambda of: of(handlers.transaction_admin.TransactionAdminHandlers).describe_transactions,
+        0,
+        0,
+    ),
+    ApiKey.LIST_TRANSACTIONS: Api(
+        lambda of: of(handlers.transaction_admin.TransactionAdminHandlers).list_transactions, 0, 2
+    ),
+    ApiKey.LIST_CONFIG_RESOURCES: Api(
+        lambda of: of(handlers.configs.ConfigHandlers).list_config_resources, 0, 1
+    ),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Api(
+        lambda of: of(handlers.metadata.MetadataHandlers).describe_topic_partitions, 0, 0
+    ),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Api(
+        lambda of: of(handlers.node.NodeHandlers).alter_replica_log_dirs, 1, 2
+    ),
+    ApiKey.DESCRIBE_QUORUM: Api(lambda of: of(handlers.node.NodeHandlers).describe_quorum, 0, 2),
+    ApiKey.UPDATE_FEATURES: Api(lambda of: of(handlers.node.NodeHandlers).update_features, 0, 2),
+    ApiKey.UNREGISTER_BROKER: Api(
+        lambda of: of(handlers.node.NodeHandlers).unregister_broker, 0, 0
+    ),
     # Answered like Kafka without an authorizer, and with delegation tokens disabled.
-    ApiKey.DESCRIBE_ACLS: Api(REFUSED, 1, 3),
-    ApiKey.CREATE_ACLS: Api(REFUSED, 1, 3),
-    ApiKey.DELETE_ACLS: Api(REFUSED, 1, 3),
-    ApiKey.CREATE_DELEGATION_TOKEN: Api(REFUSED, 1, 3),
-    ApiKey.RENEW_DELEGATION_TOKEN: Api(REFUSED, 1, 2),
-    ApiKey.EXPIRE_DELEGATION_TOKEN: Api(REFUSED, 1, 2),
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: Api(REFUSED, 1, 3),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: Api("groups.consumer_group_heartbeat", 0, 1),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: Api("groups.consumer_group_describe", 0, 1),
+    ApiKey.DESCRIBE_ACLS: Api(answer_with_error, 1, 3),
+    ApiKey.CREATE_ACLS: Api(answer_with_error, 1, 3),
+    ApiKey.DELETE_ACLS: Api(answer_with_error, 1, 3),
+    ApiKey.CREATE_DELEGATION_TOKEN: Api(answer_with_error, 1, 3),
+    ApiKey.RENEW_DELEGATION_TOKEN: Api(answer_with_error, 1, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Api(answer_with_error, 1, 2),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Api(answer_with_error, 1, 3),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: Api(
+        lambda of: of(handlers.groups.GroupHandlers).consumer_group_heartbeat, 0, 1
+    ),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: Api(
+        lambda of: of(handlers.groups.GroupHandlers).consumer_group_describe, 0, 1
+    ),
     # Answered with UNSUPPORTED_VERSION, like Kafka with this protocol disabled. If ApiVersions did
     # not list it, librdkafka would search for another coordinator forever.
-    ApiKey.SHARE_GROUP_HEARTBEAT: Api(REFUSED, 0, 1),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Api(answer_with_error, 0, 1),
 }
 
 # ApiVersions does not list these, but clients may send them: answered with UNSUPPORTED_VERSION. All other

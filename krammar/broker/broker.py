@@ -260,8 +260,8 @@ class Broker:
                 own, coordinated = (
                     OwnLogs(cluster, logs, config.node_id, each) for each in refusals
                 )
-            worker = node.connections.slices.worker
-            node.groups = GroupCoordinator(config, timers, cluster, coordinated, topics, worker)
+            slices = node.connections.slices
+            node.groups = GroupCoordinator(config, timers, cluster, coordinated, topics, slices)
             node.handlers = Handlers(
                 config=config,
                 timers=timers,

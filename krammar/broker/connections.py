@@ -6,7 +6,8 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
-from krammar.broker.admission import Admission, Guesses
+from krammar.auth.guesses import Guesses
+from krammar.broker.admission import Admission
 from krammar.broker.session import Session
 from krammar.broker.slices import Slices
 from krammar.broker.turns import Turns

@@ -24,6 +24,8 @@ NO_SESSION = 0
 _LARGEST = 2**31 - 1
 # A session that was used within this time, in seconds, is not evicted. Kafka's default.
 _MIN_EVICTION = 120.0
+# The number of partitions of all sessions: each takes 400 bytes. Kafka only limits the number of sessions.
+MOST_PARTITIONS = 100_000
 
 # The topic's name, or its id from v13 on, and the index of the partition.
 Key = tuple[str | UUID, int]
@@ -80,18 +82,19 @@ class FetchSession:
 
 
 class FetchSessions:
-    """At most ``slots`` fetch sessions. A client without a session fetches in full."""
+    """At most ``slots`` fetch sessions, and ``MOST_PARTITIONS``. A client without a session fetches in full."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
         # The least recently used first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._partitions = 0  # of all sessions
 
     def begin(self, request: FetchRequest, by_id: bool) -> FetchSession:
         """Return what a request fetches. Raises ApiError for an unknown session or a wrong epoch."""
         epoch, session_id = request.session_epoch, request.session_id
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._drop(session_id)
             session = FetchSession(by_id, OrderedDict(_wanted(request, by_id)))
             # Without partitions, there is nothing to remember.
             if epoch == INITIAL_EPOCH and session.partitions:
@@ -104,14 +107,17 @@ class FetchSessions:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if known.by_id != by_id:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._partitions -= len(known.partitions)
         for key, partition in _wanted(request, by_id):
             known.partitions.setdefault(key, partition).wanted = partition.wanted
         for topic in request.forgotten_topics_data:
             for index in topic.partitions:
                 known.partitions.pop((topic.topic_id if by_id else topic.topic, index), None)
-        if not known.partitions:
-            del self._sessions[session_id]
-            return FetchSession(by_id, OrderedDict())
+        self._partitions += len(known.partitions)
+        if not known.partitions or self._partitions > MOST_PARTITIONS:
+            # The client gets its partitions once more without a session, and then begins another one.
+            self._drop(session_id)
+            return FetchSession(by_id, known.partitions)
         known.epoch = 1 if epoch == _LARGEST else epoch + 1
         known.last_used = time.monotonic()
         known.full = False
@@ -121,15 +127,22 @@ class FetchSessions:
     def _remember(self, session: FetchSession) -> None:
         """Give the session an id, unless all slots are in use."""
         now = time.monotonic()
-        if len(self._sessions) >= self._slots:
+        size = len(session.partitions)
+        while len(self._sessions) >= self._slots or self._partitions + size > MOST_PARTITIONS:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < _MIN_EVICTION:
                 return
-            del self._sessions[oldest.session_id]
+            self._drop(oldest.session_id)
         while session.session_id == NO_SESSION or session.session_id in self._sessions:
             session.session_id = random.randint(1, _LARGEST)
         session.last_used = now
         self._sessions[session.session_id] = session
+        self._partitions += size
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
 
 
 def _wanted(request: FetchRequest, by_id: bool) -> Iterable[tuple[Key, FetchPartition]]:

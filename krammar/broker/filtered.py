@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from krammar.broker import apis
 from krammar.broker.connections import OpenConnection
+from krammar.broker.session import ANONYMOUS
 from krammar.proxy.chain import Chain, FilterError, Settled, Work, why_closed
 from krammar.proxy.delivery import reset, take
 from krammar.proxy.interface import Close, Connection, Exchange, Silence
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from krammar.wire.connection import RequestReceived, ServerConnection
 
 log = logging.getLogger("krammar.broker")
+
+# Before the name of a principal.
+USER = "User:"
 
 
 class Served(OpenConnection, Protocol):
@@ -93,7 +97,9 @@ class Filtered:
             self._ask,
         )
         exchange.frame = event.frame
-        self._connection.principal = self._served.session.principal
+        principal = self._served.session.principal
+        if principal != ANONYMOUS:
+            self._connection.principal = principal.removeprefix(USER)
         self._current = work, exchange
         if not work.requests:
             self._served.handle(event, event.request)

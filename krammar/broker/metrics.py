@@ -12,7 +12,7 @@ from collections import Counter as Tally
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -27,9 +27,9 @@ from krammar.wire.batches.header import header_at
 from krammar.wire.package import package_of
 
 if TYPE_CHECKING:
+    from krammar.broker.apis import Handler
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.connections import Connections
-    from krammar.broker.dispatch import Handler
     from krammar.broker.groups.coordinator import GroupCoordinator
     from krammar.broker.groups.group import Group
     from krammar.broker.log.log import PartitionLog
@@ -68,7 +68,7 @@ class Metrics:
         self._groups = groups
         self._call = call
         self._schema = Schema(package_of(kafka_wire))
-        table = Path(__file__).with_suffix(".csv")
+        table = files(__package__).joinpath("metrics.csv")  # the package may be in an archive
         self._registry = found = Registry.of_table(table, self._reads())
         self.all, self.names = found.all, found.names
         self._requests = found.counter(f"{_REQUESTS}_requests_total")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING
 
+from krammar.auth.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
 from krammar.broker.connection import Connection
-from krammar.broker.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from krammar.broker.dispatch import Handlers
     from krammar.broker.security.users import Credentials
     from krammar.broker.timers import Timers
+
+log = logging.getLogger("krammar.broker")
 
 # How long a shutdown waits for clients to read their last responses.
 DRAIN_SECONDS = 1.0
@@ -62,10 +66,12 @@ class Server:
             self._servers.append(
                 TlsAcceptor(
                     each,
-                    listener,
-                    tls,
-                    self._connections.admission,
+                    lambda: tls,
                     lambda client: kind(listener, *self._parts, client),
+                    enter=partial(self._connections.admission.enter, listener),
+                    leave=partial(self._connections.admission.leave, listener),
+                    log=log,
+                    name=listener.name,
                 )
             )
         host, port = sockets[0].getsockname()[:2]

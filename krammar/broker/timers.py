@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from weakref import WeakSet
+
+# The budget in seconds of all timers that are due in the same turn of the event loop, such as the sessions of many
+# members. The last one can exceed it; the others run in the next turns.
+TURN_SECONDS = 0.02
 
 
 class Timer:
     """A call that is due at some time of the event loop."""
 
-    __slots__ = ("__weakref__", "_args", "_callback", "_due", "_handle", "_loop", "of_member")
+    __slots__ = (
+        "__weakref__",
+        "_args",
+        "_callback",
+        "_due",
+        "_handle",
+        "_loop",
+        "_timers",
+        "of_member",
+    )
 
     def __init__(
         self,
+        timers: Timers,
         loop: asyncio.AbstractEventLoop,
         due: float,
         callback: Callable[..., object],
         args: tuple[object, ...],
     ) -> None:
+        self._timers = timers
         self._loop = loop
         self._due = due
         self._callback = callback
         self._args = args
         # Whether it waits for a member of a group, which cannot hurry when the clock is set ahead.
         self.of_member = False
-        self._handle: asyncio.TimerHandle | None = loop.call_at(due, self._run)
+        self._handle: asyncio.Handle | None = loop.call_at(due, self._run)
 
     def _run(self) -> None:
+        if not self._timers.may_run():
+            self._handle = self._loop.call_soon(self._run)
+            return
         self._handle = None
+        began = time.monotonic()
         self._callback(*self._args)
+        self._timers.spent += time.monotonic() - began
 
     def cancel(self) -> None:
         """Do not make the call. Does nothing if it was made."""
@@ -46,7 +67,10 @@ class Timer:
 
 
 class Timers:
-    """The clock, and timers in one event loop, which all end together."""
+    """The clock, and timers in one event loop, which all end together.
+
+    ``spent``  seconds that timers have run since the budget of a turn was last used up
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
         self.loop = loop
@@ -54,6 +78,8 @@ class Timers:
         self._ahead_ms = 0
         # Timers that have run or were cancelled drop out by themselves.
         self._timers: WeakSet[Timer] = WeakSet()
+        self.spent = 0.0
+        self._is_over = False  # whether the budget of this turn is used up
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970."""
@@ -73,9 +99,22 @@ class Timers:
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> Timer:
         """Call a function in the loop after a while, unless ``cancel_all`` comes first."""
-        timer = Timer(self.loop, self.loop.time() + seconds, callback, args)
+        timer = Timer(self, self.loop, self.loop.time() + seconds, callback, args)
         self._timers.add(timer)
         return timer
+
+    def may_run(self) -> bool:
+        """Return whether a timer that is due may run in this turn."""
+        if self.spent < TURN_SECONDS:
+            return True
+        if not self._is_over:
+            self._is_over = True
+            self.loop.call_soon(self._begin_turn)
+        return False
+
+    def _begin_turn(self) -> None:
+        self.spent = 0.0
+        self._is_over = False
 
     def cancel_all(self) -> None:
         for timer in list(self._timers):

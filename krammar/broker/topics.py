@@ -156,6 +156,11 @@ class Topics:
         count = self._internal(name)[0] if topic is None else len(topic.partitions)
         return partition_of(key, count)
 
+    def is_offline(self, topic: Topic, partition: int) -> bool:
+        """Return whether the disk of a partition has failed, so that no node serves it until the next start."""
+        found = self._logs.get(topic.name, partition)
+        return found is not None and bool(found.offline)
+
     def check_coordinator(self, coordinated: Logs, transactional_id: str) -> None:
         """Raise ApiError(NOT_COORDINATOR) if another node coordinates the transactions of an id."""
         partition = self.coordinating_partition(TRANSACTIONS_TOPIC, transactional_id)

@@ -14,6 +14,7 @@ from wafka_wire import ErrorCode, ProduceRequest, ProduceResponse
 
 from krammar.broker.connection import Connection
 from krammar.broker.errors import CloseConnection
+from krammar.broker.handlers.wafka import WafkaHandlers
 from krammar.broker.slices import Steps
 from krammar.wire.connection import InvalidRequest, RequestReceived
 from krammar.wire.framing import join_frame
@@ -38,7 +39,7 @@ class WafkaConnection(Connection):
         return self._produce(request)
 
     def _produce(self, request: ProduceRequest) -> Steps[ProduceResponse | None]:
-        response = yield from self.handlers.wafka.produce(request)
+        response = yield from self.handlers.of(WafkaHandlers).produce(request)
         if request.acks:
             return response
         for topic in response.topics:

@@ -35,7 +35,12 @@ class Worker:
             self._thread.start()
         self.count += 1
         self._jobs.put((function, loop, done))
-        return await done
+        try:
+            return await done
+        finally:
+            # An error refers to this frame, and through its frames to the function's data. In a circle with the future,
+            # all of that would stay in the memory until the next garbage collection.
+            del done
 
     def close(self) -> None:
         """End the thread after the current function."""

@@ -42,21 +42,21 @@ def errors() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionOptions:
     """The options of a verb that connects to a cluster: ``-b``, ``-X`` and the properties file."""
 
     servers: str | None
     given: tuple[str, ...]
     file: Path | None
 
-    def after(self, group: Connection | None) -> Connection:
+    def after(self, group: ConnectionOptions | None) -> ConnectionOptions:
         """Merge with options before the verb, as in ``krammar topics -b a:9092 describe``.
 
         The verb's own options take precedence.
         """
         if group is None:
             return self
-        return Connection(
+        return ConnectionOptions(
             self.servers or group.servers, group.given + self.given, self.file or group.file
         )
 
@@ -120,8 +120,8 @@ def connects(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             file: Path | None,
             **more: Any,
         ) -> Any:
-            group = click.get_current_context().find_object(Connection)
-            connection = Connection(servers, given, file).after(group)
+            group = click.get_current_context().find_object(ConnectionOptions)
+            connection = ConnectionOptions(servers, given, file).after(group)
             return function(*arguments, connection=connection, **more)
 
         for option in (

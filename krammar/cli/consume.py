@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from krammar.cli.connection import Connection, connected, errors
-from krammar.cli.decoding import Decoder, Part, Undecodable, decoder_for
+from krammar.cli.connection import ConnectionOptions, connected, errors
+from krammar.cli.decoding import Part, RecordPartDecoder, Undecodable, decoder_for
 from krammar.cli.formats import Shown, shower
 from krammar.cli.interrupts import Interrupts
 from krammar.cli.options import examples
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
 )
 def consume(
     topic: str,
-    connection: Connection,
+    connection: ConnectionOptions,
     partitions: tuple[int, ...],
     offsets: tuple[str, ...],
     count: int | None,
@@ -248,7 +248,7 @@ def _reader(
 
 def _shown(
     reader: Reader,
-    decoder: Decoder | None,
+    decoder: RecordPartDecoder | None,
     count: int | None,
     flush: Callable[[], None],
     interrupts: Interrupts,

@@ -33,7 +33,7 @@ class Undecodable:
 Part = Any
 
 
-class Decoder:
+class RecordPartDecoder:
     """Decodes keys and values. ``skipped`` counts the records of other kinds.
 
     Args:
@@ -90,7 +90,7 @@ class Decoder:
             return Undecodable(data, text if named else f"{cls.__name__}: {text}")
 
 
-def decoder_for(text: str, topic: str) -> Decoder:
+def decoder_for(text: str, topic: str) -> RecordPartDecoder:
     """Build the decoder for ``--decode TEXT``.
 
     Args:
@@ -110,7 +110,9 @@ def decoder_for(text: str, topic: str) -> Decoder:
         module = classes.import_package(_INTERNAL[topic])
         # The classes of new records also read old ones.
         names = [name for name in dir(module) if not name.startswith("Legacy")]
-        return Decoder(_kinds(*(getattr(module, name) for name in names if name.endswith("Value"))))
+        return RecordPartDecoder(
+            _kinds(*(getattr(module, name) for name in names if name.endswith("Value")))
+        )
     name, colon, number = text.partition(":")
     if colon and not (number.isascii() and number.isdecimal()):
         raise click.UsageError(f"--decode {text}: the version must be a number, not {number!r}")
@@ -127,7 +129,7 @@ def decoder_for(text: str, topic: str) -> Decoder:
             f"--decode {text}: add the version, from {cls.min_version} to {cls.max_version}, because "
             f"the bytes do not contain it (--decode {text}:{cls.max_version})"
         )
-    return Decoder(_kinds(cls), cls, version)
+    return RecordPartDecoder(_kinds(cls), cls, version)
 
 
 def _kinds(

@@ -25,7 +25,7 @@ def lsp(stdio: bool, log_file: str | None) -> None:
     """
     import logging
 
-    from krammar.lsp.server import create, is_defect
+    from krammar.lsp.server import create_server, is_defect
 
     # Editors show what a server writes to standard error, so only errors go there.
     handler = logging.FileHandler(log_file) if log_file else logging.StreamHandler()
@@ -33,4 +33,4 @@ def lsp(stdio: bool, log_file: str | None) -> None:
     logging.basicConfig(handlers=[handler], level=logging.ERROR)
     if standard_input().isatty():
         click.echo("waiting for an editor on standard input; Ctrl-C stops", err=True)
-    create().start_io()
+    create_server().start_io()

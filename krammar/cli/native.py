@@ -61,7 +61,7 @@ def compile_(
     from krammar.util.extras import MissingExtra, require
 
     try:
-        from krammar.compiler.backends.native.package import Package
+        from krammar.compiler.backends.native.package import NativePackage
     except MissingExtra:
         # The extra `native` includes the modules of `compiler`.
         require("krammar compile", "native")
@@ -70,7 +70,7 @@ def compile_(
 
     began = time.monotonic()
     try:
-        opened = Package.open(package, definitions, all_files=all_files)
+        opened = NativePackage.open(package, definitions, all_files=all_files)
         modules = opened.select(name.strip() for name in only.split(",") if name.strip())
         number = 0
 

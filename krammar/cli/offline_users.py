@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from kafka_wire import RemoveUserScramCredentialRecord
 
+from krammar.auth import scram_server
 from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, SHA_512, Mechanism
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
@@ -18,7 +19,6 @@ from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.log.environment import system_ms
 from krammar.broker.log.files import lock
 from krammar.broker.meta_properties import read_meta_properties
-from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
 
 log = logging.getLogger("krammar.broker")
@@ -57,14 +57,16 @@ def add_user(
         raise UserError("a user needs a name")
     if not password:
         raise UserError("a user needs a password")
-    if not MIN_ITERATIONS <= iterations <= scram.MAX_ITERATIONS:
+    if not MIN_ITERATIONS <= iterations <= scram_server.MAX_ITERATIONS:
         raise UserError(
             f"{iterations} iterations are not possible: Kafka accepts {MIN_ITERATIONS} to "
-            f"{scram.MAX_ITERATIONS}"
+            f"{scram_server.MAX_ITERATIONS}"
         )
     with _metadata(data_dir, create=True) as cluster:
         replaced = (kind.number, name) in cluster.scram
-        cluster.append([record_of(name, kind, scram.new_credential(kind, password, iterations))])
+        cluster.append(
+            [record_of(name, kind, scram_server.new_credential(kind, password, iterations))]
+        )
     return replaced
 
 
@@ -78,7 +80,7 @@ def remove_user(data_dir: Path, name: str, mechanism: str | None = None) -> list
         UserError: the user or the folder does not exist.
         BrokerError: a broker is using the folder.
     """
-    kinds = list(scram.BY_NUMBER.values()) if mechanism is None else [_mechanism(mechanism)]
+    kinds = list(scram_server.BY_NUMBER.values()) if mechanism is None else [_mechanism(mechanism)]
     with _metadata(data_dir) as cluster:
         found = [kind for kind in kinds if (kind.number, name) in cluster.scram]
         if not found:
@@ -99,9 +101,9 @@ def list_users(data_dir: Path) -> list[User]:
     """
     with _metadata(data_dir) as cluster:
         return sorted(
-            User(name, scram.BY_NUMBER[number].name, record.iterations)
+            User(name, scram_server.BY_NUMBER[number].name, record.iterations)
             for (number, name), record in cluster.scram.items()
-            if number in scram.BY_NUMBER
+            if number in scram_server.BY_NUMBER
         )
 
 

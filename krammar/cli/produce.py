@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from krammar.cli.connection import INTERRUPTED, Connection, connected, errors
+from krammar.cli.connection import INTERRUPTED, ConnectionOptions, connected, errors
 from krammar.cli.interrupts import Interrupts
 from krammar.cli.options import examples, parse_delimiter, standard_input
 from krammar.cli.output import one_line, quantity
@@ -79,7 +79,7 @@ _FAILURES_SHOWN = 10
 def produce(
     topic: str,
     files: tuple[Path, ...],
-    connection: Connection,
+    connection: ConnectionOptions,
     partition: int | None,
     key: str | None,
     key_delimiter: str | None,

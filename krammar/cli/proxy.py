@@ -62,7 +62,8 @@ def proxy(
     arrive. The proxy opens a port for each broker that a response names, so that clients stay connected to it.
 
     FILE is a TOML file with the settings and the filters. Options take precedence over it. The proxy stops on
-    Ctrl-C or SIGTERM, after the responses to requests in flight.
+    Ctrl-C or SIGTERM, after the responses to requests in flight. It reads keys, certificates and users again on
+    SIGHUP, and when their files change.
     """
     from krammar.proxy import Proxy
     from krammar.proxy.settings import Settings, SettingsError, load_filter, read_settings
@@ -103,7 +104,10 @@ def _run(server: Proxy) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await server.serve()
-        click.echo(f"listening on {server.bootstrap_servers}", err=True)
+        if hasattr(signal, "SIGHUP"):
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
+        for name, address in server.addresses.items():
+            click.echo(f"listening on {address}" + (f" ({name})" if name else ""), err=True)
         await stop.wait()
         click.echo("stopping", err=True)
         await server.drain()

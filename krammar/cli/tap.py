@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 import sys
 from pathlib import Path
@@ -298,6 +297,7 @@ def _export(
 
 def _known_apis(protocol: ModuleType, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of apis. Raises click.UsageError for names that the protocol does not have."""
+    from krammar.util.diagnostics import meant, most_similar
     from krammar.wire.package import package_of
 
     known = {
@@ -306,8 +306,8 @@ def _known_apis(protocol: ModuleType, names: tuple[str, ...]) -> tuple[str, ...]
     }
     for name in names:
         if name.lower() not in known:
-            close = difflib.get_close_matches(name.lower(), known, 1)
-            hint = f" (did you mean {known[close[0]]}?)" if close else ""
+            near = meant(known.get(most_similar(name.lower(), known)))
+            hint = near and f" ({near})"
             raise click.UsageError(f"--api: {protocol.__name__} has no api {name!r}{hint}")
     return names
 

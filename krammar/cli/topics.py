@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krammar.cli.connection import Connection, connected, connects, errors
+from krammar.cli.connection import ConnectionOptions, connected, connects, errors
 from krammar.cli.options import examples, key_values
 from krammar.cli.output import print_json, print_table, quantity
 
@@ -42,7 +42,7 @@ def prints_json(function: Callable[..., Any]) -> Callable[..., Any]:
 @connected
 @prints_json
 @click.pass_context
-def topics(context: click.Context, connection: Connection, json_: bool) -> None:
+def topics(context: click.Context, connection: ConnectionOptions, json_: bool) -> None:
     """List, describe, create and delete topics.
 
     Without a command, list the topics.
@@ -55,12 +55,12 @@ def topics(context: click.Context, connection: Connection, json_: bool) -> None:
 @topics.command("list")
 @connected
 @prints_json
-def list_(connection: Connection, json_: bool) -> None:
+def list_(connection: ConnectionOptions, json_: bool) -> None:
     """List all topics."""
     _list_topics(connection, json_)
 
 
-def _list_topics(connection: Connection, json_: bool) -> None:
+def _list_topics(connection: ConnectionOptions, json_: bool) -> None:
     with errors(), connection.client() as client:
         found = [topic for _, topic in sorted(client.topics().items())]
     if json_:
@@ -95,7 +95,7 @@ def _replicas(topic: Topic) -> int:
 @click.argument("topic")
 @connected
 @prints_json
-def describe(topic: str, connection: Connection, json_: bool) -> None:
+def describe(topic: str, connection: ConnectionOptions, json_: bool) -> None:
     """Show the partitions, offsets and settings of a topic.
 
     BEGIN is the first offset that can be read. END is the offset after the last record. Settings with
@@ -180,7 +180,7 @@ def create(
     partitions: int | None,
     replicas: int | None,
     configs: tuple[str, ...],
-    connection: Connection,
+    connection: ConnectionOptions,
 ) -> None:
     """Create a topic."""
     pairs: dict[str, str | None] = {**key_values("--config", configs)}
@@ -192,7 +192,7 @@ def create(
 @topics.command()
 @click.argument("topic")
 @connected
-def delete(topic: str, connection: Connection) -> None:
+def delete(topic: str, connection: ConnectionOptions) -> None:
     """Delete a topic with all its records."""
     with errors(), connection.client() as client:
         client.admin.delete_topic(topic)

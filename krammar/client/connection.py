@@ -31,7 +31,9 @@ from krammar.client.errors import (
     kafka_error,
 )
 from krammar.client.login import log_in, obtain_token
+from krammar.client.probe import wrong_protocol
 from krammar.client.settings import Settings
+from krammar.client.tls import handshake_failure
 from krammar.wire.connection import ClientConnection, ResponseError, ResponseReceived
 from krammar.wire.errors import WireError
 from krammar.wire.framing import MAX_FRAME
@@ -150,6 +152,12 @@ class Connection:
             raise TransportError(
                 str(self), f"no answer within {limit.timeout_ms:.0f} ms of connecting"
             ) from error
+        except TransportError:
+            self.close()
+            wrong = wrong_protocol(address, context is not None, limit.left)
+            if wrong is None:
+                raise
+            raise AuthenticationError(str(self), wrong) from None
         except BaseException:
             self.close()
             raise
@@ -188,7 +196,7 @@ class Connection:
                 str(self), "TLS: the broker has closed the connection in the handshake"
             ) from None
         except ssl.SSLError as error:
-            raise AuthenticationError(str(self), f"TLS: {_reason(error)}") from None
+            raise AuthenticationError(str(self), f"TLS: {handshake_failure(error)}") from None
         except OSError as error:
             raise TransportError(str(self), f"TLS: {error}") from None
 
@@ -397,7 +405,7 @@ class Connection:
             self.close(TransportError(str(self), error.strerror or "the connection was reset"))
         except ssl.SSLError as error:
             # With TLS 1.3, a refused client certificate is reported after the handshake.
-            text = f"TLS: {_reason(error)}"
+            text = f"TLS: {handshake_failure(error)}"
             self.close(
                 TransportError(str(self), text)
                 if self.versions
@@ -499,23 +507,3 @@ def wait(connections: Iterable[Connection], seconds: float) -> None:
         connection.pump()
     for connection in alive:
         connection.check_time()
-
-
-# A server's alerts about the client's certificate, by OpenSSL's names.
-_ALERTS = {
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker requires a client certificate: set "
-    "ssl.certificate.location and ssl.key.location, or ssl.keystore.location",
-    "TLSV1_ALERT_UNKNOWN_CA": "the broker does not trust the client's certificate: its authority is "
-    "not in the broker's trust store",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the broker refuses the client's certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client's certificate has expired",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the broker does not accept the client's certificate",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker ended the handshake: it may require a client "
-    "certificate (ssl.certificate.location), or other versions or cipher suites",
-}
-
-
-def _reason(error: ssl.SSLError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the server's certificate is refused: {error.verify_message}"
-    return _ALERTS.get(error.reason, error.reason or str(error))

@@ -24,8 +24,6 @@ from typing import Any, Final
 
 from kafka_wire import ErrorCode
 
-from krammar.client.error_meanings import MEANINGS
-
 
 class ClientError(Exception):
     """Base of all errors of the client. ``retriable`` says whether the same call may succeed if repeated."""
@@ -166,6 +164,8 @@ class KafkaError(ClientError):
     ``code``    an ErrorCode, or the bare number if this version of krammar does not know it
     ``name``    the code's name, such as ``NOT_LEADER_OR_FOLLOWER``
     ``detail``  what failed, such as ``orders-3``, with the broker's message if it sent one
+
+    The message ends with the meaning of the code, ``ErrorCode.meaning``.
     """
 
     code: int = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -176,11 +176,12 @@ class KafkaError(ClientError):
         self.detail = detail
 
     def _describe(self, detail: str) -> str:
-        meaning = MEANINGS.get(self.code, "")  # type: ignore[call-overload]
         text = f"{self.name} ({int(self.code)})"
         if detail:
             text = f"{detail}: {text}"
-        return f"{text}: {meaning}" if meaning else text
+        if isinstance(self.code, ErrorCode):
+            text += f": {self.code.meaning.removesuffix('.')}"
+        return text
 
 
 class OffsetOutOfRange(KafkaError):
@@ -223,7 +224,7 @@ def _make(code: ErrorCode) -> type[KafkaError]:
         (KafkaError,),
         {
             "__module__": __name__,
-            "__doc__": MEANINGS.get(code, "") + ".",
+            "__doc__": code.meaning,
             "code": code,
             "name": code.name,
             "retriable": code.retriable,

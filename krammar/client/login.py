@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from kafka_wire import ErrorCode, SaslAuthenticateRequest, SaslHandshakeRequest
@@ -37,6 +37,24 @@ def log_in(
 ) -> int:
     """Log in with the mechanism, user and password of the settings, or with a token.
 
+    Arguments, result and errors are those of ``login_steps``.
+    """
+    steps = login_steps(settings, broker, token)
+    request, low = next(steps)
+    while True:
+        try:
+            request, low = steps.send(call(request, deadline, low=low))
+        except StopIteration as end:
+            return int(end.value)
+
+
+# Yields requests with the lowest version that can be used, and gets their responses.
+Steps = Generator[tuple[Any, int], Any, int]
+
+
+def login_steps(settings: Settings, broker: str, token: str | None = None) -> Steps:
+    """Log in, without I/O: each request that is yielded has to be sent, and its response to be sent back in.
+
     Args:
         broker: the broker's name for errors.
         token: what ``obtain_token`` returned.
@@ -50,7 +68,7 @@ def log_in(
     mechanism = settings.sasl_mechanism or ""
     user, password = settings.sasl_username or "", settings.sasl_password or ""
     # Before version 1, tokens are not sent in SaslAuthenticate requests.
-    handshake = call(SaslHandshakeRequest(mechanism=mechanism), deadline, low=1)
+    handshake = yield SaslHandshakeRequest(mechanism=mechanism), 1
     if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
         raise AuthenticationError(
             broker,
@@ -60,32 +78,30 @@ def log_in(
     if handshake.error_code:
         raise kafka_error(handshake.error_code, f"{broker}: SaslHandshake")
     if mechanism == "PLAIN":
-        _, lifetime = _send(call, settings, broker, f"\0{user}\0{password}".encode(), deadline)
+        _, lifetime = yield from _exchange(settings, broker, f"\0{user}\0{password}".encode())
         return lifetime
     if token is not None:
-        return _log_in_with_token(call, settings, broker, token, deadline)
+        return (yield from _log_in_with_token(settings, broker, token))
     scram = ScramClient(
         mechanism, user, password, max_iterations=settings.krammar_scram_max_iterations
     )
     try:
-        answer, _ = _send(call, settings, broker, scram.first(), deadline)
-        final, lifetime = _send(call, settings, broker, scram.answer(answer), deadline)
+        answer, _ = yield from _exchange(settings, broker, scram.first())
+        final, lifetime = yield from _exchange(settings, broker, scram.answer(answer))
         scram.verify(final)
     except ScramError as error:
         raise AuthenticationError(broker, f"{mechanism}: {error}") from None
     return lifetime
 
 
-def _log_in_with_token(
-    call: Call, settings: Settings, broker: str, token: str, deadline: Deadline
-) -> int:
+def _log_in_with_token(settings: Settings, broker: str, token: str) -> Steps:
     from krammar.client.oauth import TOKENS
 
     message = FirstMessage(token, dict(settings.sasl_oauthbearer_extensions), "").encode()
     try:
-        answer, lifetime = _send(call, settings, broker, message, deadline)
+        answer, lifetime = yield from _exchange(settings, broker, message)
         if answer:  # an error in JSON; the broker's refusal follows
-            _send(call, settings, broker, ERROR_ANSWER, deadline)
+            yield from _exchange(settings, broker, ERROR_ANSWER)
             text = answer.decode("utf-8", "replace")[:200]
             raise AuthenticationError(broker, f"the broker refuses the token: {text}")
     except AuthenticationError:
@@ -94,10 +110,10 @@ def _log_in_with_token(
     return lifetime
 
 
-def _send(
-    call: Call, settings: Settings, broker: str, token: bytes, deadline: Deadline
-) -> tuple[bytes, int]:
-    response = call(SaslAuthenticateRequest(auth_bytes=token), deadline)
+def _exchange(
+    settings: Settings, broker: str, token: bytes
+) -> Generator[tuple[Any, int], Any, tuple[bytes, int]]:
+    response = yield SaslAuthenticateRequest(auth_bytes=token), 0
     if response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED:
         if settings.sasl_mechanism == OAUTHBEARER:
             why = response.error_message or "the broker gives no reason"

@@ -11,11 +11,10 @@ that ``Settings`` lists. librdkafka's names for the same settings are accepted t
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -28,99 +27,47 @@ from krammar.client.errors import SettingsError
 from krammar.client.jaas import parse_jaas
 from krammar.client.other_settings import ALIASES, NOT_SUPPORTED, WITHOUT_EFFECT
 from krammar.client.scram import MAX_ITERATIONS
+from krammar.util.diagnostics import did_you_mean
+from krammar.util.settings import INT32, Parser, boolean, choice, integer, text, trimmed
 from krammar.wire.batches.compression import Compression
 
 log = logging.getLogger("krammar.client")
 
-_INT32 = 2**31 - 1
 _MECHANISMS = ("PLAIN", *SCRAM, OAUTHBEARER)
-
-Parser = Callable[[Any], Any]
-
-
-class _Invalid(Exception):
-    pass
-
-
-def _integer(low: int = 0, high: int = _INT32) -> Parser:
-    def parse(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise _Invalid("needs a whole number")
-        try:
-            number = int(value)
-        except ValueError:
-            raise _Invalid(f"{value!r} is not a whole number") from None
-        if not low <= number <= high:
-            raise _Invalid(f"{number} is not within {low} to {high}")
-        return number
-
-    return parse
-
-
-def _boolean(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text not in ("true", "false"):
-        raise _Invalid(f"{value!r} is neither true nor false")
-    return text == "true"
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _Invalid(f"needs text, not {type(value).__name__}")
-    return value.strip()
-
-
-def _secret(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _Invalid("needs text")
-    return value
-
-
-def _choice(*choices: str, upper: bool = False) -> Parser:
-    def parse(value: Any) -> str:
-        text = _text(value)
-        text = text.upper() if upper else text.lower()
-        if text not in choices:
-            raise _Invalid(f"{value!r} is none of {', '.join(filter(None, choices))}")
-        return text
-
-    return parse
 
 
 def _mechanism(value: Any) -> str:
-    text = _text(value).upper()
-    if text in _MECHANISMS:
-        return text
+    name = trimmed(value).upper()
+    if name in _MECHANISMS:
+        return name
     supported = f"use one of {', '.join(_MECHANISMS)}"
-    if text == "AWS_MSK_IAM":
+    if name == "AWS_MSK_IAM":
         supported = f"use {OAUTHBEARER} with krammar.oauthbearer.token.provider"
-    raise _Invalid(f"{value!r} is not supported; {supported}")
+    raise ValueError(f"is not supported; {supported}")
 
 
 def _function(value: Any) -> str:
-    text = _text(value)
-    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text):
-        raise _Invalid(f"{value!r} is not module:function")
-    return text
+    name = trimmed(value)
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
+        raise ValueError("needs module:function")
+    return name
 
 
 def _endpoint(value: Any) -> str:
-    text = _text(value)
-    parts = urlsplit(text)
+    url = trimmed(value)
+    parts = urlsplit(url)
     if parts.scheme not in ("https", "http", "file") or not (parts.netloc or parts.path):
-        raise _Invalid(f"{value!r} is not a URL that begins with https:, http: or file:")
-    return text
+        raise ValueError("needs a URL that begins with https:, http: or file:")
+    return url
 
 
 def _extensions(value: Any) -> tuple[tuple[str, str], ...]:
-    pairs = [part.strip().partition("=") for part in _text(value).split(",") if part.strip()]
-    found = {key.strip(): text.strip() for key, _, text in pairs}
+    pairs = [part.strip().partition("=") for part in trimmed(value).split(",") if part.strip()]
+    found = {key.strip(): extension.strip() for key, _, extension in pairs}
     try:
         check_extensions(found)
     except OAuthError as error:
-        raise _Invalid(f"{error}; needed is name=value,name=value") from None
+        raise ValueError(f"{error}; needs name=value,name=value") from None
     return tuple(found.items())
 
 
@@ -128,38 +75,36 @@ def _java_class(kind: str, *names: str) -> Parser:
     """A class of Kafka's that does what krammar does without it."""
 
     def parse(value: Any) -> str:
-        text = _text(value)
-        if text.rpartition(".")[2] not in names:
-            raise _Invalid(
-                f"{value!r} is a Java class; krammar.oauthbearer.token.provider names a {kind} in Python"
+        name = trimmed(value)
+        if name.rpartition(".")[2] not in names:
+            raise ValueError(
+                f"is a Java class; krammar.oauthbearer.token.provider names a {kind} in Python"
             )
-        return text
+        return name
 
     return parse
 
 
 def _acks(value: Any) -> int:
-    text = str(value).strip().lower()
-    if text not in ("all", "-1", "0", "1"):
-        raise _Invalid(f"{value!r} is none of all, -1, 0, 1")
-    return -1 if text == "all" else int(text)
+    word = choice("all", "-1", "0", "1")(value)
+    return -1 if word == "all" else int(word)
 
 
 def _servers(value: Any) -> tuple[tuple[str, int], ...]:
     parts = value.split(",") if isinstance(value, str) else list(value)
     servers = [parse_address(part.strip()) for part in parts if part.strip()]
     if not servers:
-        raise _Invalid("names no server")
+        raise ValueError("names no server")
     return tuple(dict.fromkeys(servers))
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(address: str) -> tuple[str, int]:
     """Parse ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port`` to a pair."""
-    host, colon, port = text.rpartition("://")[2].rpartition(":")
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise _Invalid(f"{text!r} is not host:port")
+        raise ValueError(f"{address!r} is not host:port")
     return host, int(port)
 
 
@@ -193,79 +138,82 @@ class Settings:
 
     # Connections.
     bootstrap_servers: tuple[tuple[str, int], ...] = _of(_servers, ())
-    client_id: str = _of(_text, "krammar")
-    client_rack: str = _of(_text, "")
-    request_timeout_ms: int = _of(_integer(1), 30_000)
-    default_api_timeout_ms: int = _of(_integer(1), 60_000)
-    socket_connection_setup_timeout_ms: int = _of(_integer(1), 10_000)
-    connections_max_idle_ms: int = _of(_integer(-1), 540_000)
-    retries: int = _of(_integer(), _INT32)
-    retry_backoff_ms: int = _of(_integer(), 100)
-    retry_backoff_max_ms: int = _of(_integer(), 1000)
-    krammar_retry_bootstrap: bool = _of(_boolean, False)
-    metadata_max_age_ms: int = _of(_integer(), 300_000)
-    receive_buffer_bytes: int = _of(_integer(-1), -1)
-    send_buffer_bytes: int = _of(_integer(-1), -1)
+    client_id: str = _of(trimmed, "krammar")
+    client_rack: str = _of(trimmed, "")
+    request_timeout_ms: int = _of(integer(1), 30_000)
+    default_api_timeout_ms: int = _of(integer(1), 60_000)
+    socket_connection_setup_timeout_ms: int = _of(integer(1), 10_000)
+    connections_max_idle_ms: int = _of(integer(-1), 540_000)
+    retries: int = _of(integer(), INT32)
+    retry_backoff_ms: int = _of(integer(), 100)
+    retry_backoff_max_ms: int = _of(integer(), 1000)
+    krammar_retry_bootstrap: bool = _of(boolean, False)
+    metadata_max_age_ms: int = _of(integer(), 300_000)
+    receive_buffer_bytes: int = _of(integer(-1), -1)
+    send_buffer_bytes: int = _of(integer(-1), -1)
 
     # Security.
     security_protocol: str = _of(
-        _choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL", upper=True), "PLAINTEXT"
+        choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT"
     )
     sasl_mechanism: str | None = _of(_mechanism, None)
-    sasl_username: str | None = _of(_secret, None)
-    sasl_password: str | None = _of(_secret, None, secret=True)
-    krammar_scram_max_iterations: int = _of(_integer(MIN_ITERATIONS), MAX_ITERATIONS)
+    sasl_username: str | None = _of(text, None)
+    sasl_password: str | None = _of(text, None, secret=True)
+    krammar_scram_max_iterations: int = _of(integer(MIN_ITERATIONS), MAX_ITERATIONS)
     krammar_oauthbearer_token_provider: str | None = _of(_function, None)
     sasl_oauthbearer_token_endpoint_url: str | None = _of(_endpoint, None)
-    sasl_oauthbearer_client_credentials_client_id: str | None = _of(_secret, None)
-    sasl_oauthbearer_client_credentials_client_secret: str | None = _of(_secret, None, secret=True)
-    sasl_oauthbearer_scope: str | None = _of(_text, None)
+    sasl_oauthbearer_client_credentials_client_id: str | None = _of(text, None)
+    sasl_oauthbearer_client_credentials_client_secret: str | None = _of(text, None, secret=True)
+    sasl_oauthbearer_scope: str | None = _of(trimmed, None)
     sasl_oauthbearer_extensions: tuple[tuple[str, str], ...] = _of(_extensions, ())
-    sasl_oauthbearer_header_urlencode: bool = _of(_boolean, False)
+    sasl_oauthbearer_header_urlencode: bool = _of(boolean, False)
     sasl_oauthbearer_jwt_retriever_class: str | None = _of(_RETRIEVER, None)
     sasl_login_callback_handler_class: str | None = _of(_LOGIN_HANDLER, None)
-    sasl_login_read_timeout_ms: int = _of(_integer(1), 10_000)
-    sasl_login_retry_backoff_ms: int = _of(_integer(), 100)
-    sasl_login_retry_backoff_max_ms: int = _of(_integer(), 10_000)
-    https_ca_location: str | None = _of(_text, None)
-    ssl_ca_location: str | None = _of(_text, None)
-    ssl_ca_pem: str | None = _of(_secret, None, secret=True)
-    ssl_certificate_location: str | None = _of(_text, None)
-    ssl_certificate_pem: str | None = _of(_secret, None, secret=True)
-    ssl_key_location: str | None = _of(_text, None)
-    ssl_key_pem: str | None = _of(_secret, None, secret=True)
-    ssl_key_password: str | None = _of(_secret, None, secret=True)
-    ssl_endpoint_identification_algorithm: str = _of(_choice("https", "none", ""), "https")
-    enable_ssl_certificate_verification: bool = _of(_boolean, True)
-    ssl_truststore_type: str = _of(_text, "PEM")
-    ssl_keystore_type: str = _of(_text, "PEM")
+    sasl_login_read_timeout_ms: int = _of(integer(1), 10_000)
+    sasl_login_retry_backoff_ms: int = _of(integer(), 100)
+    sasl_login_retry_backoff_max_ms: int = _of(integer(), 10_000)
+    https_ca_location: str | None = _of(trimmed, None)
+    ssl_ca_location: str | None = _of(trimmed, None)
+    ssl_ca_pem: str | None = _of(text, None, secret=True)
+    ssl_certificate_location: str | None = _of(trimmed, None)
+    ssl_certificate_pem: str | None = _of(text, None, secret=True)
+    ssl_key_location: str | None = _of(trimmed, None)
+    ssl_key_pem: str | None = _of(text, None, secret=True)
+    ssl_key_password: str | None = _of(text, None, secret=True)
+    ssl_endpoint_identification_algorithm: str = _of(choice("https", "none", ""), "https")
+    enable_ssl_certificate_verification: bool = _of(boolean, True)
+    ssl_truststore_type: str = _of(trimmed, "PEM")
+    ssl_keystore_type: str = _of(trimmed, "PEM")
 
     # Reading.
-    isolation_level: str = _of(_choice("read_uncommitted", "read_committed"), "read_uncommitted")
-    fetch_min_bytes: int = _of(_integer(), 1)
-    fetch_max_bytes: int = _of(_integer(), 50 * 1024 * 1024)
-    fetch_max_wait_ms: int = _of(_integer(), 500)
-    max_partition_fetch_bytes: int = _of(_integer(), 1024 * 1024)
-    check_crcs: bool = _of(_boolean, True)
-    allow_auto_create_topics: bool = _of(_boolean, False)
+    isolation_level: str = _of(choice("read_uncommitted", "read_committed"), "read_uncommitted")
+    fetch_min_bytes: int = _of(integer(), 1)
+    fetch_max_bytes: int = _of(integer(), 50 * 1024 * 1024)
+    fetch_max_wait_ms: int = _of(integer(), 500)
+    max_partition_fetch_bytes: int = _of(integer(), 1024 * 1024)
+    check_crcs: bool = _of(boolean, True)
+    allow_auto_create_topics: bool = _of(boolean, False)
 
     # Writing.
     acks: int = _of(_acks, -1)
-    enable_idempotence: bool = _of(_boolean, True)
-    max_in_flight_requests_per_connection: int = _of(_integer(1), 5)
-    compression_type: str = _of(_choice(*(codec.name.lower() for codec in Compression)), "none")
-    compression_level: int | None = _of(_integer(-131072), None)
-    compression_gzip_level: int | None = _of(_integer(-1, 9), None)
-    compression_lz4_level: int | None = _of(_integer(1, 17), None)
-    compression_zstd_level: int | None = _of(_integer(-131072, 22), None)
-    batch_size: int = _of(_integer(), 16 * 1024)
-    linger_ms: int = _of(_integer(), 5)
-    max_request_size: int = _of(_integer(), 1024 * 1024)
-    max_block_ms: int = _of(_integer(), 60_000)
-    buffer_memory: int = _of(_integer(0, 2**63 - 1), 32 * 1024 * 1024)
-    delivery_timeout_ms: int = _of(_integer(), 120_000)
-    transactional_id: str | None = _of(_text, None)
-    transaction_timeout_ms: int = _of(_integer(1), 60_000)
+    enable_idempotence: bool = _of(boolean, True)
+    max_in_flight_requests_per_connection: int = _of(integer(1), 5)
+    compression_type: str = _of(choice(*(codec.name.lower() for codec in Compression)), "none")
+    compression_level: int | None = _of(integer(-131072), None)
+    compression_gzip_level: int | None = _of(integer(-1, 9), None)
+    compression_lz4_level: int | None = _of(integer(1, 17), None)
+    compression_zstd_level: int | None = _of(integer(-131072, 22), None)
+    batch_size: int = _of(integer(), 16 * 1024)
+    linger_ms: int = _of(integer(), 5)
+    max_request_size: int = _of(integer(), 1024 * 1024)
+    max_block_ms: int = _of(integer(), 60_000)
+    buffer_memory: int = _of(integer(0, 2**63 - 1), 32 * 1024 * 1024)
+    delivery_timeout_ms: int = _of(integer(), 120_000)
+    transactional_id: str | None = _of(trimmed, None)
+    transaction_timeout_ms: int = _of(integer(1), 60_000)
+
+    # The names of the settings that the user gave. The others follow their defaults, or from other settings.
+    given: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     @classmethod
     def of(cls, values: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
@@ -278,16 +226,16 @@ class Settings:
             SettingsError: a name is unknown, a name or value is not supported, or values contradict each
                 other.
         """
-        return cls(**_consistent(_parse(values, more)))
+        parsed = _parse(values, more)
+        return cls(given=frozenset(parsed), **_consistent(parsed))
 
     def with_(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> Self:
-        """Return these settings with changes; arguments and errors are those of ``of``."""
-        parsed = {f.name: getattr(self, f.name) for f in fields(self)}
-        parsed = {n: v for n, v in parsed.items() if v != self.__dataclass_fields__[n].default}
-        changed = _parse(values, more)
-        if changed.keys() & {"acks", "max_in_flight_requests_per_connection", "retries"}:
-            parsed.pop("enable_idempotence", None)  # it follows them unless it is set
-        return type(self)(**_consistent({**parsed, **changed}))
+        """Return these settings with changes; arguments and errors are those of ``of``.
+
+        Settings that were given keep their values: a change that contradicts one of them is an error.
+        """
+        parsed = {name: getattr(self, name) for name in self.given} | _parse(values, more)
+        return type(self)(given=frozenset(parsed), **_consistent(parsed))
 
     @property
     def tls(self) -> bool:
@@ -307,12 +255,23 @@ class Settings:
 @cache
 def _parsers() -> dict[str, Parser]:
     """Return the parser of each setting, by Kafka's name."""
-    return {f.name.replace("_", "."): f.metadata["parse"] for f in fields(Settings)}
+    return {f.name.replace("_", "."): f.metadata["parse"] for f in _declared()}
+
+
+def _declared() -> list[Field[Any]]:
+    return [f for f in fields(Settings) if f.metadata]
 
 
 def setting_names() -> list[str]:
     """Return the names of the settings that have an effect, sorted."""
     return sorted({*_parsers(), "sasl.jaas.config"})
+
+
+@cache
+def secret_names() -> frozenset[str]:
+    """Return the names of the settings whose values are never shown."""
+    secret = {f.name.replace("_", ".") for f in _declared() if not f.repr}
+    return frozenset(secret | {"sasl.jaas.config"})
 
 
 def _canonical(name: str) -> str | None:
@@ -327,8 +286,8 @@ def _canonical(name: str) -> str | None:
         log.warning("%s has no effect: %s", name, WITHOUT_EFFECT[name])
         return None
     known = [*setting_names(), *ALIASES, *NOT_SUPPORTED, *WITHOUT_EFFECT]
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    raise SettingsError(name, "unknown setting" + (f"; did you mean {near[0]}?" if near else ""))
+    near = did_you_mean(name, known)
+    raise SettingsError(name, "unknown setting" + (near and f"; {near}"))
 
 
 def _parse(values: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -347,8 +306,9 @@ def _parse(values: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[st
     for name, value in given.items():
         try:
             parsed[name.replace(".", "_")] = _parsers()[name](value)
-        except _Invalid as error:
-            raise SettingsError(name, str(error)) from None
+        except ValueError as error:
+            shown = "" if name in secret_names() else f"{value!r}: "
+            raise SettingsError(name, f"{shown}{error}") from None
     return parsed
 
 

@@ -80,3 +80,24 @@ def _load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
 def _text(location: str | None, pem: str | None) -> str:
     """Return the text of a setting, else the text of a file."""
     return Path(location or "").read_text() if pem is None else pem
+
+
+# A server's alerts about the client's certificate, by OpenSSL's names.
+_ALERTS = {
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the broker requires a client certificate: set "
+    "ssl.certificate.location and ssl.key.location, or ssl.keystore.location",
+    "TLSV1_ALERT_UNKNOWN_CA": "the broker does not trust the client's certificate: its authority is "
+    "not in the broker's trust store",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the broker refuses the client's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client's certificate has expired",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the broker does not accept the client's certificate",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the broker ended the handshake: it may require a client "
+    "certificate (ssl.certificate.location), or other versions or cipher suites",
+}
+
+
+def handshake_failure(error: ssl.SSLError) -> str:
+    """Describe why a handshake with a broker has failed."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is refused: {error.verify_message}"
+    return _ALERTS.get(error.reason, error.reason or str(error))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from krammar.compiler.names import singular
-from krammar.compiler.schemas import Field, Range, Schema, SchemaError, intersect
+from krammar.compiler.schemas import Range, Schema, SchemaError, SchemaField, intersect
 
 _WIDTH = 100
 # Types that can be enums.
@@ -135,7 +135,7 @@ class _Writer:
         body = self._fields(schema, fields, schema.span, schema.name, 1)
         return [header, *lines, *body]
 
-    def _not_version(self, schema: Schema, item: Field) -> Field:
+    def _not_version(self, schema: Schema, item: SchemaField) -> SchemaField:
         """Rename a field `Version`, because the field that is not in the JSON has this name."""
         if item.name != "Version":
             return item
@@ -145,7 +145,7 @@ class _Writer:
     def _fields(
         self,
         schema: Schema,
-        fields: list[Field],
+        fields: list[SchemaField],
         bound: Range,
         path: str,
         depth: int,
@@ -176,7 +176,7 @@ class _Writer:
                 lines += self._fields(schema, inner, versions, here, depth + 1)
         return lines
 
-    def _hint(self, item: Field, schema: Schema) -> str:
+    def _hint(self, item: SchemaField, schema: Schema) -> str:
         """The hint that a field with an anonymous struct needs; empty if its own name gives the class."""
         usual = singular(item.name)
         wanted = _short_name(schema, item.struct) or usual
@@ -186,7 +186,7 @@ class _Writer:
         self.names.add(f"{schema.name}.{hint}")
         return "" if hint == usual else hint
 
-    def _annotation(self, item: Field, versions: Range, bound: Range, schema: Schema) -> str:
+    def _annotation(self, item: SchemaField, versions: Range, bound: Range, schema: Schema) -> str:
         parts = []
         if versions != bound:
             low, high = versions
@@ -201,7 +201,9 @@ class _Writer:
             parts.append(f"entity {item.entity}")
         return f" // {', '.join(parts)}" if parts else ""
 
-    def _type(self, schema: Schema, item: Field, path: str, versions: Range, hint: str) -> str:
+    def _type(
+        self, schema: Schema, item: SchemaField, path: str, versions: Range, hint: str
+    ) -> str:
         since = self._nullable_since(schema, item, path, versions)
         default = f"({item.default})" if item.default is not None else ""
         if item.common and not _in_place(item):
@@ -219,7 +221,7 @@ class _Writer:
             return f"nullable{name}{hint}{absent}" if since is not None else f"{name}{hint}"
         return f"{name}{default}" if since is None else f"nullable-{name}{since}{default}"
 
-    def _enum(self, schema: Schema, item: Field, path: str) -> str:
+    def _enum(self, schema: Schema, item: SchemaField, path: str) -> str:
         for pattern, enum, integer in self.enums:
             if item.type in _INTEGERS and fnmatchcase(path, pattern):
                 if integer == item.type:
@@ -229,7 +231,7 @@ class _Writer:
         return ""
 
     def _nullable_since(
-        self, schema: Schema, item: Field, path: str, versions: Range
+        self, schema: Schema, item: SchemaField, path: str, versions: Range
     ) -> str | None:
         """``-v7+`` if the field is nullable from version 7, empty if always, None if never."""
         null = intersect(item.nullable, versions)
@@ -272,13 +274,13 @@ def _follows(schemas: list[Schema]) -> list[str]:
     return [f"// {line}" for line in textwrap.wrap(f"{text}.", _WIDTH - 3)]
 
 
-def _is_version(item: Field, schema: Schema) -> bool:
+def _is_version(item: SchemaField, schema: Schema) -> bool:
     return (item.name, item.type, item.array) == ("Version", "int16", False) and (
         item.versions == schema.versions
     )
 
 
-def _in_place(item: Field) -> bool:
+def _in_place(item: SchemaField) -> bool:
     """Whether a shared struct is written in place, because the language has no nullable named structs."""
     return item.common is not None and not item.array and item.nullable is not None
 

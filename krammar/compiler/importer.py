@@ -28,12 +28,13 @@ from krammar.compiler.definition_writer import write_definitions
 from krammar.compiler.names import snake_case
 from krammar.compiler.schemas import (
     OPEN,
-    Field,
     ImportResult,
     Range,
     Schema,
     SchemaError,
+    SchemaField,
     intersect,
+    merge_order,
 )
 
 # Where a request must be sent, from the protocol guide and the KIPs that added the requests. Other requests
@@ -396,8 +397,8 @@ class _Reader:
 
     def _fields(
         self, data: dict[str, Any], span: Range, commons: set[str], line: int
-    ) -> list[Field]:
-        result: list[Field] = []
+    ) -> list[SchemaField]:
+        result: list[SchemaField] = []
         for entry in self._objects(data, "fields", line):
             name = self._name(entry, line)
             line = self._line(name, line)
@@ -410,7 +411,7 @@ class _Reader:
 
     def _field(
         self, data: dict[str, Any], name: str, span: Range, commons: set[str], line: int
-    ) -> Field | None:
+    ) -> SchemaField | None:
         tagged = self._range(self._text(data, "taggedVersions", line, "none"), line)
         # A tagged field without "versions" has the versions of its tag.
         declared = (
@@ -437,7 +438,7 @@ class _Reader:
         element = spelled.removeprefix("[]")
         if not _NAME.fullmatch(element):
             self._problem(line, f'field "{name}": {json.dumps(spelled)} is not a type')
-        result = Field(
+        result = SchemaField(
             name=name[:1].upper() + name[1:],
             type=element if element in _SCALARS else "",
             array=spelled.startswith("[]"),
@@ -463,7 +464,7 @@ class _Reader:
         result.default = self._default(data, result, line)
         return result
 
-    def _default(self, data: dict[str, Any], spec: Field, line: int) -> str | None:
+    def _default(self, data: dict[str, Any], spec: SchemaField, line: int) -> str | None:
         """The default in the language, or None for the default of the type."""
         value = data.get("default")
         if spec.type == "records":
@@ -507,7 +508,7 @@ class _Reader:
         return None if text in {"", "false"} else text
 
 
-def _reachable(schema: Schema, fields: list[Field]) -> set[str]:
+def _reachable(schema: Schema, fields: list[SchemaField]) -> set[str]:
     """The shared structs that ``fields`` use, at any depth."""
     found: set[str] = set()
     todo = list(fields)
@@ -583,7 +584,7 @@ class _Merger:
         self.old = old
         self.warnings = warnings
         self.low = new.span[0]
-        self.done: dict[str, list[Field]] = {}
+        self.done: dict[str, list[SchemaField]] = {}
 
     def _fail(self, message: str) -> SchemaError:
         return SchemaError(self.new.path, 0, f"{message} (merging with {self.old.path})")
@@ -611,7 +612,7 @@ class _Merger:
         if old_flexible:
             new.flexible_from = old.flexible_from
 
-    def _clip(self, fields: list[Field], span: Range) -> list[Field]:
+    def _clip(self, fields: list[SchemaField], span: Range) -> list[SchemaField]:
         kept = []
         for item in fields:
             versions = intersect(item.versions, span)
@@ -622,7 +623,7 @@ class _Merger:
                 kept.append(item)
         return kept
 
-    def _merge_common(self, name: str, old: list[Field]) -> None:
+    def _merge_common(self, name: str, old: list[SchemaField]) -> None:
         if name in self.done:
             if not _same_layout(self.done[name], old):
                 raise self._fail(f'{self.new.name}: the struct "{name}" has two older forms')
@@ -630,32 +631,27 @@ class _Merger:
         self.done[name] = old
         self.new.commons[name] = self._merge_fields(self.new.commons[name], old, name)
 
-    def _merge_fields(self, new: list[Field], old: list[Field], path: str) -> list[Field]:
-        """Merge two lists and preserve both orders. At the same place, old fields precede new ones."""
-        new_names = [item.name for item in new]
-        shared = [item.name for item in old if item.name in new_names]
-        if shared != [name for name in new_names if name in shared]:
+    def _merge_fields(
+        self, new: list[SchemaField], old: list[SchemaField], path: str
+    ) -> list[SchemaField]:
+        by_name = {item.name: item for item in new}
+        shared = [item.name for item in old if item.name in by_name]
+        order = merge_order([item.name for item in old], list(by_name))
+        if order is None:
             raise self._fail(f"{path}: the order of the fields {', '.join(shared)} differs")
-        result: list[Field] = []
-        rest = list(new)
         for older in old:
-            if older.name not in new_names:
-                result.append(older)
-                continue
-            while rest[0].name != older.name:
-                result.append(rest.pop(0))
-            newer = rest.pop(0)
-            self._merge_field(newer, older, f"{path}.{newer.name}")
-            result.append(newer)
+            if older.name in by_name:
+                self._merge_field(by_name[older.name], older, f"{path}.{older.name}")
         for newer in new:
             if newer.name not in shared and newer.declared[0] < newer.versions[0] == self.low:
                 self.warnings.append(
                     f"{path}.{newer.name}: the schema contains it below version {self.low}, but "
                     f"{self.old.path} does not"
                 )
-        return result + rest
+        merged = {item.name: item for item in old} | by_name
+        return [merged[name] for name in order]
 
-    def _merge_field(self, new: Field, old: Field, path: str) -> None:
+    def _merge_field(self, new: SchemaField, old: SchemaField, path: str) -> None:
         alias = {"records": "bytes"}
         if (alias.get(new.type, new.type), new.array) != (alias.get(old.type, old.type), old.array):
             raise self._fail(f"{path} has another type")
@@ -689,8 +685,8 @@ class _Merger:
                 new.fields = self._merge_fields(new.fields or [], old_fields, path)
 
 
-def _same_layout(one: list[Field], other: list[Field]) -> bool:
-    def key(item: Field) -> tuple[object, ...]:
+def _same_layout(one: list[SchemaField], other: list[SchemaField]) -> bool:
+    def key(item: SchemaField) -> tuple[object, ...]:
         inner = [key(child) for child in item.fields or []]
         null = item.nullable
         return (item.name, item.type, item.array, item.versions, null, item.tag, item.common, inner)

@@ -51,7 +51,7 @@ class ImportResult:
 
 
 @dataclass(slots=True)
-class Field:
+class SchemaField:
     """A field of a schema.
 
     A struct has ``fields`` (if it is defined in place) or ``common`` (the name of a struct that several fields
@@ -72,7 +72,7 @@ class Field:
     about: str
     line: int
     struct: str
-    fields: list[Field] | None = None
+    fields: list[SchemaField] | None = None
     common: str | None = None
     varint: bool = False
     ignorable: bool = False
@@ -98,8 +98,8 @@ class Schema:
     unstable: bool
     release: str
     older: list[tuple[Range, str]] = field(default_factory=list)
-    fields: list[Field] = field(default_factory=list)
-    commons: dict[str, list[Field]] = field(default_factory=dict)
+    fields: list[SchemaField] = field(default_factory=list)
+    commons: dict[str, list[SchemaField]] = field(default_factory=dict)
     file: str = ""
     routing: str = ""
     version_prefixed: bool = False
@@ -123,3 +123,22 @@ def intersect(one: Range | None, other: Range | None) -> Range | None:
         return None
     low, high = max(one[0], other[0]), min(one[1], other[1])
     return (low, high) if low <= high else None
+
+
+def merge_order(old: list[str], new: list[str]) -> list[str] | None:
+    """Merge two lists and preserve both orders, or return None if they contradict each other.
+
+    At the same place, names of the old list precede those of the new one.
+    """
+    shared = [name for name in old if name in new]
+    if shared != [name for name in new if name in old]:
+        return None
+    result: list[str] = []
+    rest = list(new)
+    for name in old:
+        if name in shared:
+            while rest[0] != name:
+                result.append(rest.pop(0))
+            rest.pop(0)
+        result.append(name)
+    return result + rest

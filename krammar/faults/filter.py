@@ -96,7 +96,7 @@ class FaultFilter(Filter):
             exchange.client_id,
             request,
             exchange.frame,
-            connection.principal,
+            f"User:{connection.principal or 'ANONYMOUS'}",
             connection.node,
         )
         verdict = talk.request(known)

@@ -17,23 +17,23 @@ from pygments.token import (
     Text,
 )
 
-from krammar.highlighting.scanner import Kind, scan
+from krammar.highlighting.scanner import LexemeKind, scan
 
 _TOKENS = {
-    Kind.COMMENT: Comment.Single,
-    Kind.DEFINITION: Name.Class,
-    Kind.FIELD: Name.Attribute,
-    Kind.MEMBER: Name.Constant,
-    Kind.TYPE: Keyword.Type,
-    Kind.STRUCT: Name.Class,
-    Kind.ENUM: Name.Class,
-    Kind.KEYWORD: Keyword,
-    Kind.REMARK: Name.Decorator,
-    Kind.NUMBER: Number.Integer,
-    Kind.VERSION: Number,
-    Kind.DEFAULT: String,
-    Kind.OPERATOR: Operator,
-    Kind.PUNCTUATION: Punctuation,
+    LexemeKind.COMMENT: Comment.Single,
+    LexemeKind.DEFINITION: Name.Class,
+    LexemeKind.FIELD: Name.Attribute,
+    LexemeKind.MEMBER: Name.Constant,
+    LexemeKind.TYPE: Keyword.Type,
+    LexemeKind.STRUCT: Name.Class,
+    LexemeKind.ENUM: Name.Class,
+    LexemeKind.KEYWORD: Keyword,
+    LexemeKind.REMARK: Name.Decorator,
+    LexemeKind.NUMBER: Number.Integer,
+    LexemeKind.VERSION: Number,
+    LexemeKind.DEFAULT: String,
+    LexemeKind.OPERATOR: Operator,
+    LexemeKind.PUNCTUATION: Punctuation,
 }
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 
-class Kind(Enum):
+class LexemeKind(Enum):
     COMMENT = auto()
     # The name of a struct or enum, where it is defined.
     DEFINITION = auto()
@@ -33,10 +33,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class Lexeme:
     start: int
     end: int
-    kind: Kind
+    kind: LexemeKind
 
 
 _TYPE = (
@@ -72,18 +72,20 @@ _REMARKS = re.compile(r"(?P<OPERATOR>//)|(?P<REMARK>[a-z][a-z_]*)|(?P<PUNCTUATIO
 _LINE = re.compile(r"[^\r\n]+")
 
 
-def scan(text: str) -> Iterator[Token]:
+def scan(text: str) -> Iterator[Lexeme]:
     """Yield the words of a text in order. They do not overlap, and none contains the end of a line."""
     for line in _LINE.finditer(text):
         row, base = line[0], line.start()
         stripped = row.lstrip(" \t\ufeff")
         if stripped.startswith("//"):
-            yield Token(base + len(row) - len(stripped), base + len(row.rstrip()), Kind.COMMENT)
+            yield Lexeme(
+                base + len(row) - len(stripped), base + len(row.rstrip()), LexemeKind.COMMENT
+            )
         else:
             yield from _line(row, base)
 
 
-def _line(row: str, base: int) -> Iterator[Token]:
+def _line(row: str, base: int) -> Iterator[Lexeme]:
     match = _ENUM.match(row)
     if match is not None:
         yield from _groups(match, base)
@@ -120,13 +122,13 @@ def _line(row: str, base: int) -> Iterator[Token]:
         yield from _words(_ANNOTATIONS, row, note, len(row), base)
 
 
-def _words(pattern: re.Pattern[str], row: str, start: int, end: int, base: int) -> Iterator[Token]:
+def _words(pattern: re.Pattern[str], row: str, start: int, end: int, base: int) -> Iterator[Lexeme]:
     for match in pattern.finditer(row, start, end):
         yield from _groups(match, base)
 
 
-def _groups(match: re.Match[str], base: int) -> Iterator[Token]:
+def _groups(match: re.Match[str], base: int) -> Iterator[Lexeme]:
     for name in match.groupdict():
         start, end = match.span(name)
         if end > start:
-            yield Token(base + start, base + end, Kind[name])
+            yield Lexeme(base + start, base + end, LexemeKind[name])

@@ -39,7 +39,6 @@ from krammar.journal.heads import (
     HEAD,
     SLOT,
     Head,
-    current_boot,
     fragment_path,
     fragments,
     read_head,
@@ -50,6 +49,7 @@ from krammar.journal.journals import Ticker
 from krammar.journal.listing import refreshing
 from krammar.journal.mapping import Partitions
 from krammar.journal.specs import JournalSpec, check_name
+from krammar.util.boot import current_boot
 from krammar.util.durable import make_folders, sync
 
 _SPEC = "spec"

@@ -19,10 +19,7 @@ disk, so that no reader sees what a power cut could still take back.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from functools import cache, lru_cache
-from hashlib import sha256
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -31,6 +28,7 @@ from zlib import crc32
 from journal_wire import JournalHead
 
 from krammar.journal.errors import CorruptJournalError, UnknownJournalError
+from krammar.util.boot import current_boot
 from krammar.wire.errors import WireError
 
 HEAD = "head"
@@ -76,24 +74,6 @@ class Head(NamedTuple):
 
 
 _SIZES = {version: len(JournalHead(version=version).encode()) for version in (0, 1)}
-
-
-def current_boot() -> UUID:
-    """Return what identifies this run of the machine, from its start to its end."""
-    return _boot()
-
-
-@cache
-def _boot() -> UUID:
-    if sys.platform == "linux":
-        return UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-    for name in ("kern.bootsessionuuid", "kern.boottime"):
-        try:
-            found = subprocess.run(["sysctl", "-n", name], capture_output=True, check=True).stdout
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        return UUID(bytes=sha256(found).digest()[:16])
-    return UUID(int=1)  # restarts of the machine are not noticed
 
 
 def read_head(folder: Path) -> Head:

@@ -19,11 +19,11 @@ from krammar.journal.heads import (
     NO_BOOT,
     SLOT,
     Head,
-    current_boot,
     fragment_path,
     intact_end,
     parse_head,
 )
+from krammar.util.boot import current_boot
 from krammar.util.durable import sync, write_fully
 
 log = logging.getLogger("krammar.journal")

@@ -27,6 +27,7 @@ LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RUNNING = ".krammar_running"
 LOCK = ".lock"
 
 # A snapshot of the cluster metadata log: its end offset, and the epoch of the record before it.

@@ -22,7 +22,7 @@ from krammar.compiler.front.parser import (
     StructNode,
 )
 from krammar.compiler.ir import PRIMITIVES, VersionRange
-from krammar.lsp.project import Analysis, File
+from krammar.lsp.project import Analysis, SourceFile
 from krammar.lsp.words import (
     ANNOTATIONS,
     ENTITIES,
@@ -57,7 +57,7 @@ class _Item:
     insert: str = ""
 
 
-def complete(analysis: Analysis, file: File, offset: int) -> list[lsp.CompletionItem]:
+def complete(analysis: Analysis, file: SourceFile, offset: int) -> list[lsp.CompletionItem]:
     """Return what can be written at an offset, the most likely first."""
     index = file.text.row_at(offset)
     start = file.text.row_start(index)
@@ -79,7 +79,7 @@ def complete(analysis: Analysis, file: File, offset: int) -> list[lsp.Completion
     return items
 
 
-def _items(analysis: Analysis, file: File, index: int, prefix: str) -> Iterator[_Item]:
+def _items(analysis: Analysis, file: SourceFile, index: int, prefix: str) -> Iterator[_Item]:
     rows = file.text.rows
     if prefix.lstrip(" \t").startswith("//"):
         return
@@ -116,7 +116,7 @@ def _items(analysis: Analysis, file: File, index: int, prefix: str) -> Iterator[
 # Definitions
 
 
-def _definition(analysis: Analysis, file: File, index: int, prefix: str) -> Iterator[_Item]:
+def _definition(analysis: Analysis, file: SourceFile, index: int, prefix: str) -> Iterator[_Item]:
     if re.fullmatch(r"\w*", prefix):
         yield from _responses(file, index, prefix)
     elif match := _HEADER.match(prefix):
@@ -128,7 +128,7 @@ def _definition(analysis: Analysis, file: File, index: int, prefix: str) -> Iter
                 yield _Item(f"{name} (", _Kind.Enum, len(match[1]), "an enum")
 
 
-def _responses(file: File, index: int, typed: str) -> Iterator[_Item]:
+def _responses(file: SourceFile, index: int, typed: str) -> Iterator[_Item]:
     """The response of the request directly before a line."""
     for row in reversed(file.text.rows[:index]):
         match = _HEADER.match(row)
@@ -143,7 +143,9 @@ def _responses(file: File, index: int, typed: str) -> Iterator[_Item]:
         return
 
 
-def _modifiers(analysis: Analysis, file: File, name: str, written: str | None) -> Iterator[_Item]:
+def _modifiers(
+    analysis: Analysis, file: SourceFile, name: str, written: str | None
+) -> Iterator[_Item]:
     if written is None:
         return
     *before, typed = written.split(", ")

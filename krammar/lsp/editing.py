@@ -12,8 +12,8 @@ from lsprotocol import types as lsp
 
 from krammar.compiler.formatter import format_source
 from krammar.compiler.front.parser import StructNode
-from krammar.lsp.project import Analysis, File, Project, definition_target
-from krammar.lsp.symbols import Kind, Occurrence, Target
+from krammar.lsp.project import Analysis, Project, SourceFile, definition_target
+from krammar.lsp.symbols import Occurrence, Symbol, SymbolKind
 from krammar.util.diagnostics import STYLE, Diagnostic
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -24,7 +24,7 @@ class RenameError(Exception):
     """A name cannot be given. The message is for the user."""
 
 
-def shown(file: File, diagnostic: Diagnostic) -> lsp.Diagnostic:
+def as_lsp(file: SourceFile, diagnostic: Diagnostic) -> lsp.Diagnostic:
     """Convert a diagnostic of the compiler."""
     message = diagnostic.message
     if diagnostic.hint:
@@ -40,7 +40,7 @@ def shown(file: File, diagnostic: Diagnostic) -> lsp.Diagnostic:
 
 
 def quick_fixes(
-    file: File, diagnostics: Sequence[Diagnostic], area: lsp.Range
+    file: SourceFile, diagnostics: Sequence[Diagnostic], area: lsp.Range
 ) -> Iterator[lsp.CodeAction]:
     """Yield the corrections of diagnostics in a range."""
     first, last = (file.text.offset(each) for each in (area.start, area.end))
@@ -56,7 +56,7 @@ def quick_fixes(
             yield lsp.CodeAction(
                 f'replace "{old}" with "{fix.text}"' if old.strip() else "write one space",
                 kind=lsp.CodeActionKind.QuickFix,
-                diagnostics=[shown(file, diagnostic)],
+                diagnostics=[as_lsp(file, diagnostic)],
                 is_preferred=True,
                 edit=lsp.WorkspaceEdit(changes={file.uri: [edit]}),
             )
@@ -70,7 +70,7 @@ def quick_fixes(
         )
 
 
-def formatting(file: File) -> list[lsp.TextEdit]:
+def formatting(file: SourceFile) -> list[lsp.TextEdit]:
     """Return the edits of ``krammar fmt``. A file with errors of syntax is not changed."""
     if file.diagnostics.has_errors:
         return []
@@ -87,15 +87,15 @@ def formatting(file: File) -> list[lsp.TextEdit]:
     ]
 
 
-def renameable(file: File, offset: int) -> Occurrence | None:
+def renameable(file: SourceFile, offset: int) -> Occurrence | None:
     """Return the name at an offset, if it can be renamed there."""
     found = file.at(offset)
-    if found is None or (found.target.kind is Kind.MEMBER and found.node is None):
+    if found is None or (found.target.kind is SymbolKind.MEMBER and found.node is None):
         return None  # the number of a member, used as a default
     return found
 
 
-def rename(project: Project, file: File, offset: int, name: str) -> lsp.WorkspaceEdit:
+def rename_edit(project: Project, file: SourceFile, offset: int, name: str) -> lsp.WorkspaceEdit:
     """Return the edits that rename the name at an offset, wherever it is used.
 
     A request and its response are renamed together.
@@ -110,7 +110,7 @@ def rename(project: Project, file: File, offset: int, name: str) -> lsp.Workspac
     if not next(analysis.declarations(found.target), None):
         raise RenameError(f'"{found.target.path[-1]}" is not defined in this folder')
     owner, dot, _ = found.target.path[0].rpartition(".")
-    if owner and found.target.kind is Kind.DEFINITION:
+    if owner and found.target.kind is SymbolKind.DEFINITION:
         # A struct of a message, which can be named without the message.
         _check_name(found.target, name.removeprefix(owner + dot))
         name = owner + dot + name.removeprefix(owner + dot)
@@ -118,12 +118,12 @@ def rename(project: Project, file: File, offset: int, name: str) -> lsp.Workspac
         _check_name(found.target, name)
     changes: dict[Path, list[tuple[int, int, str]]] = {}
     for target, new in _renamed(analysis, found.target, name):
-        other = analysis.definitions.get(new) if target.kind is Kind.DEFINITION else None
+        other = analysis.definitions.get(new) if target.kind is SymbolKind.DEFINITION else None
         if other is not None and new != target.path[0]:
             at = other.name.position
             raise RenameError(f'"{new}" is already defined at {at.path.name}:{at.line}')
         for where, each in analysis.occurrences(target):
-            if target.kind is not Kind.MEMBER or each.node is not None:
+            if target.kind is not SymbolKind.MEMBER or each.node is not None:
                 start, end = where.text.span(each.position)
                 changes.setdefault(where.path, []).append((start, end, new))
     _check_result(project, file.path, analysis, changes)
@@ -138,12 +138,12 @@ def rename(project: Project, file: File, offset: int, name: str) -> lsp.Workspac
     )
 
 
-def _check_name(target: Target, name: str) -> None:
+def _check_name(target: Symbol, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise RenameError(
             f'"{name}" is not a name: use letters, digits and `_`, and begin with a letter'
         )
-    if target.kind is not Kind.DEFINITION:
+    if target.kind is not SymbolKind.DEFINITION:
         return
     if not name[0].isupper() or keyword.iskeyword(name):
         raise RenameError(
@@ -152,11 +152,11 @@ def _check_name(target: Target, name: str) -> None:
         )
 
 
-def _renamed(analysis: Analysis, target: Target, name: str) -> Iterator[tuple[Target, str]]:
+def _renamed(analysis: Analysis, target: Symbol, name: str) -> Iterator[tuple[Symbol, str]]:
     """The target with its new name, its structs, and the response of a request, or the reverse, with its structs."""
     yield target, name
     old = target.path[0]
-    if target.kind is not Kind.DEFINITION:
+    if target.kind is not SymbolKind.DEFINITION:
         return
     yield from _structs(analysis, old, name)
     for own, other in (_PAIR, _PAIR[::-1]):
@@ -175,7 +175,7 @@ def _renamed(analysis: Analysis, target: Target, name: str) -> Iterator[tuple[Ta
             yield from _structs(analysis, partner, name.removesuffix(own) + other)
 
 
-def _structs(analysis: Analysis, message: str, name: str) -> Iterator[tuple[Target, str]]:
+def _structs(analysis: Analysis, message: str, name: str) -> Iterator[tuple[Symbol, str]]:
     """The structs of a message, with their names after it is renamed."""
     for each in analysis.definitions:
         if each.startswith(f"{message}."):

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from lsprotocol import types as lsp
 
-from krammar.highlighting.scanner import Kind, scan
-from krammar.lsp.text import Text
+from krammar.highlighting.scanner import LexemeKind, scan
+from krammar.lsp.text import SourceText
 
 _TYPES = {
-    Kind.COMMENT: lsp.SemanticTokenTypes.Comment,
-    Kind.DEFINITION: lsp.SemanticTokenTypes.Class,
-    Kind.FIELD: lsp.SemanticTokenTypes.Property,
-    Kind.MEMBER: lsp.SemanticTokenTypes.EnumMember,
-    Kind.TYPE: lsp.SemanticTokenTypes.Type,
-    Kind.STRUCT: lsp.SemanticTokenTypes.Struct,
-    Kind.ENUM: lsp.SemanticTokenTypes.Enum,
-    Kind.KEYWORD: lsp.SemanticTokenTypes.Keyword,
-    Kind.REMARK: lsp.SemanticTokenTypes.Decorator,
-    Kind.NUMBER: lsp.SemanticTokenTypes.Number,
-    Kind.VERSION: lsp.SemanticTokenTypes.Modifier,
-    Kind.DEFAULT: lsp.SemanticTokenTypes.String,
-    Kind.OPERATOR: lsp.SemanticTokenTypes.Operator,
+    LexemeKind.COMMENT: lsp.SemanticTokenTypes.Comment,
+    LexemeKind.DEFINITION: lsp.SemanticTokenTypes.Class,
+    LexemeKind.FIELD: lsp.SemanticTokenTypes.Property,
+    LexemeKind.MEMBER: lsp.SemanticTokenTypes.EnumMember,
+    LexemeKind.TYPE: lsp.SemanticTokenTypes.Type,
+    LexemeKind.STRUCT: lsp.SemanticTokenTypes.Struct,
+    LexemeKind.ENUM: lsp.SemanticTokenTypes.Enum,
+    LexemeKind.KEYWORD: lsp.SemanticTokenTypes.Keyword,
+    LexemeKind.REMARK: lsp.SemanticTokenTypes.Decorator,
+    LexemeKind.NUMBER: lsp.SemanticTokenTypes.Number,
+    LexemeKind.VERSION: lsp.SemanticTokenTypes.Modifier,
+    LexemeKind.DEFAULT: lsp.SemanticTokenTypes.String,
+    LexemeKind.OPERATOR: lsp.SemanticTokenTypes.Operator,
 }
 LEGEND = lsp.SemanticTokensLegend(
     token_types=[kind.value for kind in _TYPES.values()],
     token_modifiers=[lsp.SemanticTokenModifiers.Declaration.value],
 )
 _NUMBERS = {kind: number for number, kind in enumerate(_TYPES)}
-_DECLARED = {Kind.DEFINITION, Kind.FIELD, Kind.MEMBER}
+_DECLARED = {LexemeKind.DEFINITION, LexemeKind.FIELD, LexemeKind.MEMBER}
 
 
-def semantic_tokens(text: Text) -> lsp.SemanticTokens:
+def semantic_tokens(text: SourceText) -> lsp.SemanticTokens:
     """Return the words of a text, each relative to the one before it."""
     data: list[int] = []
     line = character = 0

@@ -9,8 +9,8 @@ from lsprotocol import types as lsp
 from krammar.compiler import ir
 from krammar.compiler.front.parser import EnumNode, FieldNode, MemberNode, StructNode
 from krammar.lsp.layouts import field_forms, versions_text
-from krammar.lsp.project import Analysis, File
-from krammar.lsp.symbols import Kind, Node, Occurrence
+from krammar.lsp.project import Analysis, SourceFile
+from krammar.lsp.symbols import Node, Occurrence, SymbolKind
 from krammar.lsp.versions import inherited
 from krammar.lsp.words import MILLIS, WORDS
 
@@ -21,7 +21,7 @@ _WORD = re.compile(rf"=>|\b(?:{_PHRASES})\b|[A-Za-z_][\w-]*")
 
 
 def hover(
-    analysis: Analysis, file: File, offset: int, chosen: dict[str, int] | None = None
+    analysis: Analysis, file: SourceFile, offset: int, chosen: dict[str, int] | None = None
 ) -> lsp.Hover | None:
     """Describe the name or the word of the language at an offset.
 
@@ -40,7 +40,7 @@ def hover(
     return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), file.text.at(found.position))
 
 
-def _word(file: File, offset: int) -> lsp.Hover | None:
+def _word(file: SourceFile, offset: int) -> lsp.Hover | None:
     """Describe a word of the language."""
     index = file.text.row_at(offset)
     row, start = file.text.rows[index], file.text.row_start(index)
@@ -107,7 +107,7 @@ def _enum(node: EnumNode) -> str:
 def _field(
     analysis: Analysis, found: Occurrence, node: FieldNode, chosen: dict[str, int]
 ) -> list[str]:
-    if found.target.kind is not Kind.FIELD:
+    if found.target.kind is not SymbolKind.FIELD:
         return []
     path = found.target.path
     resolved = analysis.field(path)

@@ -8,19 +8,19 @@ from lsprotocol import types as lsp
 
 from krammar.compiler import layout
 from krammar.compiler.front.parser import EnumNode, FieldNode, StructNode
-from krammar.lsp.project import Analysis, File
+from krammar.lsp.project import Analysis, SourceFile
 from krammar.lsp.symbols import Node, last_line
-from krammar.lsp.text import Text
+from krammar.lsp.text import SourceText
 
 SHOW_BYTES = "krammar.showBytes"
 
 
-def outline(file: File) -> list[lsp.DocumentSymbol]:
+def outline(file: SourceFile) -> list[lsp.DocumentSymbol]:
     """Return the definitions with their fields and members."""
     return [_symbol(file, definition) for definition in file.syntax.definitions]
 
 
-def _symbol(file: File, node: Node) -> lsp.DocumentSymbol:
+def _symbol(file: SourceFile, node: Node) -> lsp.DocumentSymbol:
     children: list[lsp.DocumentSymbol] = []
     detail = ""
     match node:
@@ -70,7 +70,7 @@ def workspace_symbols(analyses: Sequence[Analysis], query: str) -> Iterator[lsp.
                     )
 
 
-def foldings(text: Text) -> list[lsp.FoldingRange]:
+def foldings(text: SourceText) -> list[lsp.FoldingRange]:
     """Return what can be folded: lines with deeper lines below them, and comments of several lines.
 
     Indents are enough, so a text that does not parse can be folded too.
@@ -102,13 +102,13 @@ def foldings(text: Text) -> list[lsp.FoldingRange]:
 
 
 def _folding(
-    text: Text, first: int, last: int, kind: lsp.FoldingRangeKind | None
+    text: SourceText, first: int, last: int, kind: lsp.FoldingRangeKind | None
 ) -> lsp.FoldingRange:
     area = text.row_range(first, last)
     return lsp.FoldingRange(area.start.line, area.end.line, kind=kind)
 
 
-def lenses(analysis: Analysis, file: File) -> list[lsp.CodeLens]:
+def lenses(analysis: Analysis, file: SourceFile) -> list[lsp.CodeLens]:
     """Return the lenses above each message: its versions, and "show bytes"."""
     found = []
     for node in file.syntax.definitions:

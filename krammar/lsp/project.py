@@ -18,15 +18,15 @@ from lsprotocol import types as lsp
 from krammar.compiler import ir
 from krammar.compiler.front.parser import EnumNode, StructNode, SyntaxFile, parse_file
 from krammar.compiler.front.source import compile_files, definition_files
-from krammar.lsp.symbols import Kind, Occurrence, Target, occurrences
-from krammar.lsp.text import Text
+from krammar.lsp.symbols import Occurrence, Symbol, SymbolKind, occurrences
+from krammar.lsp.text import SourceText
 from krammar.util.diagnostics import Diagnostic, Diagnostics
 
 
-class File:
+class SourceFile:
     """A parsed definition file."""
 
-    def __init__(self, path: Path, text: Text, data: bytes | None = None) -> None:
+    def __init__(self, path: Path, text: SourceText, data: bytes | None = None) -> None:
         """Parse ``data``; without it, the text, which then comes from an editor."""
         self.path = path
         self.text = text
@@ -57,7 +57,7 @@ class File:
 class Analysis:
     """The compiled files of a folder, at one moment."""
 
-    def __init__(self, files: Sequence[File]) -> None:
+    def __init__(self, files: Sequence[SourceFile]) -> None:
         self.files = {file.path: file for file in files}
 
     @cached_property
@@ -106,14 +106,14 @@ class Analysis:
                 found[diagnostic.position.path].append(diagnostic)
         return found
 
-    def occurrences(self, target: Target) -> Iterator[tuple[File, Occurrence]]:
+    def occurrences(self, target: Symbol) -> Iterator[tuple[SourceFile, Occurrence]]:
         """Yield every occurrence of a target in all files."""
         for file in self.files.values():
             for each in file.occurrences:
                 if each.target == target:
                     yield file, each
 
-    def declarations(self, target: Target) -> Iterator[tuple[File, Occurrence]]:
+    def declarations(self, target: Symbol) -> Iterator[tuple[SourceFile, Occurrence]]:
         """Yield the places that define a target. There are several if a name is defined twice."""
         for file, each in self.occurrences(target):
             if each.node is not None:
@@ -136,9 +136,9 @@ class Analysis:
         return None if outer is None else (outer, chain)
 
 
-def definition_target(name: str) -> Target:
+def definition_target(name: str) -> Symbol:
     """Return the target of a struct or enum."""
-    return Target(Kind.DEFINITION, (name,))
+    return Symbol(SymbolKind.DEFINITION, (name,))
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class _OnDisk:
     """A file as it was read. ``signature`` changes if the file does."""
 
     signature: tuple[int, int, int]
-    file: File
+    file: SourceFile
 
 
 class Project:
@@ -156,7 +156,7 @@ class Project:
         self, encoding: lsp.PositionEncodingKind | str = lsp.PositionEncodingKind.Utf16
     ) -> None:
         self._encoding = encoding
-        self._open: dict[Path, File] = {}
+        self._open: dict[Path, SourceFile] = {}
         self._read: dict[Path, _OnDisk] = {}
         self._analyses: dict[tuple[Path, str], Analysis] = {}
 
@@ -164,7 +164,7 @@ class Project:
         """Set the text of an open document. ``uri`` is the editor's spelling of the path."""
         file = self._open.get(path) or (self._read[path].file if path in self._read else None)
         if file is None or file.text.text != text:
-            file = File(path, Text(text, self._encoding))
+            file = SourceFile(path, SourceText(text, self._encoding))
         file.uri = uri or file.uri
         self._open[path] = file
 
@@ -180,9 +180,9 @@ class Project:
         text = file.text
         for each in changes:
             if isinstance(each, lsp.TextDocumentContentChangePartial):
-                text = Text(text.replaced(each.range, each.text), self._encoding)
+                text = SourceText(text.replaced(each.range, each.text), self._encoding)
             else:
-                text = Text(each.text, self._encoding)
+                text = SourceText(each.text, self._encoding)
         self.open(path, text.text, file.uri)
         return True
 
@@ -210,7 +210,7 @@ class Project:
         """Return the compiled files as they would be with other texts."""
         return Analysis(
             [
-                File(each, Text(texts[each], self._encoding)) if each in texts else file
+                SourceFile(each, SourceText(texts[each], self._encoding)) if each in texts else file
                 for each, file in self.analysis(path).files.items()
             ]
         )
@@ -234,7 +234,7 @@ class Project:
             return sorted({*beside, *siblings, path})
         return [path]
 
-    def _file(self, path: Path) -> File | None:
+    def _file(self, path: Path) -> SourceFile | None:
         if path in self._open:
             return self._open[path]
         known = self._read.get(path)
@@ -251,7 +251,7 @@ class Project:
         if known is not None and known.file.text.text == text:
             known.signature = signature
             return known.file
-        file = File(path, Text(text, self._encoding), data)
+        file = SourceFile(path, SourceText(text, self._encoding), data)
         self._read[path] = _OnDisk(signature, file)
         return file
 

@@ -19,7 +19,7 @@ from pygls.protocol import LanguageServerProtocol, lsp_method
 from pygls.protocol.json_rpc import RPCMessage
 
 
-class Protocol(LanguageServerProtocol):
+class EditorProtocol(LanguageServerProtocol):
     """The protocol of the server."""
 
     def structure_message(self, data: dict[str, Any]) -> Any:

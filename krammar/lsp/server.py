@@ -21,25 +21,25 @@ from krammar.compiler import layout
 from krammar.lsp.completion import TRIGGERS, complete
 from krammar.lsp.editing import (
     RenameError,
+    as_lsp,
     formatting,
     quick_fixes,
-    rename,
+    rename_edit,
     renameable,
-    shown,
 )
 from krammar.lsp.highlighting import LEGEND, semantic_tokens
 from krammar.lsp.hover import hover
 from krammar.lsp.layouts import message_page, versions_text
 from krammar.lsp.outline import SHOW_BYTES, foldings, lenses, outline, workspace_symbols
-from krammar.lsp.project import Analysis, File, Project
-from krammar.lsp.protocol import Protocol
+from krammar.lsp.project import Analysis, Project, SourceFile
+from krammar.lsp.protocol import EditorProtocol
 from krammar.lsp.versions import hints
 
 # Seconds between a change and its diagnostics. Changes that arrive meanwhile are compiled together.
 _DELAY = 0.02
 
 
-class Server(LanguageServer):
+class DefinitionServer(LanguageServer):
     """A language server for definition files."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Server(LanguageServer):
             "krammar",
             __version__,
             text_document_sync_kind=lsp.TextDocumentSyncKind.Incremental,
-            protocol_cls=Protocol,
+            protocol_cls=EditorProtocol,
         )
         self.project = Project()
         # Paths whose folders have changed since their last diagnostics.
@@ -71,7 +71,7 @@ class Server(LanguageServer):
             analysis = self.project.analysis(path)
             for each, found in analysis.diagnostics().items():
                 file = analysis.files[each]
-                self._send(each, file.uri, [shown(file, diagnostic) for diagnostic in found])
+                self._send(each, file.uri, [as_lsp(file, diagnostic) for diagnostic in found])
             for gone in [each for each in self.published if each.parent == path.parent]:
                 if gone not in analysis.files:
                     self._send(gone, gone.as_uri(), [])
@@ -86,7 +86,7 @@ class Server(LanguageServer):
             self.published[path] = diagnostics
             self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
 
-    def look_up(self, uri: str) -> tuple[Analysis, File] | None:
+    def look_up(self, uri: str) -> tuple[Analysis, SourceFile] | None:
         """Return the file of a document, and the compiled files of its folder."""
         path = path_of(uri)
         analysis = self.project.analysis(path)
@@ -105,9 +105,9 @@ def path_of(uri: str) -> Path:
     return Path(path or f"/dev/null/{quote(uri, safe='')}/document.krm")
 
 
-def create() -> Server:
+def create_server() -> DefinitionServer:
     """Create a server with all features."""
-    server = Server()
+    server = DefinitionServer()
     _synchronisation(server)
     _reading(server)
     _structure(server)
@@ -116,13 +116,13 @@ def create() -> Server:
     return server
 
 
-def _synchronisation(server: Server) -> None:
+def _synchronisation(server: DefinitionServer) -> None:
     @server.feature(lsp.INITIALIZE)
-    def initialize(ls: Server, params: lsp.InitializeParams) -> None:
+    def initialize(ls: DefinitionServer, params: lsp.InitializeParams) -> None:
         ls.project = Project(ls.workspace.position_encoding or lsp.PositionEncodingKind.Utf16)
 
     @server.feature(lsp.INITIALIZED)
-    async def initialized(ls: Server, params: lsp.InitializedParams) -> None:
+    async def initialized(ls: DefinitionServer, params: lsp.InitializedParams) -> None:
         watched = ls.client_capabilities.workspace
         ability = watched.did_change_watched_files if watched else None
         if ability is not None and ability.dynamic_registration:
@@ -135,36 +135,36 @@ def _synchronisation(server: Server) -> None:
             await ls.client_register_capability_async(lsp.RegistrationParams([registration]))
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
-    def did_open(ls: Server, params: lsp.DidOpenTextDocumentParams) -> None:
+    def did_open(ls: DefinitionServer, params: lsp.DidOpenTextDocumentParams) -> None:
         document = params.text_document
         ls.project.open(path_of(document.uri), document.text, document.uri)
         ls.change(path_of(document.uri))
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
-    def did_change(ls: Server, params: lsp.DidChangeTextDocumentParams) -> None:
+    def did_change(ls: DefinitionServer, params: lsp.DidChangeTextDocumentParams) -> None:
         path = path_of(params.text_document.uri)
         if ls.project.change(path, params.content_changes):
             ls.change(path)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
-    def did_close(ls: Server, params: lsp.DidCloseTextDocumentParams) -> None:
+    def did_close(ls: DefinitionServer, params: lsp.DidCloseTextDocumentParams) -> None:
         path = path_of(params.text_document.uri)
         ls.project.close(path)
         ls.change(path)
 
     @server.feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
-    def did_change_files(ls: Server, params: lsp.DidChangeWatchedFilesParams) -> None:
+    def did_change_files(ls: DefinitionServer, params: lsp.DidChangeWatchedFilesParams) -> None:
         folders = {path.parent for path in ls.project.documents}
         for each in params.changes:
             if path_of(each.uri).parent in folders:
                 ls.change(path_of(each.uri))
 
 
-def _reading(server: Server) -> None:
+def _reading(server: DefinitionServer) -> None:
     @server.feature(
         lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=TRIGGERS)
     )
-    def completion(ls: Server, params: lsp.CompletionParams) -> lsp.CompletionList | None:
+    def completion(ls: DefinitionServer, params: lsp.CompletionParams) -> lsp.CompletionList | None:
         found = ls.look_up(params.text_document.uri)
         if found is None:
             return None
@@ -173,7 +173,7 @@ def _reading(server: Server) -> None:
         return lsp.CompletionList(is_incomplete=False, items=items)
 
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
-    def on_hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
+    def on_hover(ls: DefinitionServer, params: lsp.HoverParams) -> lsp.Hover | None:
         found = ls.look_up(params.text_document.uri)
         if found is None:
             return None
@@ -181,16 +181,18 @@ def _reading(server: Server) -> None:
         return hover(analysis, file, file.text.offset(params.position), ls.chosen)
 
     @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
-    def definition(ls: Server, params: lsp.DefinitionParams) -> list[lsp.Location]:
+    def definition(ls: DefinitionServer, params: lsp.DefinitionParams) -> list[lsp.Location]:
         return list(_places(ls, params, declared=True, used=False))
 
     @server.feature(lsp.TEXT_DOCUMENT_REFERENCES)
-    def references(ls: Server, params: lsp.ReferenceParams) -> list[lsp.Location]:
+    def references(ls: DefinitionServer, params: lsp.ReferenceParams) -> list[lsp.Location]:
         declared = params.context.include_declaration
         return list(_places(ls, params, declared=declared, used=True))
 
     @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
-    def highlight(ls: Server, params: lsp.DocumentHighlightParams) -> list[lsp.DocumentHighlight]:
+    def highlight(
+        ls: DefinitionServer, params: lsp.DocumentHighlightParams
+    ) -> list[lsp.DocumentHighlight]:
         uri = params.text_document.uri
         return [
             lsp.DocumentHighlight(place.range)
@@ -200,7 +202,7 @@ def _reading(server: Server) -> None:
 
 
 def _places(
-    ls: Server,
+    ls: DefinitionServer,
     params: lsp.DefinitionParams | lsp.ReferenceParams | lsp.DocumentHighlightParams,
     *,
     declared: bool,
@@ -218,30 +220,32 @@ def _places(
                 yield lsp.Location(where.uri, where.text.at(each.position))
 
 
-def _structure(server: Server) -> None:
+def _structure(server: DefinitionServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
-    def symbols(ls: Server, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+    def symbols(ls: DefinitionServer, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
         found = ls.look_up(params.text_document.uri)
         return [] if found is None else outline(found[1])
 
     @server.feature(lsp.WORKSPACE_SYMBOL)
-    def all_symbols(ls: Server, params: lsp.WorkspaceSymbolParams) -> list[lsp.WorkspaceSymbol]:
+    def all_symbols(
+        ls: DefinitionServer, params: lsp.WorkspaceSymbolParams
+    ) -> list[lsp.WorkspaceSymbol]:
         folders = {path.parent: path for path in ls.project.documents}
         analyses = [ls.project.analysis(path) for path in folders.values()]
         return list(workspace_symbols(analyses, params.query))
 
     @server.feature(lsp.TEXT_DOCUMENT_FOLDING_RANGE)
-    def folding(ls: Server, params: lsp.FoldingRangeParams) -> list[lsp.FoldingRange]:
+    def folding(ls: DefinitionServer, params: lsp.FoldingRangeParams) -> list[lsp.FoldingRange]:
         found = ls.look_up(params.text_document.uri)
         return [] if found is None else foldings(found[1].text)
 
     @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, LEGEND)
-    def tokens(ls: Server, params: lsp.SemanticTokensParams) -> lsp.SemanticTokens | None:
+    def tokens(ls: DefinitionServer, params: lsp.SemanticTokensParams) -> lsp.SemanticTokens | None:
         found = ls.look_up(params.text_document.uri)
         return None if found is None else semantic_tokens(found[1].text)
 
     @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
-    def inlay_hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+    def inlay_hints(ls: DefinitionServer, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
         found = ls.look_up(params.text_document.uri)
         if found is None:
             return []
@@ -253,17 +257,17 @@ def _structure(server: Server) -> None:
         return hints(analysis, file, first, last)
 
     @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
-    def code_lens(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+    def code_lens(ls: DefinitionServer, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
         found = ls.look_up(params.text_document.uri)
         return [] if found is None else lenses(*found)
 
 
-def _changing(server: Server) -> None:
+def _changing(server: DefinitionServer) -> None:
     @server.feature(
         lsp.TEXT_DOCUMENT_CODE_ACTION,
         lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix]),
     )
-    def code_action(ls: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    def code_action(ls: DefinitionServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
         found = ls.look_up(params.text_document.uri)
         if found is None:
             return []
@@ -271,13 +275,15 @@ def _changing(server: Server) -> None:
         return list(quick_fixes(file, analysis.diagnostics()[file.path], params.range))
 
     @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
-    def on_formatting(ls: Server, params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit]:
+    def on_formatting(
+        ls: DefinitionServer, params: lsp.DocumentFormattingParams
+    ) -> list[lsp.TextEdit]:
         found = ls.look_up(params.text_document.uri)
         return [] if found is None else formatting(found[1])
 
     @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
     def prepare_rename(
-        ls: Server, params: lsp.PrepareRenameParams
+        ls: DefinitionServer, params: lsp.PrepareRenameParams
     ) -> lsp.PrepareRenamePlaceholder | None:
         found = ls.look_up(params.text_document.uri)
         if found is None:
@@ -290,20 +296,20 @@ def _changing(server: Server) -> None:
         return lsp.PrepareRenamePlaceholder(file.text.range(start, end), file.text.text[start:end])
 
     @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
-    def on_rename(ls: Server, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
+    def on_rename(ls: DefinitionServer, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
         found = ls.look_up(params.text_document.uri)
         if found is None:
             return None
         file = found[1]
         try:
-            return rename(ls.project, file, file.text.offset(params.position), params.new_name)
+            return rename_edit(ls.project, file, file.text.offset(params.position), params.new_name)
         except RenameError as error:
             raise JsonRpcInvalidParams(message=str(error)) from error
 
 
-def _bytes(server: Server) -> None:
+def _bytes(server: DefinitionServer) -> None:
     @server.command(SHOW_BYTES)
-    async def show_bytes(ls: Server, *arguments: Any) -> str | None:
+    async def show_bytes(ls: DefinitionServer, *arguments: Any) -> str | None:
         """Show the bytes of a message: its URI, its name, and its version; without one, ask."""
         if len(arguments) not in (2, 3):
             raise JsonRpcInvalidParams(
@@ -330,7 +336,7 @@ def _bytes(server: Server) -> None:
         return page
 
 
-async def _ask(ls: Server, table: layout.LayoutTable) -> int | None:
+async def _ask(ls: DefinitionServer, table: layout.LayoutTable) -> int | None:
     """Ask for one of the layouts, the newest first. Returns a version, or None if the user does not choose."""
     groups = sorted(table.layouts, key=lambda group: group.versions[-1], reverse=True)
     choices = {versions_text(group.versions): group.versions[-1] for group in groups}
@@ -346,7 +352,7 @@ async def _ask(ls: Server, table: layout.LayoutTable) -> int | None:
     return None if answer is None else choices.get(answer.title)
 
 
-async def _show(ls: Server, name: str, page: str) -> None:
+async def _show(ls: DefinitionServer, name: str, page: str) -> None:
     """Open a page in the editor, or show it as a message if the editor cannot open files."""
     window = ls.client_capabilities.window
     if window is not None and window.show_document is not None and window.show_document.support:

@@ -28,21 +28,21 @@ ENUM = "enum-"
 Node = StructNode | EnumNode | FieldNode | MemberNode
 
 
-class Kind(Enum):
+class SymbolKind(Enum):
     DEFINITION = "definition"
     FIELD = "field"
     MEMBER = "member"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Symbol:
     """Something with a name.
 
     ``path`` is the name of a definition, then the names of the fields that contain each other; for a member
     of an enum, the name of the enum and the member's value.
     """
 
-    kind: Kind
+    kind: SymbolKind
     path: tuple[str, ...]
 
 
@@ -50,7 +50,7 @@ class Target:
 class Occurrence:
     """A place where a target is defined or used. ``node`` is its definition, at the place that defines it."""
 
-    target: Target
+    target: Symbol
     position: Position
     node: Node | None = None
 
@@ -58,20 +58,20 @@ class Occurrence:
 def occurrences(file: SyntaxFile) -> Iterator[Occurrence]:
     """Yield every occurrence of a name in a file."""
     for definition in file.definitions:
-        target = Target(Kind.DEFINITION, (definition.name.text,))
+        target = Symbol(SymbolKind.DEFINITION, (definition.name.text,))
         yield Occurrence(target, definition.name.position, definition)
         if isinstance(definition, StructNode):
             yield from _in_fields(definition.fields, target.path)
             continue
         for member in definition.members:
-            target = Target(Kind.MEMBER, (definition.name.text, _number(member.value.text)))
+            target = Symbol(SymbolKind.MEMBER, (definition.name.text, _number(member.value.text)))
             yield Occurrence(target, member.name.position, member)
 
 
 def _in_fields(fields: Sequence[FieldNode], path: tuple[str, ...]) -> Iterator[Occurrence]:
     for field in fields:
         inside = (*path, field.name.text)
-        yield Occurrence(Target(Kind.FIELD, inside), field.name.position, field)
+        yield Occurrence(Symbol(SymbolKind.FIELD, inside), field.name.position, field)
         if field.type is not None:
             yield from _in_type(field.type, path)
         yield from _in_default(field)
@@ -83,12 +83,12 @@ def _in_type(type_: TypeNode, path: tuple[str, ...]) -> Iterator[Occurrence]:
         case ArrayNode(element=element):
             yield from _in_type(element, path)
         case LengthFieldMinusNode(length_field):
-            target = Target(Kind.FIELD, (*path, length_field.text))
+            target = Symbol(SymbolKind.FIELD, (*path, length_field.text))
             yield Occurrence(target, length_field.position)
         case NamedNode(word):
             name = word.text.removeprefix(ENUM)
             if name[:1].isupper():
-                yield Occurrence(Target(Kind.DEFINITION, (name,)), _ending(word, name))
+                yield Occurrence(Symbol(SymbolKind.DEFINITION, (name,)), _ending(word, name))
         case AnonymousNode():
             pass
 
@@ -102,7 +102,7 @@ def _in_default(field: FieldNode) -> Iterator[Occurrence]:
     if number:
         at = field.default.position
         inside = Position(at.path, at.line, at.column + 1, max(1, at.length - 2))
-        yield Occurrence(Target(Kind.MEMBER, (enum, number)), inside)
+        yield Occurrence(Symbol(SymbolKind.MEMBER, (enum, number)), inside)
 
 
 def named_enum(field: FieldNode) -> str | None:

@@ -21,7 +21,7 @@ _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
-class Text:
+class SourceText:
     """A text of an editor or of a file."""
 
     def __init__(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from lsprotocol import types as lsp
 
 from krammar.compiler import ir
-from krammar.lsp.project import Analysis, File
+from krammar.lsp.project import Analysis, SourceFile
 
 
 def inherited(outer: ir.Struct, chain: Sequence[ir.Field]) -> ir.VersionRange | None:
@@ -27,7 +27,7 @@ def inherited(outer: ir.Struct, chain: Sequence[ir.Field]) -> ir.VersionRange | 
     return versions
 
 
-def hints(analysis: Analysis, file: File, first: int, last: int) -> list[lsp.InlayHint]:
+def hints(analysis: Analysis, file: SourceFile, first: int, last: int) -> list[lsp.InlayHint]:
     """Return a hint for each field whose versions differ from those that its line gives.
 
     Args:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from krammar.auth.tls_acceptor import TlsAcceptor
 from krammar.util.sockets import why
 
 # Seconds to wait for a broker to accept a connection.
@@ -40,7 +41,7 @@ class Address(NamedTuple):
 
 
 # Starts a server: the resolved address, the host as it was given, and the broker of its connections.
-Serve = Callable[[Address, str, Address], Awaitable[asyncio.Server]]
+Serve = Callable[[Address, str, Address], Awaitable[asyncio.Server | TlsAcceptor]]
 
 
 class Listeners:
@@ -58,7 +59,7 @@ class Listeners:
         self._serve = serve
         self._notice = notice
         self._limit = limit
-        self._open: dict[tuple[str, Address], tuple[asyncio.Server, int]] = {}
+        self._open: dict[tuple[str, Address], tuple[asyncio.Server | TlsAcceptor, int]] = {}
         self._opening = asyncio.Lock()
 
     async def listen(self, listen: Address, upstream: Address) -> int:

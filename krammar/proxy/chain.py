@@ -115,7 +115,7 @@ class Chain:
         self.package: Package = package_of(protocol)
         self._protocol = protocol.__name__.partition(".")[0]
         self.filters: tuple[Filter, ...] = ()
-        self.refuse_unknown = refuse_unknown
+        self._refuse_unknown = self.refuse_unknown = refuse_unknown
         self.is_kafka = may_change(self.package, METADATA)
         self._methods: dict[int, list[tuple[Any, Method]]] = {}
         self.works: dict[int, Work | None] = {}
@@ -147,12 +147,18 @@ class Chain:
                     )
                 methods.setdefault(key, []).append((named, method))
         self._methods = methods
+        self.refuse_unknown = self._refuse_unknown or any(
+            each.refuse_unknown for each in self.filters
+        )
         # What is done, by api key and version as one number of 32 bits, for all requests of the protocol.
-        self.works = {
-            key << 16 | version: self._work(key, version)
-            for key, (low, high) in self.package.versions().items()
-            for version in range(low, high + 1)
-        }
+        # Connections have the dictionary, so it stays the same.
+        self.works.update(
+            {
+                key << 16 | version: self._work(key, version)
+                for key, (low, high) in self.package.versions().items()
+                for version in range(low, high + 1)
+            }
+        )
 
     def unknown(self, api: int) -> Work | None:
         """Return what is done for a request that the protocol does not define."""

@@ -10,6 +10,7 @@ from typing import Any
 from krammar.proxy.chain import Chain, Work
 from krammar.proxy.heads import Data
 from krammar.proxy.interface import Connection, Exchange
+from krammar.proxy.rewritten import Rewritten
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
 MEMORY = 256 * 1024
@@ -62,6 +63,8 @@ class Shared:
     ``in_flight``  requests without a response, in their order
     ``answers``    the number of answers in ``in_flight``
     ``offered``    the broker's versions, as far as the client has asked for them
+    ``rewritten``  responses that were rewritten for clients with the same view of the proxy
+    ``works``      what is done for requests; before a login, most are refused
     """
 
     def __init__(
@@ -74,6 +77,8 @@ class Shared:
         self.in_flight: deque[Entry] = deque()
         self.answers = 0
         self.offered: Mapping[int, tuple[int, int]] = {}
+        self.rewritten = Rewritten()
+        self.works = chain.works
         self.draining = False
         self.closed = False
         self.silent = False  # no more requests are passed on or answered
@@ -83,6 +88,21 @@ class Shared:
         for entry in self.in_flight:
             if isinstance(entry, Own) and not entry.future.done():
                 entry.future.set_exception(ConnectionError("the broker has closed the connection"))
+
+    def unknown(self, api: int) -> Work | None:
+        """Return what is done for a request that ``works`` does not have."""
+        return self.chain.unknown(api)
+
+    async def log_in(self) -> None:
+        """Log in at the broker, while no requests of the client are passed on."""
+        raise NotImplementedError
+
+    def broker_lost(self, error: Exception | None) -> None:
+        """Handle that the connection to the broker has ended."""
+        raise NotImplementedError
+
+    def name_node(self) -> None:
+        """Set the node id of the broker in ``connection``, if it is known."""
 
     def made(self) -> None:
         """Handle that the client has connected."""
@@ -127,7 +147,7 @@ class End(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        if self._holds:
+        if self._holds and self._is_open:
             transport.pause_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -163,20 +183,25 @@ class End(asyncio.BufferedProtocol):
 
     def hold(self, reason: str) -> None:
         """Stop reading until all reasons are released."""
-        if not self._holds and self.transport is not None:
-            self.transport.pause_reading()
+        if not self._holds and self._is_open:
+            self.transport.pause_reading()  # type: ignore[union-attr]
         self._holds.add(reason)
 
     def release(self, reason: str) -> None:
         if reason in self._holds:
             self._holds.remove(reason)
-            if not self._holds and self.transport is not None and not self.ended:
-                self.transport.resume_reading()
+            if not self._holds and self._is_open and not self.ended:
+                self.transport.resume_reading()  # type: ignore[union-attr]
 
     def write(self, data: Data) -> None:
         """Write to this end. Bytes for a closed end are dropped."""
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(data)
+        if self._is_open:
+            self.transport.write(data)  # type: ignore[union-attr]
+
+    @property
+    def _is_open(self) -> bool:
+        # TLS transports raise an error if reading is paused or resumed after their end.
+        return self.transport is not None and not self.transport.is_closing()
 
     @property
     def is_between_frames(self) -> bool:

@@ -10,6 +10,8 @@ from krammar.wire.framing import PREFIX
 # The length, api key with version, and correlation id of a request; length and correlation id of a response.
 REQUEST = struct.Struct(">iIi")
 RESPONSE = struct.Struct(">ii")
+# Bytes of a response's length and correlation id.
+HEAD = 8
 
 # Bytes of a request's head at most: a client id and a transactional id of 32 kB each.
 LARGEST_HEAD = 80 * 1024

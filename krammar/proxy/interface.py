@@ -116,7 +116,12 @@ class Filter:
     """The base class of filters. One instance serves all connections of a proxy.
 
     Attributes of the instance are state of the proxy; ``exchange.connection.state`` is state of a connection.
+
+    ``refuse_unknown``  whether the proxy closes connections that send an API or a version that the protocol does not
+                        define, for a filter that must see every request. Default: such requests pass.
     """
+
+    refuse_unknown = False
 
     def attached(self, refresh: Callable[[], None]) -> None:
         """Handle that a chain has the filter. It calls ``refresh`` whenever ``methods`` has changed, in any thread."""
@@ -139,17 +144,20 @@ class Connection:
     ``client``    the client's address, such as ``"127.0.0.1:50312"``
     ``upstream``  the broker's address
     ``node``      the broker's node id, as far as it is known
-    ``principal`` who the client is, such as ``User:alice``, if the place of the filter knows it
+    ``listener``  the name of the proxy's listener; empty if it has none
+    ``principal`` who the client is: the name of an accepted login, or of a client certificate; None until it is known,
+                  and if nothing reads it
     ``state``     for filters: anything that lasts as long as the connection. Use the filter, or a name that
                   contains its name, as the key.
     """
 
-    __slots__ = ("client", "node", "number", "principal", "state", "upstream")
+    __slots__ = ("client", "listener", "node", "number", "principal", "state", "upstream")
 
-    def __init__(self, number: int, client: str, upstream: str) -> None:
+    def __init__(self, number: int, client: str, upstream: str, listener: str = "") -> None:
         self.number = number
         self.client = client
         self.upstream = upstream
+        self.listener = listener
         self.node: int | None = None
         self.principal: str | None = None
         self.state: dict[Any, Any] = {}
@@ -223,7 +231,11 @@ class Exchange:
 
 
 def methods_of(each: Filter) -> list[tuple[Named, Method]]:
-    """Return the methods of a filter that ``on`` names, in the order of the class, base classes first."""
+    """Return the methods of a filter that ``on`` names, in the order of the class, base classes first.
+
+    Methods that are attributes of the instance follow: a filter whose arguments decide what it names creates them with
+    ``MethodType(on(...)(function), self)``.
+    """
     names: dict[str, None] = {}
     for cls in reversed(type(each).__mro__):
         names.update(dict.fromkeys(vars(cls)))
@@ -232,6 +244,9 @@ def methods_of(each: Filter) -> list[tuple[Named, Method]]:
         method = getattr(type(each), name, None)
         for named in getattr(method, "_krammar_on", ()):
             found.append((named, getattr(each, name)))
+    for method in vars(each).values():
+        for named in getattr(method, "_krammar_on", ()):
+            found.append((named, method))
     return found
 
 

@@ -37,9 +37,10 @@ class Requests(End):
         )  # requests of filters that wait for the end of a frame
         # Whether frames need more than a look at the table: tokens, the outbox, a task, or draining.
         self._attention = False
+        self._renew = self._renewing = False  # whether a login at the broker is due, or under way
 
     def feed(self, data: Data, size: int) -> None:
-        shared, works = self.shared, self.shared.chain.works
+        shared, works = self.shared, self.shared.works
         expect = shared.in_flight.append
         position = start = 0
         if shared.silent:
@@ -54,6 +55,7 @@ class Requests(End):
             start = position
             self._left = 0
             self._process(self._work, frame)
+            works = shared.works  # a login may have ended
         left = self._left
         while not shared.closed and not shared.silent:
             if left:
@@ -92,7 +94,7 @@ class Requests(End):
                 shared.fail(Refused(f"the client sent a frame with the length {length}"))
                 return
             if work is _MISSING:
-                work = shared.chain.unknown(api)
+                work = shared.unknown(api)
                 if work is None:
                     expect(correlation_id)
                     left = length + PREFIX
@@ -117,6 +119,7 @@ class Requests(End):
             position = start = position + length + PREFIX
             self._left = 0
             self._process(work, frame)
+            works = shared.works
         self._left = left
         self._pass(data, start, position)
         self._rest = data[position:size]
@@ -135,8 +138,10 @@ class Requests(End):
         if self.shared.draining:
             self.hold("draining")
             self._responses.check_drained()
+        elif self._renew and self._task is None:
+            self._log_in_again()
         busy = self._task is not None
-        self._attention = self._tokens or self.shared.draining or busy
+        self._attention = self._tokens or self.shared.draining or busy or self._renew
         return self.shared.draining or busy
 
     def _short(self, data: Data, position: int, size: int) -> int:
@@ -198,6 +203,7 @@ class Requests(End):
         return length + PREFIX
 
     def _exchange(self, work: Work, correlation_id: int, name: str | None) -> Exchange:
+        self.shared.name_node()
         return Exchange(
             self.shared.connection, work.api_key, work.version, correlation_id, name, self.send
         )
@@ -284,16 +290,48 @@ class Requests(End):
             self.shared.fail(error)
             return
         self._task = None
+        if self._renew:
+            self._log_in_again()
+            return
         self.release("filter")
+        if self._outbox:
+            self._stops()
         self.feed_rest()
         self._check_eof()
         if self.shared.draining:
             self._responses.check_drained()
 
-    # -- requests of filters
+    # -- logins at the broker (KIP-368)
+
+    def renew_login(self) -> None:
+        """Log in again as soon as no frame is incomplete and no filter runs. Requests of the client wait."""
+        self._renew = self._attention = True
+        if self._task is None and self.is_between_frames:
+            self._log_in_again()
+
+    def _log_in_again(self) -> None:
+        async def renew() -> None:
+            try:
+                await self.shared.log_in()
+            finally:
+                self._renewing = False
+
+        self._renew = False
+        self._renewing = self._attention = True
+        self.hold("filter")
+        self._task = asyncio.ensure_future(self._finish(renew()))
+
+    # -- requests of filters, and of logins
+
+    async def send_now(self, request: Any, version: int | None = None) -> Any:
+        """Send a request of a login, before those that wait for its end."""
+        return await self._ask(request, version, self.is_between_frames)
 
     async def send(self, request: Any, version: int | None = None) -> Any:
         """Send a request of a filter, as ``Exchange.send`` describes."""
+        return await self._ask(request, version, self.is_between_frames and not self._renewing)
+
+    async def _ask(self, request: Any, version: int | None, at_once: bool) -> Any:
         chain = self.shared.chain
         key = type(request).api_key
         version = chain.version_of(request, version, self.shared.offered)
@@ -313,7 +351,7 @@ class Requests(End):
         frame = len(body).to_bytes(PREFIX, "big") + body
         if self.shared.closed or self.peer.ended:
             raise ConnectionError("the broker has closed the connection")
-        if self.is_between_frames:
+        if at_once:
             self._send_own(own, frame)
         else:
             self._outbox.append((own, frame))
@@ -347,7 +385,9 @@ class Requests(End):
     def eof_received(self) -> bool:
         self.ended = True
         self._check_eof()
-        return True
+        return (
+            self.transport is None or self.transport.can_write_eof()
+        )  # TLS has no half-closed connections
 
     def _check_eof(self) -> None:
         """Tell the broker that no more requests come, once filters have sent theirs."""
@@ -357,8 +397,13 @@ class Requests(End):
         if self._rest:
             self.peer.write(self._rest)
             self._rest = b""
-        if transport.can_write_eof() and not transport.is_closing():
+        if transport.is_closing():
+            return
+        if transport.can_write_eof():
             transport.write_eof()
+        else:
+            self.shared.draining = self._attention = True
+            self._responses.check_drained()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)

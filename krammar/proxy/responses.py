@@ -10,7 +10,7 @@ from typing import Any
 from krammar.proxy.chain import Read, Refused
 from krammar.proxy.delivery import take
 from krammar.proxy.ends import TOKEN, Answer, End, Entry, Own, Pending, Shared
-from krammar.proxy.heads import RESPONSE, Data, has_no_endpoints
+from krammar.proxy.heads import HEAD, RESPONSE, Data, has_no_endpoints
 from krammar.wire.framing import PREFIX
 from krammar.wire.negotiation import API_VERSIONS, offered_versions
 
@@ -27,10 +27,12 @@ class Responses(End):
         # What waits while a response is in an async method: bytes, and responses that are read.
         self._waiting: deque[Data | Answer | tuple[Pending, bytes]] = deque()
         self._waiting_bytes = 0
+        self._parts: list[Data] = []  # frames that are written together
 
     def feed(self, data: Data, size: int) -> None:
         shared = self.shared
         in_flight = shared.in_flight
+        rewritten, parts = shared.rewritten.known, self._parts
         position = start = 0
         if self._collected is not None:
             frame, position = self.collect_more(data, size)
@@ -62,6 +64,9 @@ class Responses(End):
             if entry == correlation_id and length >= PREFIX:
                 left = length + PREFIX
                 continue
+            if shared.answers:  # some may have to follow what has arrived before this frame
+                self._pass(data, start, position)
+                start = position
             entry = self._match(entry, correlation_id, length)
             if type(entry) is not Pending and type(entry) is not Own:
                 left = length + PREFIX
@@ -71,9 +76,26 @@ class Responses(End):
                 return
             if type(entry) is Pending and not entry.work.responses:
                 end = position + length + PREFIX
-                if end <= size and has_no_endpoints(entry.work.api_key, data, position, end):
-                    left = length + PREFIX
-                    continue
+                if end <= size:
+                    work = entry.work
+                    if has_no_endpoints(work.api_key, data, position, end):
+                        left = length + PREFIX
+                        continue
+                    known = rewritten.get(
+                        (work.api_key, work.version, bytes(data[position + HEAD : end]))
+                    )
+                    if known is not None:
+                        if known.offered is not None:
+                            shared.offered = known.offered
+                        if known.rest is None:
+                            left = length + PREFIX
+                            continue
+                        parts.append(data[start:position])
+                        parts.append(known.prefix)
+                        parts.append(data[position + PREFIX : position + HEAD])
+                        parts.append(known.rest)
+                        position = start = end
+                        continue
             self._pass(data, start, position)
             frame = self.collect(data, position, size, length + PREFIX)
             if frame is None:
@@ -89,7 +111,12 @@ class Responses(End):
             self.check_drained()
 
     def _pass(self, data: Data, start: int, position: int) -> None:
-        if position > start:
+        if self._parts:  # one write costs less than several
+            self._parts.append(data[start:position])
+            joined = b"".join(self._parts)
+            self._parts.clear()
+            self._deliver(joined)
+        elif position > start:
             self._deliver(data[start:position])
 
     def _deliver(self, data: Data) -> None:
@@ -255,11 +282,15 @@ class Responses(End):
         self, pending: Pending, frame: bytes, read: Read, message: Any, changed: bool
     ) -> list[Any] | None:
         """Write a response, or return the steps in which it has to be delivered."""
-        if changed or pending.work.responses:
-            frame = self.shared.chain.changed(frame, read, message)
+        work, sent = pending.work, frame
+        if changed or work.responses:
+            sent = self.shared.chain.changed(frame, read, message)
+        if not work.responses:
+            offered = self.shared.offered if work.api_key == API_VERSIONS else None
+            self.shared.rewritten.add(work, frame, sent, offered)
         if pending.exchange is not None and pending.exchange.delivery is not None:
-            return pending.exchange.delivery(frame)
-        self.peer.write(frame)
+            return pending.exchange.delivery(sent)
+        self.peer.write(sent)
         return None
 
     def _go_on(self) -> None:
@@ -285,7 +316,7 @@ class Responses(End):
 
     def eof_received(self) -> bool:
         self._end()
-        return True
+        return self.transport is None or self.transport.can_write_eof()
 
     def check_end(self) -> None:
         """Close the client's connection if the broker has closed its own, and everything was delivered."""
@@ -305,6 +336,7 @@ class Responses(End):
             self.peer.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.shared.broker_lost(exc)
         self._end()
 
     def _end(self) -> None:

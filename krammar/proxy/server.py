@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import ssl
 import threading
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
-from krammar.proxy.addresses import (
-    CONNECT_TIMEOUT,
-    MAX_LISTENERS,
-    Address,
-    ListenError,
-    Listeners,
-    advertised_host,
-    describe,
-)
-from krammar.proxy.chain import Chain, Refused, why_closed
-from krammar.proxy.delivery import reset
-from krammar.proxy.ends import MEMORY, Shared
-from krammar.proxy.interface import Close, Connection, Filter
+from krammar.auth.server_tls import TlsSettingError
+from krammar.auth.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
+from krammar.client.errors import SettingsError
+from krammar.proxy.addresses import MAX_LISTENERS, Address, ListenError, Listeners
+from krammar.proxy.brokers import Brokers
+from krammar.proxy.chain import Chain
+from krammar.proxy.client_login import ClientLogin, NoClientLogin
+from krammar.proxy.clients import LOG, Clients, Passwords
+from krammar.proxy.ends import MEMORY
+from krammar.proxy.interface import Connection, Filter
+from krammar.proxy.link import Common, Link, works_before_login
+from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
-from krammar.proxy.responses import Responses
-from krammar.proxy.rewrite import endpoints, limit_versions, node_id
-from krammar.util.printable import escape
+from krammar.proxy.rewritten import Views
 from krammar.wire.framing import MAX_FRAME
-from krammar.wire.negotiation import API_VERSIONS
 
-LOG = logging.getLogger("krammar.proxy")
-
-_BACKLOG = 1_000
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
 _TURNS = 4
 
@@ -48,7 +42,8 @@ class Proxy:
         upstream: a broker of the cluster, as ``host:port``. The proxy finds the others in responses.
         filters: the chain, from the client to the broker.
         listen: where clients connect first, as ``host:port``. Port 0 selects a free one. Each further broker gets
-            a free port of this host.
+            a free port of this host. For several listeners, which filters can tell apart by
+            ``connection.listener``: a dictionary of names and addresses.
         advertise: the proxy's host in responses. Default: the host of ``listen``, or, if that means all
             addresses, the address to which the client has connected.
         protocol: a generated package. Default: ``kafka_wire``.
@@ -57,10 +52,14 @@ class Proxy:
         max_frame: the largest frame that is read for a filter, or for addresses, in bytes. Frames that only
             pass are not limited.
         drain_timeout: how long ``close`` waits for responses, in seconds.
+        clients: TLS and logins of clients: settings of a listener of Kafka's brokers, and ``security.protocol``.
+        users: who can log in at the proxy: passwords by name, or a TOML file with them.
+        brokers: TLS to brokers, and the proxy's login: settings of Kafka's clients.
+        secret: hides which users exist. Default: a random one.
 
     Raises:
         TypeError: an element of ``filters`` is not a filter for ``protocol``.
-        ValueError: an address has another form.
+        ValueError: an address has another form, there is no listener, or a setting is invalid or names a file that cannot be read.
     """
 
     def __init__(
@@ -68,30 +67,62 @@ class Proxy:
         upstream: str,
         filters: Iterable[Filter] = (),
         *,
-        listen: str = "127.0.0.1:0",
+        listen: str | Mapping[str, str] = "127.0.0.1:0",
         advertise: str | None = None,
         protocol: ModuleType | None = None,
         refuse_unknown: bool = False,
         max_frame: int = MAX_FRAME,
         drain_timeout: float = 5.0,
+        clients: Mapping[str, Any] | None = None,
+        users: Passwords | None = None,
+        brokers: Mapping[str, Any] | None = None,
+        secret: bytes | None = None,
     ) -> None:
         if protocol is None:
             import kafka_wire
 
             protocol = kafka_wire
-        self.chain = Chain(protocol, filters, refuse_unknown=refuse_unknown)
-        self.advertise = advertise
-        self.max_frame = max_frame
-        self.memory = bytearray(MEMORY)
-        self.listeners = Listeners(self._serve_port, LOG.info, lambda: MAX_LISTENERS)
+        try:
+            self._clients = Clients(clients or {}, users, secret)
+        except TlsSettingError as error:
+            raise ValueError(f"clients: {error}") from None
+        try:
+            self._brokers = Brokers(brokers or {})
+        except SettingsError as error:
+            raise ValueError(f"brokers: {error}") from None
+        self._reloading = Reloading((self._clients, self._brokers))
+        if self._clients.sasl:
+            filters = [ClientLogin(self._clients, self._accepted, self._refused), *filters]
+        elif self._brokers.sasl:
+            filters = [NoClientLogin(), *filters]
+        chain = Chain(protocol, filters, refuse_unknown=refuse_unknown)
+        names = {"": listen} if isinstance(listen, str) else listen
+        if not names:
+            raise ValueError("a proxy needs at least one listener")
+        self._listen = {name: Address.parse(each) for name, each in names.items()}
+        self.listeners = {
+            name: Listeners(partial(self._serve_port, name), LOG.info, lambda: MAX_LISTENERS)
+            for name in names
+        }
+        self._common = Common(
+            chain,
+            self._clients,
+            self._brokers,
+            self.listeners,
+            advertise,
+            bytearray(MEMORY),
+            max_frame,
+            works_before_login(chain) if self._clients.sasl else {},
+            Views(),
+            self._opened,
+            self._lost,
+        )
         self._upstream = Address.parse(upstream)
-        self._listen = Address.parse(listen)
         self._drain_timeout = drain_timeout
-        self._links: set[Link] = set()
-        self._nodes: dict[Address, int] = {}
+        self._links: dict[int, Link] = {}
         self._numbers = 0
         self._draining = False
-        self._address: Address | None = None
+        self.addresses: dict[str, str] = {}
         self._idle = asyncio.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -130,9 +161,12 @@ class Proxy:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address for clients, as ``host:port``."""
-        assert self._address is not None, "the proxy has not started"
-        return str(self._address)
+        """The address for clients, as ``host:port``; of several listeners, that of the first one.
+
+        ``addresses`` has those of all listeners by name.
+        """
+        assert self.addresses, "the proxy has not started"
+        return next(iter(self.addresses.values()))
 
     def close(self) -> None:
         """Stop a proxy of ``start``: accept no connection, wait for responses, and close all connections."""
@@ -161,18 +195,32 @@ class Proxy:
         Raises:
             ProxyError: the proxy cannot listen.
         """
-        try:
-            port = await self.listeners.listen(self._listen, self._upstream)
-        except ListenError as error:
-            raise ProxyError(str(error)) from error
-        self._address = Address(self.advertise or _reachable(self._listen.host), port)
+        advertise = self._common.advertise
+        for name, listen in self._listen.items():
+            try:
+                port = await self.listeners[name].listen(listen, self._upstream)
+            except ListenError as error:
+                self._close_listeners()
+                raise ProxyError(str(error)) from error
+            self.addresses[name] = str(Address(advertise or _reachable(listen.host), port))
+        self._reloading.start()
+
+    def _close_listeners(self) -> None:
+        for each in self.listeners.values():
+            each.close()
+
+    def reload(self) -> None:
+        """Read keys, certificates and users again, for new connections. It also happens when their files change."""
+        self._reloading.reload()
 
     async def drain(self) -> None:
         """Accept no connection, wait for the responses to requests in flight, and close all connections."""
         self._draining = True
-        await self.listeners.finish_accepting()
-        self.listeners.close()
-        for link in list(self._links):
+        self._reloading.stop()
+        for each in self.listeners.values():
+            await each.finish_accepting()
+        self._close_listeners()
+        for link in list(self._links.values()):
             link.drain()
         if self._links:
             self._idle.clear()
@@ -185,163 +233,58 @@ class Proxy:
                     len(self._links),
                     self._drain_timeout,
                 )
-        for link in list(self._links):
+        for link in list(self._links.values()):
             link.abort()
         for _ in range(_TURNS):
             await asyncio.sleep(0)
 
     async def _serve_port(
-        self, listen: Address, bind_host: str, upstream: Address
-    ) -> asyncio.Server:
-        return await asyncio.get_running_loop().create_server(
-            lambda: self._link(bind_host, upstream), *listen, backlog=_BACKLOG
+        self, listener: str, listen: Address, bind_host: str, upstream: Address
+    ) -> asyncio.Server | TlsAcceptor:
+        if not self._clients.tls:
+            return await asyncio.get_running_loop().create_server(
+                lambda: self._link(listener, bind_host, upstream), *listen, backlog=BACKLOG
+            )
+        (listening,) = await listening_sockets(*listen)
+        return TlsAcceptor(
+            listening,
+            self._context,
+            lambda client: self._link(listener, bind_host, upstream),
+            enter=lambda client, number: True,
+            leave=lambda client: None,
+            log=LOG,
+            name=str(listen),
         )
 
-    def _link(self, bind_host: str, upstream: Address) -> Requests:
-        self._numbers += 1
-        return Link(self, self._numbers, bind_host, upstream).requests
+    def _context(self) -> ssl.SSLContext:
+        assert self._clients.context is not None
+        return self._clients.context
 
-    def opened(self, link: Link) -> None:
+    def _link(self, listener: str, bind_host: str, upstream: Address) -> Requests:
+        self._numbers += 1
+        connection = Connection(self._numbers, "?", str(upstream), listener)
+        return Link(self._common, connection, bind_host, upstream).requests
+
+    def _accepted(self, connection: Connection) -> None:
+        if (link := self._links.get(connection.number)) is not None:
+            link.unlock()
+
+    def _refused(self, connection: Connection) -> None:
+        if (link := self._links.get(connection.number)) is not None:
+            # The answer is written first.
+            asyncio.get_running_loop().call_soon(link.drain)
+
+    def _opened(self, link: Link) -> None:
         """Handle a connection of a client."""
-        self._links.add(link)
-        self.name_node(link)
+        self._links[link.connection.number] = link
         if self._draining:
             link.abort()
 
-    def learn(self, nodes: Iterable[tuple[Address, int]]) -> None:
-        """Learn the node ids of brokers from a response."""
-        before = dict(self._nodes)
-        self._nodes.update(nodes)
-        if self._nodes != before:
-            for link in self._links:
-                self.name_node(link)
-
-    def name_node(self, link: Link) -> None:
-        """Say which node a connection leads to, if that is known."""
-        link.connection.node = self._nodes.get(link.upstream)
-
-    def lost(self, link: Link) -> None:
+    def _lost(self, link: Link) -> None:
         """Handle the end of a connection."""
-        self._links.discard(link)
+        self._links.pop(link.connection.number, None)
         if not self._links:
             self._idle.set()
-
-
-class Link(Shared):
-    """A connection of a client, and its connection to a broker."""
-
-    def __init__(self, proxy: Proxy, number: int, bind_host: str, upstream: Address) -> None:
-        super().__init__(
-            proxy.chain, Connection(number, "?", str(upstream)), proxy.memory, proxy.max_frame
-        )
-        self._proxy = proxy
-        self._bind_host = bind_host
-        self.upstream = upstream
-        self._connecting: asyncio.Task[None] | None = None
-        self._host = bind_host
-        self._is_open = False
-        self._responses = Responses(self)
-        self.requests = Requests(self, self._responses)
-        self.requests.peer = self._responses
-        self._responses.peer = self.requests
-
-    def made(self) -> None:
-        transport = self.requests.transport
-        assert transport is not None
-        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-        if peer:
-            self.connection.client = str(Address(peer[0], peer[1]))
-        self._host = advertised_host(self._proxy.advertise, self._bind_host, local[0])
-        self._proxy.opened(self)
-        self.requests.hold("connecting")
-        self._connecting = asyncio.ensure_future(self._connect())
-
-    async def _connect(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                await loop.create_connection(lambda: self._responses, *self.upstream)
-        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
-            self._log(logging.WARNING, f"cannot reach {self.upstream}: {escape(describe(error))}")
-            self.abort()
-            return
-        if self.closed:
-            self.abort()
-            return
-        self._is_open = True
-        try:
-            self.chain.opened(self.connection)
-        except Exception as error:
-            self.fail(error)
-            return
-        self.requests.release("connecting")
-
-    def lost(self) -> None:
-        self.closed = True
-        if self._connecting is not None:
-            self._connecting.cancel()
-        if self._is_open:
-            for error in self.chain.closed(self.connection):
-                self._log(logging.WARNING, str(error))
-        self._proxy.lost(self)
-
-    def fail(self, error: BaseException) -> None:
-        if self.closed:
-            return
-        level, text = why_closed(error)
-        self._log(level, text, None if level < logging.ERROR else error)
-        LOG.debug("where it was raised:", exc_info=error.__cause__ or error)
-        self.closed = True
-        if isinstance(error, Close) and error.reset and self.requests.transport is not None:
-            reset(self.requests.transport)
-        for end in (self.requests, self._responses):
-            if end.transport is not None:
-                end.transport.close()
-
-    def _log(self, level: int, text: str, bug: BaseException | None = None) -> None:
-        LOG.log(
-            level,
-            "connection %d of %s: %s",
-            self.connection.number,
-            self.connection.client,
-            text,
-            exc_info=bug,
-        )
-
-    def drain(self) -> None:
-        self.requests.drain()
-
-    def abort(self) -> None:
-        """Close both ends at once."""
-        for end in (self.requests, self._responses):
-            if end.transport is not None:
-                end.transport.abort()
-
-    # -- responses that are changed
-
-    def rewrite(self, api_key: int, response: Any) -> bool | Awaitable[bool]:
-        if api_key == API_VERSIONS:
-            return bool(limit_versions(self.chain.package, response, self.chain.limits))
-        nodes = endpoints(api_key, response)
-        if not nodes:
-            return False
-        self._proxy.learn((Address(node.host, node.port), node_id(node)) for node in nodes)
-        known = self._proxy.listeners.known
-        ports = [known(self._bind_host, Address(node.host, node.port)) for node in nodes]
-        if None in ports:
-            return self._open_ports(nodes)
-        for node, port in zip(nodes, ports, strict=True):
-            node.host, node.port = self._host, port
-        return True
-
-    async def _open_ports(self, nodes: list[Any]) -> bool:
-        for node in nodes:
-            upstream = Address(node.host, node.port)
-            port = await self._proxy.listeners.port_for(self._bind_host, upstream)
-            if port is None:  # with the broker's own address, the client would leave the proxy
-                raise Refused(f"no port for broker {upstream}")
-            node.host, node.port = self._host, port
-        return True
 
 
 def _reachable(host: str) -> str:

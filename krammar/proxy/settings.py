@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from krammar.proxy.interface import Filter
+from krammar.util.extras import MissingExtra
+from krammar.util.load import LoadError, load
 
 # The keys of a file, except for ``filter``, and the types of their values.
 _KEYS: dict[str, type] = {
@@ -18,7 +20,10 @@ _KEYS: dict[str, type] = {
     "refuse_unknown": bool,
     "max_frame": int,
     "drain_timeout": float,
+    "users": str,
 }
+# Tables of Kafka's settings. ``ssl.ca.location = "ca.pem"`` in TOML means tables in tables.
+_TABLES = ("clients", "brokers")
 
 
 class SettingsError(Exception):
@@ -37,7 +42,10 @@ def read_settings(path: Path) -> Settings:
     """Read a file such as::
 
         upstream = "localhost:9092"
-        listen = "127.0.0.1:9093"
+        listen = "127.0.0.1:9093"       # or names of listeners: { blue = "127.0.0.1:9093", … }
+
+        [brokers]
+        security.protocol = "SSL"
 
         [[filter]]
         class = "my_filters:OnlySmall"
@@ -53,15 +61,27 @@ def read_settings(path: Path) -> Settings:
         raise SettingsError(f"{path}: {error}") from error
     found = Settings()
     filters = tables.pop("filter", [])
+    for name in _TABLES:
+        if name in tables:
+            table = tables.pop(name)
+            if not isinstance(table, dict):
+                raise SettingsError(f"{path}: write the settings for {name} below [{name}]")
+            found.options[name] = dict(_flat(table))
+    if isinstance(tables.get("users"), dict):
+        found.options["users"] = tables.pop("users")
     for name, value in tables.items():
         expected = _KEYS.get(name)
         if expected is None:
             raise SettingsError(
-                f"{path}: unknown setting {name!r} (the settings are {', '.join(_KEYS)} and [[filter]])"
+                f"{path}: unknown setting {name!r} (the settings are {', '.join(_KEYS)}, "
+                f"[clients], [brokers], [users] and [[filter]])"
             )
         if expected is float and type(value) is int:
             value = float(value)
-        if type(value) is not expected:
+        is_named = name == "listen" and isinstance(value, dict)
+        if is_named and not (value and all(isinstance(each, str) for each in value.values())):
+            raise SettingsError(f'{path}: write listen = {{ name = "host:port" }}')
+        if type(value) is not expected and not is_named:
             raise SettingsError(f"{path}: {name} = {value!r} is not of type {expected.__name__}")
         found.options[name] = value
     if not isinstance(filters, list) or not all(isinstance(each, dict) for each in filters):
@@ -78,6 +98,14 @@ def read_settings(path: Path) -> Settings:
     return found
 
 
+def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, str(value).lower() if isinstance(value, bool) else value
+
+
 def load_filter(name: str, arguments: dict[str, Any]) -> Filter:
     """Create a filter.
 
@@ -88,22 +116,15 @@ def load_filter(name: str, arguments: dict[str, Any]) -> Filter:
     Raises:
         SettingsError: there is no such class, it is not a filter, or it does not accept the arguments.
     """
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise SettingsError(f'{name!r} is not "module:Class"')
     try:
-        cls = getattr(import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise SettingsError(
-            f"module {module!r} is not found (it must be installed, in the current folder, or on PYTHONPATH)"
-        ) from error
-    except AttributeError as error:
-        raise SettingsError(f"module {module!r} has no class {attribute!r}") from error
+        cls = load(name)
+    except LoadError as error:
+        raise SettingsError(str(error)) from error
+    except MissingExtra as error:
+        raise SettingsError(f"{name}: {error}") from error
     if not isinstance(cls, type) or not issubclass(cls, Filter):
         raise SettingsError(f"{name} is not a subclass of krammar.proxy.Filter")
     try:
         return cls(**arguments)
-    except (TypeError, ValueError) as error:
+    except (MissingExtra, OSError, TypeError, ValueError) as error:
         raise SettingsError(f"{name}: {error}") from error

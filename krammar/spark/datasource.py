@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from krammar.spark.errors import SparkSourceError
+from krammar.spark.failing import FailingStreamReader
 from krammar.spark.kafka.plan import named_topics
 from krammar.spark.options import Options, Use
 from krammar.spark.schema import check_schema
@@ -58,10 +59,14 @@ class KrammarDataSource(DataSource):
         return source.reader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = self._options(schema, Use.READ_STREAM)
-        source = source_of(options)
-        check_schema(schema, source.schema(options))
-        return source.stream_reader(options, schema)
+        # If this method raises, PySpark stops a reader that it does not have, and its UnboundLocalError hides ours.
+        try:
+            options = self._options(schema, Use.READ_STREAM)
+            source = source_of(options)
+            check_schema(schema, source.schema(options))
+            return source.stream_reader(options, schema)
+        except SparkSourceError as error:
+            return FailingStreamReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from krammar.spark.writing.writers import writer

@@ -14,7 +14,6 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any
 
@@ -28,6 +27,8 @@ from krammar.spark.offsets import (
     parse_timestamp,
     parse_timestamps,
 )
+from krammar.util.diagnostics import meant, most_similar
+from krammar.util.settings import boolean, choice, integer, text
 
 CLIENT_PREFIX = "kafka."
 _log = logging.getLogger(__name__)
@@ -81,42 +82,6 @@ class Option:
     default: Any = None
     refused: str = ""
     ignored: str = ""
-
-
-def _text(value: str) -> str:
-    return value
-
-
-def _boolean(value: str) -> bool:
-    word = value.strip().lower()
-    if word not in ("true", "false"):
-        raise ValueError("needs true or false")
-    return word == "true"
-
-
-def _integer(least: int) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        try:
-            number = int(value)
-        except ValueError:
-            raise ValueError("needs a whole number") from None
-        if number < least:
-            raise ValueError(f"needs at least {least}")
-        return number
-
-    return parse
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    """Return a parser that ignores case and returns the word in its canonical spelling."""
-
-    def parse(value: str) -> str:
-        for word in words:
-            if value.strip().lower() == word.lower():
-                return word
-        raise ValueError(f"needs one of {', '.join(words)}")
-
-    return parse
 
 
 def _topics(value: str) -> tuple[str, ...]:
@@ -191,83 +156,83 @@ _TABLE = (
         "startingOffsetsByTimestampStrategy",
         _READS,
         _RECORDS,
-        _one_of("error", "latest"),
+        choice("error", "latest"),
         "error",
     ),
     Option("endingOffsets", _BATCH, _RECORDS, parse_offsets, Latest()),
     Option("endingTimestamp", _BATCH, _RECORDS, parse_timestamp),
     Option("endingOffsetsByTimestamp", _BATCH, _RECORDS, parse_timestamps),
-    Option("failOnDataLoss", _ALL, _RECORDS, _boolean, True),
-    Option("minPartitions", _READS, _MESSAGES, _integer(1)),
-    Option("maxRecordsPerPartition", _READS, _MESSAGES, _integer(1)),
-    Option("minRecordsPerPartition", _READS, _KAFKA, _integer(1), 1000),
-    Option("includeHeaders", _ALL, _MESSAGES, _boolean, False),
-    Option("maxOffsetsPerTrigger", _STREAM, _KAFKA, _integer(1)),
-    Option("minOffsetsPerTrigger", _STREAM, _KAFKA, _integer(1)),
+    Option("failOnDataLoss", _ALL, _RECORDS, boolean, True),
+    Option("minPartitions", _READS, _MESSAGES, integer(1)),
+    Option("maxRecordsPerPartition", _READS, _MESSAGES, integer(1)),
+    Option("minRecordsPerPartition", _READS, _KAFKA, integer(1), 1000),
+    Option("includeHeaders", _ALL, _MESSAGES, boolean, False),
+    Option("maxOffsetsPerTrigger", _STREAM, _KAFKA, integer(1)),
+    Option("minOffsetsPerTrigger", _STREAM, _KAFKA, integer(1)),
     Option("maxTriggerDelay", _STREAM, _KAFKA, _duration, 15 * 60_000),
-    Option("kafkaConsumer.pollTimeoutMs", _READS, _KAFKA, _integer(1)),
-    Option("fetchOffset.numRetries", _READS, _KAFKA, _text, ignored=_RETRIES),
-    Option("fetchOffset.retryIntervalMs", _READS, _KAFKA, _text, ignored=_RETRIES),
-    Option("groupIdPrefix", _READS, _KAFKA, _text, ignored=_NO_GROUP),
-    Option("kafka.group.id", _READS, _KAFKA, _text, ignored=_NO_GROUP),
-    Option("kafka.max.poll.records", _READS, _KAFKA, _text, ignored=_FETCHES),
-    Option("kafka.enable.auto.commit", _READS, _KAFKA, _text, refused=_NO_GROUP),
+    Option("kafkaConsumer.pollTimeoutMs", _READS, _KAFKA, integer(1)),
+    Option("fetchOffset.numRetries", _READS, _KAFKA, text, ignored=_RETRIES),
+    Option("fetchOffset.retryIntervalMs", _READS, _KAFKA, text, ignored=_RETRIES),
+    Option("groupIdPrefix", _READS, _KAFKA, text, ignored=_NO_GROUP),
+    Option("kafka.group.id", _READS, _KAFKA, text, ignored=_NO_GROUP),
+    Option("kafka.max.poll.records", _READS, _KAFKA, text, ignored=_FETCHES),
+    Option("kafka.enable.auto.commit", _READS, _KAFKA, text, refused=_NO_GROUP),
     Option(
         "kafka.auto.offset.reset",
         _READS,
         _KAFKA,
-        _text,
+        text,
         refused="use startingOffsets to choose where reading begins",
     ),
-    Option("kafka.key.deserializer", _READS, _KAFKA, _text, refused=_BYTES),
-    Option("kafka.value.deserializer", _READS, _KAFKA, _text, refused=_BYTES),
+    Option("kafka.key.deserializer", _READS, _KAFKA, text, refused=_BYTES),
+    Option("kafka.value.deserializer", _READS, _KAFKA, text, refused=_BYTES),
     Option("topic", _WRITES, _KAFKA, _topic),
-    Option("kafka.key.serializer", _WRITES, _KAFKA, _text, refused=_WRITTEN),
-    Option("kafka.value.serializer", _WRITES, _KAFKA, _text, refused=_WRITTEN),
+    Option("kafka.key.serializer", _WRITES, _KAFKA, text, refused=_WRITTEN),
+    Option("kafka.value.serializer", _WRITES, _KAFKA, text, refused=_WRITTEN),
     Option(
         "kafka.transactional.id",
         _WRITES,
         _KAFKA,
-        _text,
+        text,
         refused="each task has its own producer, and producers cannot share a transaction;"
         " use delivery=journal to write each row once",
     ),
     # Spark passes these options of its own to every sink.
-    Option("checkpointLocation", _WRITE_STREAM, _KAFKA, _text),
-    Option("queryName", _WRITE_STREAM, _KAFKA, _text),
+    Option("checkpointLocation", _WRITE_STREAM, _KAFKA, text),
+    Option("queryName", _WRITE_STREAM, _KAFKA, text),
     # krammar's own.
     Option("startingGroup", _READS, _KAFKA, _group),
     Option("commitGroup", _STREAM, _KAFKA, _group),
-    Option("source", _ALL, _ANY, _one_of(*SOURCES), "kafka"),
-    Option("path", _ALL, _FILES | _FRAMED, _text),
-    Option("paths", _READS, _FILES, _text),
+    Option("source", _ALL, _ANY, choice(*SOURCES), "kafka"),
+    Option("path", _ALL, _FILES | _FRAMED, text),
+    Option("paths", _READS, _FILES, text),
     Option("columns", _READS, _RECORDS, _names),
-    Option("decode", _READS, _MESSAGES, _text),
+    Option("decode", _READS, _MESSAGES, text),
     Option("fields", _READS, _RECORDS, _names),
-    Option("decodeVersion", _READS, _RECORDS, _integer(0)),
+    Option("decodeVersion", _READS, _RECORDS, integer(0)),
     Option(
         "mode",
         _READS,
         _MESSAGES,
-        _one_of("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
+        choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
         "PERMISSIVE",
     ),
-    Option("columnNameOfCorruptRecord", _READS, _RECORDS, _text, "_corrupt_record"),
+    Option("columnNameOfCorruptRecord", _READS, _RECORDS, text, "_corrupt_record"),
     # Journals.
-    Option("delivery", _WRITES, _KAFKA, _one_of(*DELIVERIES), DELIVERIES[0]),
-    Option("intents", _WRITES, _KAFKA, _text),
-    Option("writeId", _BATCH_WRITE, _KAFKA, _text),
-    Option("repeatedBatch", _WRITES, _KAFKA, _one_of("compare", "skip"), "compare"),
-    Option("message", _WRITES, _KAFKA, _text),
-    Option("journalsPerTopic", _WRITES, _KAFKA, _integer(1), 1),
-    Option("contentType", _ALL, _FRAMED, _text, "application/x-krammar-fixed"),
-    Option("splitBytes", _READS, _JOURNAL, _integer(1), 64 << 20),
+    Option("delivery", _WRITES, _KAFKA, choice(*DELIVERIES), DELIVERIES[0]),
+    Option("intents", _WRITES, _KAFKA, text),
+    Option("writeId", _BATCH_WRITE, _KAFKA, text),
+    Option("repeatedBatch", _WRITES, _KAFKA, choice("compare", "skip"), "compare"),
+    Option("message", _WRITES, _KAFKA, text),
+    Option("journalsPerTopic", _WRITES, _KAFKA, integer(1), 1),
+    Option("contentType", _ALL, _FRAMED, text, "application/x-krammar-fixed"),
+    Option("splitBytes", _READS, _JOURNAL, integer(1), 64 << 20),
     # A client setting that sources without a client also use.
     Option(
         "kafka.isolation.level",
         _READS,
         _MESSAGES,
-        _one_of("read_uncommitted", "read_committed"),
+        choice("read_uncommitted", "read_committed"),
         "read_uncommitted",
     ),
 )
@@ -287,25 +252,27 @@ class Options:
         self._values: dict[str, Any] = {}
         self._texts: dict[str, str] = {}
         self.client: dict[str, str] = {}
-        for name, text in given.items():
+        for name, value in given.items():
             key = name.lower()
             option = TABLE.get(key)
             if option is not None and option.ignored:
                 _log.warning("option %r has no effect: %s", option.name, option.ignored)
                 continue
             if key.startswith(CLIENT_PREFIX) and (option is None or not option.refused):
-                self.client[key.removeprefix(CLIENT_PREFIX)] = text
+                self.client[key.removeprefix(CLIENT_PREFIX)] = value
                 if option is None:
                     continue
             if option is None:
-                raise OptionError(name, f"is unknown{_nearest(key)}")
+                similar = most_similar(key, TABLE)
+                near = meant(TABLE[similar].name if similar else None)
+                raise OptionError(name, "is unknown" + (near and f"; {near}"))
             if option.refused:
                 raise OptionError(option.name, f"is not supported: {option.refused}")
-            self._texts[option.name] = text
+            self._texts[option.name] = value
             try:
-                self._values[option.name] = option.parse(text)
+                self._values[option.name] = option.parse(value)
             except ValueError as error:
-                raise OptionError(option.name, f"{text!r}: {error}") from None
+                raise OptionError(option.name, f"{value!r}: {error}") from None
         self._check_source()
 
     @property
@@ -418,8 +385,3 @@ class Options:
         ):
             if self.given(name):
                 raise OptionError(name, "has no meaning without delivery=journal or source=journal")
-
-
-def _nearest(key: str) -> str:
-    found = get_close_matches(key, TABLE, 1, 0.6)
-    return f"; did you mean {TABLE[found[0]].name!r}?" if found else ""

@@ -8,13 +8,12 @@ hands them over in each query, so the options travel in the metadata of one colu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from krammar.client.other_settings import ALIASES
-from krammar.client.settings import Settings
+from krammar.client.settings import secret_names
 from krammar.spark.errors import OptionError
 from krammar.spark.options import CLIENT_PREFIX, TABLE, Use
 from krammar.spark.schema import HEADERS_TYPE
@@ -35,9 +34,6 @@ _COLUMNS_TO_WRITE = StructType(
         StructField("headers", HEADERS_TYPE),
         StructField("partition", IntegerType()),
     ]
-)
-_SECRETS = frozenset(
-    {f.name.replace("_", ".") for f in fields(Settings) if not f.repr} | {"sasl.jaas.config"}
 )
 
 
@@ -69,7 +65,7 @@ def columns_of_new_table(options: Mapping[str, str], columns: StructType) -> Str
     names = {name.lower() for name in options}
     for name in names:
         setting = name.removeprefix(CLIENT_PREFIX)
-        if ALIASES.get(setting, setting) in _SECRETS:
+        if ALIASES.get(setting, setting) in secret_names():
             raise OptionError(
                 name,
                 "would be stored readably in the catalog and in files written from the table; "

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from krammar.auth.scram import BY_NAME
+from krammar.auth.scram_server import new_credential
 from krammar.broker import Broker, ConfigError
 from krammar.broker.config import BrokerConfig
-from krammar.broker.security.scram import new_credential
 from krammar.broker.security.users import record_of
 from krammar.testing.certificates import TlsFiles, make_certificates
 from krammar.testing.clients import ClientSettings

@@ -52,6 +52,7 @@ class Observed(ABC):
 
     def _observe(self, broker: Broker) -> None:
         """Note what clients produce from now on."""
+        from krammar.broker.handlers.produce import ProduceHandlers
 
         def note(client_id: str | None, log: PartitionLog, appended: Appended) -> None:
             if not appended.duplicate:
@@ -59,7 +60,7 @@ class Observed(ABC):
                 self._produced.append(_Produced(client_id, log, appended.base_offset, last))
 
         for node in broker.nodes.values():
-            node.handlers.produce.appended.append(note)
+            node.handlers.of(ProduceHandlers).appended.append(note)
 
     def records(
         self, topic: str, *, partition: int | None = None, isolation_level: str = "read_committed"

@@ -9,10 +9,12 @@ _COMPILER = ("black", "jinja2", "lark")
 MODULES = {
     "arrow": ("pyarrow",),
     "compiler": _COMPILER,
+    "encrypt": ("cryptography",),
     "lsp": (*_COMPILER, "lsprotocol", "pygls"),
     "native": (*_COMPILER, "librt", "mypyc", "setuptools"),
     "oauth": ("joserfc",),
     "re2": ("re2",),
+    "schema": ("jsonschema",),
     "spark": ("pyspark", "pyarrow"),
     "testing": ("trustme",),
 }

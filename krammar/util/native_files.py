@@ -54,7 +54,7 @@ def records_digest() -> str:
     return source_digest(*(os.path.join(folder, name) for name in _PURE_LOOPS))
 
 
-def stem(module: str, source: str) -> str:
+def library_stem(module: str, source: str) -> str:
     """Return the first part of a compiled module's file name, before the compiler's digest."""
     return f"{module}-{source}-{FORMAT}.{krammar.__version__}-"
 

@@ -10,10 +10,11 @@ import csv
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from importlib.resources.abc import Traversable
 from itertools import accumulate
-from pathlib import Path
 from typing import NamedTuple
+
+from krammar.util.diagnostics import did_you_mean
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MILLISECONDS = (0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000)
@@ -114,15 +115,14 @@ class Registry:
         self.names = {name: each for each in self.all for name in each.names}
 
     @classmethod
-    def of_table(cls, table: Path, reads: Mapping[str, Read]) -> Registry:
+    def of_table(cls, table: Traversable, reads: Mapping[str, Read]) -> Registry:
         """Build metrics from a CSV file with kind, name, labels and about.
 
         Args:
             table: the file
             reads: by name, what another part of the program counts
         """
-        with table.open(encoding="utf-8", newline="") as lines:
-            rows = list(csv.DictReader(lines))
+        rows = csv.DictReader(table.read_text("utf-8").splitlines())
         return cls(
             (
                 Histogram(row["name"], row["about"], row["labels"].split())
@@ -156,8 +156,8 @@ class Registry:
         """
         metric = self.names.get(name)
         if metric is None:
-            near = get_close_matches(name, self.names, 1)
-            raise LookupError(f"no metric {name}" + "".join(f"; did you mean {it}?" for it in near))
+            near = did_you_mean(name, self.names)
+            raise LookupError(f"no metric {name}" + (near and f"; {near}"))
         allowed = (*metric.labels, "le") if name.endswith("_bucket") else metric.labels
         for label in labels:
             if label not in allowed:

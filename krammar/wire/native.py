@@ -30,9 +30,9 @@ from krammar.util.native_files import (
     RECORDS,
     SUFFIX,
     extension_name,
+    library_stem,
     records_digest,
     source_digest,
-    stem,
 )
 
 PURE = "KRAMMAR_PURE_PYTHON"
@@ -63,7 +63,7 @@ class Compiled:
         if names is None:
             return None
         source = records_digest() if module == RECORDS else source_digest(self.source(module))
-        wanted = stem(module, source)
+        wanted = library_stem(module, source)
         for name in names:
             if name.startswith(wanted):
                 return os.path.join(self.folder, FOLDER, name)

@@ -1,50 +1,146 @@
-"""``python -m tests.attack [NAME ...]``: send the most expensive requests of every served API, and print what they cost.
+"""``python -m tests.attack``: attack every server of krammar, and print what each attack costs.
 
-NAMEs choose the APIs whose names contain one of them. ``--newest`` only sends the newest version of each.
+Exits with 1 if an attack exceeds a limit. Without options, all servers are attacked in all four builds; the newest
+version of each API is enough for servers other than ``plain``.
 """
 
 from __future__ import annotations
 
+import argparse
+import resource
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import kafka_wire
 
-from tests.attack.generate import Case, cases, served
-from tests.attack.measure import run
+from tests.attack import kafka, pages, wafka
+from tests.attack.generate import cases, served
+from tests.attack.measure import (
+    MEGABYTE,
+    MEMORY,
+    STOP,
+    TURN,
+    WAIT,
+    Attack,
+    Cost,
+    Other,
+    measure,
+    stop_during,
+)
+from tests.attack.servers import BUILDS, KAFKA, KINDS, Build, Running
 
-# In seconds.
-LIMIT = 0.1
+ALL = [*kafka.ATTACKS, *pages.ATTACKS, *wafka.ATTACKS]
+# The most expensive rows of each server that are printed.
+WORST = 8
+
+
+def attacks(kind: str, names: Sequence[str], *, newest: bool) -> Iterator[Attack]:
+    """Yield the attacks on a kind of server whose names contain one of ``names``."""
+    for kinds, attack in ALL:
+        if kind in kinds and (not names or any(each in attack.name.lower() for each in names)):
+            yield attack
+    if kind not in KAFKA:
+        return
+    for key, version in served(newest=newest or kind != "plain"):
+        api = kafka_wire.request_class(key).__name__.removesuffix("Request").lower()
+        if not names or any(each in api for each in names):
+            for case in cases(key, version):
+                yield kafka.request_of(case)
+
+
+def run(kind: str, build: Build, chosen: Iterator[Attack], *, stops: bool) -> Iterator[Cost]:
+    """Attack a server with all of ``chosen``, then stop new ones during the attacks of more than one request."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        by_hand: list[Attack] = []
+        running: Running | None = None
+        try:
+            other: Other | None = None
+            for attack in chosen:
+                if running is None or other is None:
+                    running = Running(kind, build, folder)
+                    kafka.fill(running.server.admin)
+                    other = Other(running.server)
+                    other.__enter__()
+                cost = measure(running.server, attack, other)
+                yield cost
+                if any(attack is each for _, each in ALL):
+                    by_hand.append(attack)
+                if cost.error or running.server.process.memory("VmRSS") > MEMORY:
+                    # What attacks have left in the memory must not hide what the next ones need.
+                    other.__exit__()
+                    running.__exit__()
+                    running = other = None
+        finally:
+            if other is not None:
+                other.__exit__()
+            if running is not None:
+                running.__exit__()
+        for attack in by_hand if stops else ():
+            with Running(kind, build, folder) as again:
+                kafka.fill(again.server.admin)
+                wall, used = stop_during(again.server, attack)
+            cost = Cost(Attack(f"SIGTERM: {attack.name}", attack.run), turn=0.0)
+            if wall > STOP:
+                cost.error = f"ended after {wall:.1f} s ({used:.1f} s of processor time)"
+            yield cost
+
+
+def row(kind: str, cost: Cost) -> str:
+    """A line of the table."""
+    over = ", ".join(cost.over())
+    return (
+        f"| {kind} | {cost.attack.name} | {cost.sent / 1000:,.0f} kB | {cost.turn * 1000:.0f} ms"
+        f" | {cost.wait * 1000:.0f} ms | {cost.memory / MEGABYTE:.0f} MB"
+        f" | {f'**{over}**' if over else ''} |"
+    )
 
 
 def main() -> None:
-    newest = "--newest" in sys.argv
-    names = [name.lower() for name in sys.argv[1:] if not name.startswith("--")]
-
-    def chosen() -> list[tuple[int, int]]:
-        return [
-            (key, version)
-            for key, version in served(newest=newest)
-            if not names
-            or any(name in kafka_wire.request_class(key).__name__.lower() for name in names)
-        ]
-
-    def all_cases() -> Iterator[Case]:
-        for key, version in chosen():
-            yield from cases(key, version)
-
-    print("| Request | Sent | Longest turn | |\n|---|--:|--:|---|")
+    parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
+    parser.add_argument("names", nargs="*", help="only attacks and APIs whose names contain one")
+    parser.add_argument("--server", action="append", choices=KINDS, help="only these servers")
+    parser.add_argument("--loop", choices=["asyncio", "uvloop"], help="only this event loop")
+    parser.add_argument("--build", choices=["pure", "compiled"], help="only this build")
+    parser.add_argument("--newest", action="store_true", help="only the newest version of APIs")
+    parser.add_argument("--no-stops", action="store_true", help="without SIGTERM")
+    parser.add_argument("--all", action="store_true", help="print all attacks, not only the worst")
+    given = parser.parse_args()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65536)), hard))
+    names = [name.lower() for name in given.names]
     over = 0
-    for result in run(all_cases()):
-        is_over = result.turn > LIMIT
-        over += is_over
-        if is_over or names:
-            mark = "**over the limit**" if is_over else ""
-            print(
-                f"| {result.case.name} | {result.sent / 1000:,.0f} kB | {result.turn * 1000:.0f} ms | {mark} |",
-                flush=True,
-            )
-    print(f"\n{over} requests took longer than {LIMIT * 1000:.0f} ms in one turn")
+    print(
+        f"Limits: a turn {TURN * 1000:.0f} ms, another client's request {WAIT * 1000:.0f} ms, memory"
+        f" {MEMORY / MEGABYTE:.0f} MB above idle ({kafka.PER_CONNECTION // 1024} kB for each of many connections),"
+        f" SIGTERM {STOP:.0f} s."
+    )
+    for build in BUILDS:
+        if given.loop not in (None, build.loop):
+            continue
+        if given.build is not None and (given.build == "compiled") != build.compiled:
+            continue
+        print(f"\n## {build}\n", flush=True)
+        print(
+            "| Server | Attack | Sent | Longest turn | Another client waits | Memory | Over |\n"
+            "|---|---|--:|--:|--:|--:|---|"
+        )
+        for kind in given.server or KINDS:
+            found: list[Cost] = []
+            chosen = attacks(kind, names, newest=given.newest)
+            for cost in run(kind, build, chosen, stops=not given.no_stops):
+                found.append(cost)
+                over += bool(cost.over())
+                if cost.over() or given.all:
+                    print(row(kind, cost), flush=True)
+            if not given.all:
+                worst = sorted(found, key=lambda each: each.part, reverse=True)
+                for cost in [each for each in worst if not each.over()][:WORST]:
+                    print(row(kind, cost), flush=True)
+            print(f"| {kind} | {len(found)} attacks | | | | | |", flush=True)
+    print(f"\n{over} attacks exceed a limit")
     if over:
         sys.exit(1)
 

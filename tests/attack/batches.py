@@ -28,6 +28,12 @@ def with_headers(number: int) -> bytes:
     return encode_varint(len(body)) + body
 
 
+def with_value(size: int) -> bytes:
+    """A record of this number of zero bytes."""
+    body = b"\0\0\0\1" + encode_varint(size) + bytes(size) + b"\0"
+    return encode_varint(len(body)) + body
+
+
 def empty_records(number: int) -> bytes:
     """Records without key and value, with offsets that count up."""
     out = []

@@ -17,7 +17,7 @@ from krammar.broker import Broker
 from krammar.broker.apis import RANGES
 from tests.attack.generate import VALUES, Case, _arrays, cases, different, equal, served
 from tests.attack.measure import timed_broker
-from tests.broker.attacks import Attacker, InProcess
+from tests.broker.attacks import TOPIC, Attacker, InProcess
 from tests.broker.support import RawClient
 
 pytestmark = pytest.mark.xdist_group("attacks")
@@ -45,6 +45,11 @@ SLICED = [
     ApiKey.ALTER_REPLICA_LOG_DIRS,
     ApiKey.DESCRIBE_QUORUM,
     ApiKey.CONSUMER_GROUP_DESCRIBE,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DESCRIBE_LOG_DIRS,
 ]
 
 
@@ -79,6 +84,21 @@ def test_each_element_is_a_step(
             client.call(case.request, case.version)
         most = max(most, broker.call(lambda: slices.count) - before)
     assert most >= ELEMENTS / 8
+
+
+def test_many_committed_offsets_become_a_batch_in_a_thread(
+    victim: tuple[InProcess, Broker],
+) -> None:
+    target, broker = victim
+    worker = broker.connections.slices.worker
+    before = broker.call(lambda: worker.count)
+    partition = kafka_wire.OffsetCommitRequest.Partition(committed_offset=1)
+    topic = kafka_wire.OffsetCommitRequest.Topic(name=TOPIC, partitions=[partition] * 1001)
+    request = kafka_wire.OffsetCommitRequest(group_id="many", topics=[topic])
+    with Attacker(target.port) as client:
+        response = client.call(request, 9)
+    assert {each.error_code for each in response.topics[0].partitions} == {0}
+    assert broker.call(lambda: worker.count) == before + 1
 
 
 @pytest.mark.parametrize(

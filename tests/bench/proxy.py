@@ -19,10 +19,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from uuid import UUID
 
 from kafka_wire import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    FetchRequest,
+    FetchResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     MetadataRequest,
@@ -40,17 +43,22 @@ _WINDOWS = (16, 1)
 _FILTER = """\
 from kafka_wire import ProduceRequest
 from krammar.proxy import Exchange, Filter, on
+from krammar.proxy.filters.tenants import Tenants
 
 class Read(Filter):
     @on(ProduceRequest)
     def read(self, request: ProduceRequest, exchange: Exchange) -> None:
         pass
+
+class Blue(Tenants):
+    def __init__(self) -> None:
+        super().__init__("blue")
 """
 
 
-def _produce() -> ProduceRequest:
+def _produce(size: int) -> ProduceRequest:
     part = ProduceRequest.PartitionProduceData(
-        index=0, records=encode_batch([Record(value=bytes(1_000))])
+        index=0, records=encode_batch([Record(value=bytes(size))])
     )
     topic = ProduceRequest.TopicProduceData(name="orders", partition_data=[part])
     return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
@@ -58,7 +66,7 @@ def _produce() -> ProduceRequest:
 
 def _produced() -> ProduceResponse:
     part = ProduceResponse.PartitionProduceResponse(index=0, base_offset=7)
-    topic = ProduceResponse.TopicProduceResponse(name="orders", partition_responses=[part])
+    topic = ProduceResponse.TopicProduceResponse(name="blue.orders", partition_responses=[part])
     return ProduceResponse(responses=[topic])
 
 
@@ -68,7 +76,9 @@ def _metadata(port: int) -> MetadataResponse:
         brokers=[MetadataResponse.Broker(node_id=1, host="127.0.0.1", port=port)],
         topics=[
             MetadataResponse.Topic(
-                name="orders", partitions=[part(partition_index=n, leader_id=1) for n in range(3)]
+                name="blue.orders",
+                topic_id=_ID,
+                partitions=[part(partition_index=n, leader_id=1) for n in range(3)],
             )
         ],
     )
@@ -81,20 +91,49 @@ def _offered() -> ApiVersionsResponse:
     )
 
 
-# Name, api key, version, and the header versions of request and response.
+def _fetch(version: int) -> FetchRequest:
+    part = FetchRequest.FetchPartition(partition_max_bytes=1 << 20)
+    topic = FetchRequest.FetchTopic(partitions=[part])
+    if version < _BY_ID:
+        topic.topic = "orders"
+    else:
+        topic.topic_id = _ID
+    return FetchRequest(max_bytes=1 << 20, topics=[topic])
+
+
+def _fetched(version: int, size: int) -> FetchResponse:
+    part = FetchResponse.PartitionData(records=encode_batch([Record(value=bytes(size))]))
+    topic = FetchResponse.FetchableTopicResponse(partitions=[part])
+    if version < _BY_ID:
+        topic.topic = "blue.orders"
+    else:
+        topic.topic_id = _ID
+    return FetchResponse(responses=[topic])
+
+
+# The first version of Fetch with topic ids, and an id.
+_BY_ID = 13
+_ID = UUID(int=1)
+
+# Name, api key, version, the header versions of request and response, and the bytes of a record.
 _APIS = (
-    ("Produce 1 kB v9", 0, 9, 2, 1),
-    ("Produce 1 kB v12", 0, 12, 2, 1),
-    ("Heartbeat", 12, 4, 2, 1),
-    ("Metadata", 3, 12, 2, 1),
-    ("ApiVersions", 18, 3, 2, 0),
+    ("Produce 1 kB v9", 0, 9, 2, 1, 1_000),
+    ("Produce 1 kB v12", 0, 12, 2, 1, 1_000),
+    ("Produce 100 kB v11", 0, 11, 2, 1, 100_000),
+    ("Fetch 1 kB v12", 1, 12, 2, 1, 1_000),
+    ("Fetch 100 kB v11", 1, 11, 1, 0, 100_000),
+    ("Fetch 100 kB v17", 1, 17, 2, 1, 100_000),
+    ("Heartbeat", 12, 4, 2, 1, 0),
+    ("Metadata", 3, 12, 2, 1, 0),
+    ("ApiVersions", 18, 3, 2, 0, 0),
 )
 
 
-def request(key: int, version: int, header_version: int) -> bytes:
-    """A request with its length prefix."""
+def request(key: int, version: int, header_version: int, size: int = 1_000) -> bytes:
+    """A request with its length prefix. ``size`` is that of a record in bytes."""
     body = {
-        0: _produce(),
+        0: _produce(size),
+        1: _fetch(version),
         3: MetadataRequest(topics=[MetadataRequest.Topic(name="orders")]),
         12: HeartbeatRequest(group_id="g", member_id="m"),
         18: ApiVersionsRequest(client_software_name="bench", client_software_version="1"),
@@ -111,12 +150,14 @@ class Broker(asyncio.Protocol):
 
     def __init__(self, port: int) -> None:
         self.data = b""
-        bodies = {0: _produced(), 3: _metadata(port), 12: HeartbeatResponse(), 18: _offered()}
         self.responses = {}
-        for _, key, version, _, header_version in _APIS:
+        for _, key, version, _, header_version, size in _APIS:
+            bodies = {0: _produced(), 3: _metadata(port), 12: HeartbeatResponse(), 18: _offered()}
+            body = bodies[key] if key in bodies else _fetched(version, size)
             data = ResponseHeader(correlation_id=7).encode(header_version)
-            data += bodies[key].encode(version)  # type: ignore[attr-defined]
-            self.responses[key, version] = len(data).to_bytes(4, "big") + data
+            data += body.encode(version)  # type: ignore[attr-defined]
+            prefix = len(data).to_bytes(4, "big")
+            self.responses[key, version] = (prefix, data[4:])
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -130,7 +171,8 @@ class Broker(asyncio.Protocol):
             if end > len(self.data):
                 break
             key = int.from_bytes(self.data[position + 4 : position + 6], "big")
-            out.append(self.responses[key, self.data[position + 7]])
+            prefix, rest = self.responses[key, self.data[position + 7]]
+            out += (prefix, self.data[position + 8 : position + 12], rest)
             position = end
         self.data = self.data[position:]
         self.transport.write(b"".join(out))
@@ -217,15 +259,22 @@ def main() -> None:
                 between("tap", *ends, folder=folder) as tap,
                 between("proxy", *ends, folder=folder) as plain,
                 between("proxy", *ends, "--filter", "bench_filters:Read", folder=folder) as read,
+                between("proxy", *ends, "--filter", "bench_filters:Blue", folder=folder) as blue,
             ):
                 print(
-                    f"{'µs per frame':<18}{'in flight':>10}{'tap':>10}{'proxy':>10}{'reads Produce':>16}"
+                    f"{'µs per frame':<20}{'in flight':>10}{'tap':>10}{'proxy':>10}{'reads Produce':>16}"
+                    f"{'tenants':>10}"
                 )
-                for name, key, version, header_version, _ in _APIS:
-                    data = request(key, version, header_version)
+                for name, key, version, header_version, _, size in _APIS:
+                    data = request(key, version, header_version, size)
                     for window in _WINDOWS:
-                        line = f"{name:<18}{window:>10}"
-                        for place, width in ((tap, 10), (plain, 10), (read, 16)):
+                        line = f"{name:<20}{window:>10}"
+                        for place, width in (
+                            (tap, 10),
+                            (plain, 10),
+                            (read, 16),
+                            (blue, 10),
+                        ):
                             times = [per_frame(*place, data, window, count) for _ in range(rounds)]
                             line += f"{median(times):>{width}.1f}"
                         print(line, flush=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafka_wire import (
+    AlterUserScramCredentialsRequest,
     ConfigResourceType,
     CreateTopicsRequest,
     DeleteRecordsRequest,
@@ -15,6 +16,7 @@ from kafka_wire import (
     ErrorCode,
     IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
+    UpdateFeaturesRequest,
 )
 
 from krammar.broker import Broker
@@ -63,6 +65,7 @@ class Job:
     ``flushed``   called after each flush of the logs
     ``raised``    what the periodic flushes raised, which `Upkeep` logs
     ``topics``    the topics that exist, by name; None if an answer was an error
+    ``setting``, ``iterations``, ``levels``  the values that a topic's setting, a login and a feature can have
     """
 
     broker: Broker
@@ -74,6 +77,9 @@ class Job:
     commits: set[int] = field(default_factory=lambda: {-1})
     topics: dict[str, bool | None] = field(default_factory=dict)
     setting: set[str] = field(default_factory=lambda: {"1000"})
+    iterations: set[int] = field(default_factory=set)
+    levels: set[int] = field(default_factory=lambda: {1})
+    cluster_id: str = ""
     producer_ids: list[int] = field(default_factory=list)
     errors: list[tuple[str, ErrorCode]] = field(default_factory=list)
     attempted: set[int] = field(default_factory=set)
@@ -140,6 +146,28 @@ class Job:
         if self._noted("configure", answer.responses[0].error_code):
             self.setting = {value}
 
+    def add_login(self, iterations: int) -> None:
+        self.iterations.add(iterations)
+        login = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+            name="alice",
+            mechanism=1,
+            iterations=iterations,
+            salt=b"salt",
+            salted_password=bytes(32),
+        )
+        answer = self.client.call(AlterUserScramCredentialsRequest(upsertions=[login]), 0)
+        if self._noted("login", answer.results[0].error_code):
+            self.iterations = {iterations}
+
+    def set_feature(self, level: int) -> None:
+        self.levels.add(level)
+        update = UpdateFeaturesRequest.FeatureUpdateKey(
+            feature="group.version", max_version_level=level, upgrade_type=1 + (level == 0)
+        )
+        answer = self.client.call(UpdateFeaturesRequest(feature_updates=[update]), 1)
+        if self._noted("feature", answer.error_code):
+            self.levels = {level}
+
     def new_producer(self) -> None:
         answer = self.client.call(
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4
@@ -176,6 +204,8 @@ class Job:
         self.produce("other")
         self.commit(0)
         self.new_producer()
+        self.add_login(5000)
+        self.cluster_id = self.broker.cluster.cluster_id
         assert self.errors == []
 
     def work(self, place: tuple[str, str] = ("", "")) -> None:
@@ -185,6 +215,8 @@ class Job:
             lambda: self.commit(1),
             lambda: self.create("new"),
             lambda: self.configure("2000"),
+            lambda: self.add_login(6000),
+            lambda: self.set_feature(0),
             self.use_up_producer_ids,
             self.new_producer,
             lambda: self.delete_records(min(2, max(self.values["t"]))),
@@ -218,6 +250,10 @@ class Job:
         assert code == 0
         assert committed in self.commits
         assert broker.cluster.configs[2, "other"]["max.message.bytes"] in self.setting
+        [login] = broker.cluster.scram.values()
+        assert login.iterations in self.iterations
+        assert broker.cluster.features.get("group.version", 0) in self.levels
+        assert broker.cluster.cluster_id == self.cluster_id
         issued = list(self.producer_ids)
         self.new_producer()
         assert self.producer_ids.pop() not in issued

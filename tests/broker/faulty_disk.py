@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-# The calls that change a disk. Those with a file descriptor fail by the file that it belongs to.
+# The calls that change a disk, by default. Those with a file descriptor fail by the file that it belongs to.
 CALLS = (
     "open",
     "mkdir",
@@ -36,12 +36,14 @@ class Disk:
     ``failed``  those that failed by the rule
     """
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, calls: Sequence[str] = CALLS
+    ) -> None:
         self.root = os.fspath(root)
         self.calls: list[tuple[str, str]] = []
         self.failed: list[tuple[str, str]] = []
         self._rule: tuple[Callable[[str, str], bool], int] | None = None
-        for name in CALLS:
+        for name in calls:
             monkeypatch.setattr(os, name, self._recording(name, getattr(os, name)))
 
     def fail(self, call: str, path: str, error: int = errno.EIO) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from kafka_wire import request_class
 
 from krammar.broker import Broker
-from krammar.broker.apis import APIS, REFUSED
+from krammar.broker.apis import APIS, answer_with_error
 
 PAGE = Path(__file__).parents[2] / "docs" / "broker.md"
 
@@ -29,7 +29,7 @@ def name(key: int) -> str:
 
 def apis() -> str:
     """The APIs that are served, with the versions that ApiVersions lists."""
-    served = {name(key): api for key, api in APIS.items() if api.handler != REFUSED}
+    served = {name(key): api for key, api in APIS.items() if api.find is not answer_with_error}
     return table(
         ("API", "Versions"),
         (

@@ -1,11 +1,12 @@
 """What a power cut leaves of a folder: the calls of this process on it, and the states that a disk can be in.
 
-Two models, the last one in three forms:
+Two models, the last one in three forms, and what a kill leaves:
 
 ``strict``    only what was forced to the disk: contents of files, and the names in folders
 ``zeroed``    all names, as ext4 orders them, but contents only as they were forced; the rest is zeros
 ``short``     the same, but files end where their forced content ends
 ``torn``      the same, but with the complete sectors of what was written last
+``killed``    everything: only the process has ended
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pytest
 from tests.broker.faulty_disk import Disk
 
 MODELS = ("strict", "zeroed", "short", "torn")
+KILLED = "killed"
 SECTOR = 512
 # The files of a state by their paths; None for folders.
 State = dict[str, bytes | None]
@@ -40,7 +42,7 @@ class Power(Disk):
         super().__init__(root, monkeypatch)
 
     def state(self, model: str) -> State:
-        """Return the files after a power cut now."""
+        """Return the files after a power cut or a kill now."""
         found: State = {}
         if model == "strict":
             self._forced(os.stat(self.root).st_ino, "", found)
@@ -56,6 +58,8 @@ class Power(Disk):
 
     def _unordered(self, path: str, model: str) -> bytes:
         stat = os.stat(path)
+        if model == KILLED:
+            return Path(path).read_bytes()
         content = self._contents.get(stat.st_ino, b"")[: stat.st_size]
         if model == "torn":
             whole = stat.st_size - stat.st_size % SECTOR

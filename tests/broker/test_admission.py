@@ -18,9 +18,9 @@ from kafka_wire import (
     SaslHandshakeRequest,
 )
 
+from krammar.auth.guesses import Guesses
 from krammar.broker import Broker
 from krammar.broker import admission as admission_module
-from krammar.broker.admission import Guesses
 from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.broker.config.definitions import connections_by_ip
 from krammar.broker.log.segment import Segment

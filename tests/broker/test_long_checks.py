@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import random
 import threading
+import weakref
+from functools import partial
 from typing import Any
 
 import pytest
 from kafka_wire import ErrorCode, MetadataRequest
 
 from krammar.broker import Broker
+from krammar.broker.errors import ApiError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.validation import QUICK, LongCheck, check, read_batch
+from krammar.broker.worker import Worker
 from krammar.wire.batches import Bounds, Compression, read_batches
 from tests.attack.batches import empty_records, raw_batch, with_headers
 from tests.broker.requests import batch, create_topic, produce, produce_request
@@ -111,6 +117,31 @@ def test_a_stop_during_a_check(broker: Broker, client: RawClient) -> None:
         pass
     broker.close()
     blocked.set()
+
+
+def test_the_data_of_a_failed_job_is_freed_at_once() -> None:
+    class Data:
+        """What a function reads."""
+
+    def fail(data: Data) -> None:
+        raise ApiError(ErrorCode.INVALID_RECORD)
+
+    async def run() -> object:
+        worker = Worker()
+        data = Data()
+        found = weakref.ref(data)
+        with contextlib.suppress(ApiError):
+            await worker.run(partial(fail, data))
+        del data
+        await worker.run(int)  # the thread has forgotten the first function
+        worker.close()
+        return found()
+
+    gc.disable()
+    try:
+        assert asyncio.run(run()) is None
+    finally:
+        gc.enable()
 
 
 def test_a_check_is_only_put_off_where_it_can_be() -> None:

@@ -19,6 +19,7 @@ from kafka_wire import ApiVersionsRequest, DeleteTopicsRequest, MetadataRequest
 from krammar.broker import Broker, BrokerConfig
 from krammar.broker.config import ConfigError
 from krammar.broker.errors import BrokerError
+from krammar.broker.handlers.metadata import MetadataHandlers
 from krammar.broker.metrics import Metrics
 from krammar.broker.several_nodes import Cluster
 from tests.broker.requests import batch, create_topic, fetch, produce, produce_request
@@ -143,7 +144,8 @@ def test_a_request_that_fails_is_counted(
     def fail() -> None:
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr(broker.handlers.metadata, "metadata", lambda *_: fail())
+    handlers = broker.call(broker.handlers.of, MetadataHandlers)
+    monkeypatch.setattr(handlers, "metadata", lambda *_: fail())
     with pytest.raises(ConnectionError):
         client.call(MetadataRequest(topics=[]), 12)
     assert metrics.value(ERRORS, request="Metadata", error="UNKNOWN_SERVER_ERROR") == 1
@@ -242,7 +244,7 @@ def test_metrics_in_the_brokers_own_loop(tmp_path: Path) -> None:
         (
             "kafka_log_log_sizes",
             {},
-            "no metric kafka_log_log_sizes; did you mean kafka_log_log_size?",
+            'no metric kafka_log_log_sizes; did you mean "kafka_log_log_size"?',
         ),
         ("zzz", {}, "no metric zzz"),
         (REQUESTS, {"api": "Fetch"}, f"{REQUESTS} has no label api; its labels: request, version"),

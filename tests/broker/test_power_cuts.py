@@ -1,4 +1,4 @@
-"""After a power cut at any call, the broker starts on what the disk may have, with what its settings promise."""
+"""After a power cut or a kill at any call, the broker starts on what the disk may have, with what its settings promise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import hashlib
 import shutil
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -13,7 +14,7 @@ from threading import Lock
 import pytest
 
 from tests.broker.disk_job import Job, started
-from tests.broker.power import MODELS, Power, State, materialize
+from tests.broker.power import KILLED, MODELS, Power, State, materialize
 
 
 @dataclass
@@ -29,8 +30,9 @@ class Cut:
 class Cuts:
     """Collects a state before each call that changes or forces names, and each state only once."""
 
-    def __init__(self, power: Power, job: Job, fsync: str) -> None:
+    def __init__(self, power: Power, job: Job, fsync: str, models: Sequence[str]) -> None:
         self.found: list[Cut] = []
+        self._models = models
         self._power = power
         self._job = job
         self._fsync = fsync
@@ -42,7 +44,15 @@ class Cuts:
     def _model(self) -> Job:
         model = copy.copy(self._job)
         model.values = {topic: dict(values) for topic, values in self._job.values.items()}
-        for name in ("commits", "starts", "topics", "setting", "producer_ids"):
+        for name in (
+            "commits",
+            "starts",
+            "topics",
+            "setting",
+            "iterations",
+            "levels",
+            "producer_ids",
+        ):
             setattr(model, name, copy.copy(getattr(self._job, name)))
         return model
 
@@ -63,12 +73,12 @@ class Cuts:
     def _take(self) -> None:
         self._calls += 1
         promised = self._model()
-        if self._fsync != "always":
+        if self._fsync != "always" and self._models != [KILLED]:
             promised.values = self._flushed.values
             promised.commits |= self._flushed.commits | self._job.attempted
             if self._fsync == "never":
                 promised.commits.add(-1)  # a commit is a record too
-        for model in MODELS:
+        for model in self._models:
             state = self._power.state(model)
             key = hashlib.sha256(repr(sorted(state.items())).encode()).digest()
             if key not in self._known:
@@ -78,15 +88,17 @@ class Cuts:
         promised.number = self._job.number
 
 
-def cuts(folder: Path, fsync: str, monkeypatch: pytest.MonkeyPatch) -> list[Cut]:
-    """Run the job, and return the states of all power cuts in it."""
+def cuts(
+    folder: Path, fsync: str, models: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> list[Cut]:
+    """Run the job, and return the states of all power cuts or kills in it."""
     with monkeypatch.context() as patch:
         power = Power(folder, patch)
         with started(folder, fsync) as (broker, client):
             job = Job(broker, client)
             job.begin()
             broker.call(broker.logs.flush)
-            found = Cuts(power, job, fsync)
+            found = Cuts(power, job, fsync, models)
             found.flushed()
             job.flushed = found.flushed
             power.before = found.take
@@ -107,9 +119,15 @@ def check(each: Cut, folder: Path, fsync: str) -> None:
     shutil.rmtree(folder)
 
 
-def run(tmp_path: Path, fsync: str, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    found = cuts(tmp_path / "data", fsync, monkeypatch)
-    assert len(found) > 100
+def run(
+    tmp_path: Path,
+    fsync: str,
+    monkeypatch: pytest.MonkeyPatch,
+    most: int,
+    models: Sequence[str] = MODELS,
+) -> None:
+    found = cuts(tmp_path / "data", fsync, models, monkeypatch)
+    assert len(found) > (20 if models == [KILLED] else 100)
     step = max(len(found) // most, 1)
     problems = []
     for number, each in enumerate(found[::step]):
@@ -128,6 +146,11 @@ def run(tmp_path: Path, fsync: str, monkeypatch: pytest.MonkeyPatch, most: int) 
 @pytest.mark.parametrize("fsync", ["always", "interval", "never"])
 def test_some_power_cuts(fsync: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path, fsync, monkeypatch, 40)
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval", "never", "off"])
+def test_some_kills(fsync: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path, fsync, monkeypatch, 20, [KILLED])
 
 
 @pytest.mark.sweep

@@ -103,6 +103,17 @@ def test_only_the_leader_accepts_records_and_fetches(cluster: Cluster) -> None:
     assert call(cluster, leader, fetch).responses[0].partitions[0].records
 
 
+@pytest.mark.parametrize("version", range(3, 13))
+def test_versions_without_leaders_are_refused_by_other_nodes(
+    cluster: Cluster, version: int
+) -> None:
+    create(cluster)
+    leader = cluster.leader("orders", 0)
+    refused, answer = produce(cluster, leader % 3 + 1, version=version)
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert [each.node_id for each in answer.node_endpoints] == [leader] * (version >= 10)
+
+
 def test_a_stopped_node_loses_its_leaders_and_gets_no_more_requests(cluster: Cluster) -> None:
     create(cluster)
     leader = cluster.leader("orders", 0)

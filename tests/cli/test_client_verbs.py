@@ -172,7 +172,7 @@ def test_settings_of_files_and_options(broker: Broker, topic: str, tmp_path: Pat
 def test_bad_settings_are_misuse(broker: Broker, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("client.id=\\u12\n")
-    assert "did you mean fetch.min.bytes" in error_of(
+    assert 'did you mean "fetch.min.bytes"' in error_of(
         broker, "topics", "-X", "fetch.min.byte=1", code=2
     )
     assert "KEY=VALUE" in error_of(broker, "topics", "-X", "acks", code=2)
@@ -182,7 +182,7 @@ def test_bad_settings_are_misuse(broker: Broker, tmp_path: Path) -> None:
 def test_invalid_setting_in_properties_file(broker: Broker, tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("# of the test\nrequest.timeout.ms=abc\n")
-    invalid = "request.timeout.ms: 'abc' is not a whole number"
+    invalid = "request.timeout.ms: 'abc': needs a whole number"
     arguments = ["-F", str(file), "list"]
     assert error_of(broker, "topics", *arguments, code=2) == f"{file}:2: {invalid}"
     run(broker, "topics", *arguments, "-X", "request.timeout.ms=5000")

@@ -83,12 +83,12 @@ def test_a_proxy_serves_and_stops(folder: Path, form: str) -> None:
     [
         ([], "give --upstream HOST:PORT, or a FILE with upstream"),
         (["--upstream", "x"], "'x' is not host:port"),
-        (["--upstream", "x:1", "--filter", "my_filters"], "'my_filters' is not \"module:Class\""),
+        (["--upstream", "x:1", "--filter", "my_filters"], "'my_filters' is not \"module:name\""),
         (
             ["--upstream", "x:1", "--filter", "no_such_module:X"],
             "module 'no_such_module' is not found (it must be installed, in the current folder, or on PYTHONPATH)",
         ),
-        (["--upstream", "x:1", "--filter", "my_filters:X"], "module 'my_filters' has no class 'X'"),
+        (["--upstream", "x:1", "--filter", "my_filters:X"], "module 'my_filters' has no 'X'"),
         (
             ["--upstream", "x:1", "--filter", "my_filters:no_filter"],
             "my_filters:no_filter is not a subclass of krammar.proxy.Filter",
@@ -109,6 +109,8 @@ def test_options_that_cannot_be_used(
     [
         ("upstream =", "Invalid value"),
         ("upstrem = 'x:1'", "unknown setting 'upstrem' (the settings are upstream, listen,"),
+        ("upstream = 'x:1'\nlisten = { a = 1 }", 'write listen = { name = "host:port" }'),
+        ("upstream = 'x:1'\nlisten = {}", 'write listen = { name = "host:port" }'),
         ("upstream = 5", "upstream = 5 is not of type str"),
         ("filter = 'x'", "write [[filter]] for each filter, in their order"),
         ("[[filter]]", '[[filter]] 1: needs class = "module:Class"'),

@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from krammar.auth.scram import BY_NAME, ScramError
-from krammar.broker.security.scram import ScramServer, new_credential
+from krammar.auth.scram_server import ScramServer, new_credential
 from krammar.client.scram import ScramClient
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from krammar.auth import scram_server
 from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker
 from krammar.broker.broker import new_event_loop
-from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
 from krammar.client import Client
 from krammar.client.errors import AuthenticationError, SettingsError, TransportError
@@ -60,7 +60,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     }
     with Broker.start(properties=properties) as broker:
         records = [
-            record_of("alice", mechanism, scram.new_credential(mechanism, PASSWORD))
+            record_of("alice", mechanism, scram_server.new_credential(mechanism, PASSWORD))
             for mechanism in BY_NAME.values()
         ]
         broker.call(broker.cluster.append, records)
@@ -112,7 +112,7 @@ def test_a_wrong_password_is_refused_at_once(
 
 def test_a_server_that_asks_for_many_iterations(site: Site) -> None:
     kind = BY_NAME["SCRAM-SHA-256"]
-    record = record_of("busy", kind, scram.new_credential(kind, PASSWORD, 150_000))
+    record = record_of("busy", kind, scram_server.new_credential(kind, PASSWORD, 150_000))
     site.broker.call(site.broker.cluster.append, [record])
     login = {
         "sasl_mechanism": kind.name,

@@ -46,7 +46,7 @@ def test_they_can_be_pickled() -> None:
     ],
 )
 def test_an_unknown_name_is_an_error_with_the_nearest(name: str, nearest: str) -> None:
-    with pytest.raises(SettingsError, match=rf"{name}: .*did you mean {nearest}") as caught:
+    with pytest.raises(SettingsError, match=rf'{name}: .*did you mean "{nearest}"\?') as caught:
         of(**{name: "x"})
     assert caught.value.name == name
 
@@ -227,6 +227,32 @@ def test_idempotence_follows_what_it_needs() -> None:
 def test_contradictions_are_errors(values: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
         of(**values)
+
+
+@pytest.mark.parametrize(
+    "change", [{"acks": "1"}, {"retries": 0}, {"max_in_flight_requests_per_connection": 6}]
+)
+def test_a_change_does_not_turn_off_idempotence_that_was_given(change: dict[str, Any]) -> None:
+    given = of(enable_idempotence="true")
+    for settings in (given, pickle.loads(pickle.dumps(given)), given.with_(client_id="x")):
+        assert settings.with_(linger_ms=1).enable_idempotence
+        with pytest.raises(SettingsError, match="for an idempotent producer"):
+            settings.with_(change)
+    assert not of().with_(change).enable_idempotence
+    assert not of().with_(change).with_(client_id="x").enable_idempotence
+    assert of(**change).with_(acks="all", retries=1, max_in_flight=5).enable_idempotence
+
+
+def test_values_that_follow_from_others_follow_changes_too() -> None:
+    settings = of(retry_backoff_ms=2000)
+    assert settings.retry_backoff_max_ms == 2000
+    assert settings.with_(retry_backoff_ms=3000).retry_backoff_max_ms == 3000
+
+
+def test_errors_show_no_secrets() -> None:
+    with pytest.raises(SettingsError) as caught:
+        of(ssl_key_password=b"secret")
+    assert str(caught.value) == "ssl.key.password: needs text, not bytes"
 
 
 def test_some_settings_changed() -> None:

@@ -197,6 +197,7 @@ Odd uint32 (
   0: name
   1: class
   2: mro
+  3: meaning
   0xffffffff: LAST
 )
 
@@ -231,6 +232,14 @@ def test_enum_remarks_are_properties(enums: Any) -> None:
     ]
 
 
+def test_the_meaning_of_an_enum_member_is_its_documentation(enums: Any) -> None:
+    assert enums.ErrorCode.CORRUPT_MESSAGE.meaning == "The server's log is broken."
+    assert enums.ErrorCode.NONE.meaning == ""
+    # Without documentation the property is missing, but the name stays reserved.
+    assert not hasattr(enums.TransactionState, "meaning")
+    assert enums.Odd.meaning_ == 3
+
+
 def test_enum_documentation(enums: Any) -> None:
     assert inspect.getdoc(enums.ErrorCode) == (
         'What is wrong.\n\nWith "quotes", a \\\\ and {braces}.'
@@ -248,7 +257,7 @@ def test_camelcase_members_have_both_names(enums: Any) -> None:
 
 
 def test_member_names_that_python_uses(enums: Any) -> None:
-    assert [member.name for member in enums.Odd] == ["name_", "class_", "mro_", "LAST"]
+    assert [member.name for member in enums.Odd] == ["name_", "class_", "mro_", "meaning_", "LAST"]
     assert enums.TransactionState(2).name == "None_"
 
 

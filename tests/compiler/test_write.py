@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from krammar.cli import main
 from krammar.compiler.write import CACHE_FOLDER
+from tests.broker.power import KILLED, MODELS, Power, State
 
 
 def gen(source: Path, out: Path, *more: str) -> Result:
@@ -115,3 +116,49 @@ def test_a_disk_that_fails_changes_no_file(
     generated(source, out)
     assert gen(source, out, "--check").exit_code == 0
     assert b"c: int" in tree(out)["one/b.py"]
+
+
+UGLY = b"B => not top level   \n  B: string\n"
+TIDY = b"B => not top level\n  B: string\n"
+
+
+def test_a_formatted_file_is_old_or_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After kills and power cuts at each call."""
+    states: list[State] = []
+    with monkeypatch.context() as patch:
+        power = Power(tmp_path / "data", patch)
+        path = tmp_path / "data" / "b.krm"
+        path.write_bytes(UGLY)
+        for forced in (path, path.parent):
+            descriptor = os.open(forced, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+        power.before = lambda: states.extend(map(power.state, (*MODELS, KILLED)))
+        result = CliRunner().invoke(main, ["fmt", str(path)])
+        assert result.exit_code == 0, result.output
+        after = [power.state(model) for model in (*MODELS, KILLED)]
+        power.close()
+    assert {state["b.krm"] for state in states} == {UGLY, TIDY}
+    assert {state["b.krm"] for state in after} == {TIDY}
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=os.strerror)
+@pytest.mark.parametrize("call", ["write", "fsync"])
+def test_a_file_that_cannot_be_formatted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    path = tmp_path / "b.krm"
+    path.write_bytes(UGLY)
+
+    def fail(*arguments: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        if call == "write":
+            patch.setattr(Path, "write_bytes", fail)
+        else:
+            patch.setattr(os, "fsync", fail)
+        result = CliRunner().invoke(main, ["fmt", str(path)])
+    assert result.exit_code == 2
+    assert f"{os.strerror(number)}: '{tmp_path}" in result.output
+    assert path.read_bytes() == UGLY and os.listdir(tmp_path) == ["b.krm"]

@@ -11,11 +11,20 @@ from tests.generated.catalogue import messages
 every_message = pytest.mark.parametrize("message", messages(), ids=str)
 
 
-def _by_codec() -> list[object]:
+def _by_codec(*, flexible: bool = False) -> list[object]:
     """Each message with one version per codec: versions with the same layout share their code. The other
-    versions are sweeps."""
+    versions are sweeps.
+
+    Args:
+        flexible: only messages with flexible versions, and only these versions
+    """
     parameters = []
     for message in messages():
+        if flexible:
+            some = tuple(v for v in message.versions if message.layout(v).flexible)
+            message = replace(message, versions=some)
+            if not some:
+                continue
         codecs = {
             (message.cls._decoders[version], message.cls._encoders[version]): version
             for version in message.versions
@@ -35,3 +44,4 @@ def _by_codec() -> list[object]:
 
 
 every_codec = pytest.mark.parametrize("message", _by_codec())
+every_flexible_codec = pytest.mark.parametrize("message", _by_codec(flexible=True))

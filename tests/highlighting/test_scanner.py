@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krammar.highlighting.scanner import Kind, scan
+from krammar.highlighting.scanner import LexemeKind, scan
 
 DEFINITIONS = Path(__file__).parents[2] / "definitions"
 
@@ -15,7 +15,7 @@ def words(text: str) -> list[tuple[str, str]]:
     return [
         (text[t.start : t.end], t.kind.name)
         for t in scan(text)
-        if t.kind not in (Kind.PUNCTUATION, Kind.OPERATOR)
+        if t.kind not in (LexemeKind.PUNCTUATION, LexemeKind.OPERATOR)
     ]
 
 

@@ -6,14 +6,16 @@ prove themselves.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.interop.apache import ApacheKafka, class_path
+from tests.interop.apache import CACHE, ApacheKafka, class_path
 from tests.interop.processes import Krammar, Server, Unavailable
 
 AGAINST_APACHE = os.environ.get("KRAMMAR_INTEROP") == "apache"
@@ -59,3 +61,18 @@ def node() -> str:
     if found is None or shutil.which("npm") is None:
         pytest.skip("needs node and npm")
     return found
+
+
+@pytest.fixture(scope="session")
+def kafkajs_modules(node: str) -> Path:
+    """The folder in which npm has put kafkajs."""
+    package = Path(__file__).parent / "kafkajs" / "package.json"
+    folder = CACHE / f"kafkajs-{hashlib.sha256(package.read_bytes()).hexdigest()[:16]}"
+    if not (folder / "node_modules" / "kafkajs").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(package, folder)
+        install = ["npm", "install", "--no-audit", "--no-fund", "--silent"]
+        done = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=300)
+        if done.returncode:
+            pytest.skip(f"npm has no kafkajs: {done.stderr.strip()[:300]}")
+    return folder

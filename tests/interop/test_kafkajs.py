@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,25 +12,9 @@ from typing import Any
 import pytest
 
 from tests.interop import content
-from tests.interop.apache import CACHE
 from tests.interop.processes import Server
 
 SOURCE = Path(__file__).parent / "kafkajs"
-
-
-@pytest.fixture(scope="session")
-def modules(node: str) -> Path:
-    """The folder in which npm has put kafkajs."""
-    package = SOURCE / "package.json"
-    folder = CACHE / f"kafkajs-{hashlib.sha256(package.read_bytes()).hexdigest()[:16]}"
-    if not (folder / "node_modules" / "kafkajs").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(package, folder)
-        install = ["npm", "install", "--no-audit", "--no-fund", "--silent"]
-        done = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=300)
-        if done.returncode:
-            pytest.skip(f"npm has no kafkajs: {done.stderr.strip()[:300]}")
-    return folder
 
 
 @pytest.fixture
@@ -42,10 +24,10 @@ def topic(request: pytest.FixtureRequest, broker: Server) -> str:
     return name
 
 
-def run(scenario: str, broker: Server, topic: str, modules: Path) -> Any:
+def run(scenario: str, broker: Server, topic: str, kafkajs_modules: Path) -> Any:
     done = subprocess.run(
         ["node", str(SOURCE / "clients.mjs"), scenario, broker.bootstrap, topic],
-        env={**os.environ, "KRAMMAR_NODE_MODULES": str(modules)},
+        env={**os.environ, "KRAMMAR_NODE_MODULES": str(kafkajs_modules)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -56,9 +38,9 @@ def run(scenario: str, broker: Server, topic: str, modules: Path) -> Any:
 
 @pytest.mark.parametrize("scenario", ["plain", "gzip", "idempotent"])
 def test_what_is_produced_is_consumed(
-    broker: Server, topic: str, modules: Path, scenario: str
+    broker: Server, topic: str, kafkajs_modules: Path, scenario: str
 ) -> None:
-    seen = run(scenario, broker, topic, modules)
+    seen = run(scenario, broker, topic, kafkajs_modules)
     assert len(seen) == 200
     for partition in (0, 1):
         mine = [record for record in seen if record["partition"] == partition]
@@ -80,16 +62,16 @@ def test_what_is_produced_is_consumed(
     }
 
 
-def test_transactions(broker: Server, topic: str, modules: Path) -> None:
-    seen = run("transactions", broker, topic, modules)
+def test_transactions(broker: Server, topic: str, kafkajs_modules: Path) -> None:
+    seen = run("transactions", broker, topic, kafkajs_modules)
     assert {record["value"].split()[0] for record in seen["read"]} == {"commit"}
     assert [one["offset"] for one in seen["stored"] if one["partition"] == 0] == ["7"]
     everything = content.read(broker.bootstrap, [(topic, 0), (topic, 1)])
     assert sum(map(len, everything.values())) == 60
 
 
-def test_a_group_of_two(broker: Server, topic: str, modules: Path) -> None:
-    seen = run("group", broker, topic, modules)
+def test_a_group_of_two(broker: Server, topic: str, kafkajs_modules: Path) -> None:
+    seen = run("group", broker, topic, kafkajs_modules)
     assert sorted(seen.pop("owned")) == [[0], [1]]
     assert seen == {
         "seen": 100,
@@ -101,8 +83,8 @@ def test_a_group_of_two(broker: Server, topic: str, modules: Path) -> None:
     }
 
 
-def test_admin(broker: Server, topic: str, modules: Path) -> None:
-    seen = run("admin", broker, topic, modules)
+def test_admin(broker: Server, topic: str, kafkajs_modules: Path) -> None:
+    seen = run("admin", broker, topic, kafkajs_modules)
     assert seen == {
         "made": True,
         "twice": False,

@@ -22,6 +22,7 @@ from krammar.journal import (
     journal_file,
 )
 from krammar.journal import heads as module
+from krammar.util import boot as boot_module
 from tests.journal.stores import opened
 
 
@@ -40,7 +41,7 @@ def read(journals: FileJournals, begin: int = 0) -> list[tuple[int, bytes]]:
 def restart(patch: pytest.MonkeyPatch) -> None:
     """Let the machine have another run, as after a power cut."""
     boot = uuid4()
-    patch.setattr(module, "_boot", lambda: boot)
+    patch.setattr(boot_module, "_boot", lambda: boot)
 
 
 def fragment(root: Path, begin: int = 0) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from krammar.lsp.project import Analysis, File, Project
+from krammar.lsp.project import Analysis, Project, SourceFile
 
 CURSOR = "‸"
 FOLDER = Path("/dev/null/sheet")
@@ -55,7 +55,7 @@ class Sheet:
         return self.project.analysis(self.path)
 
     @property
-    def file(self) -> File:
+    def file(self) -> SourceFile:
         return self.analysis.files[self.path]
 
 

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from lsprotocol import types as lsp
 
 from krammar.compiler.formatter import format_source
-from krammar.lsp.editing import RenameError, formatting, quick_fixes, rename, renameable
-from krammar.lsp.project import File
+from krammar.lsp.editing import RenameError, formatting, quick_fixes, rename_edit, renameable
+from krammar.lsp.project import SourceFile
 from tests.lsp.sheets import FOLDER, PING, SHARED, Sheet, ping
 
 ENUM = "Colour int8 (\n  0: RED\n)\n\n"
 
 
-def applied(file: File, edits: Sequence[lsp.TextEdit]) -> str:
+def applied(file: SourceFile, edits: Sequence[lsp.TextEdit]) -> str:
     """The text after edits, as an editor applies them."""
     text = file.text.text
     spans = [(file.text.offset(e.range.start), file.text.offset(e.range.end), e) for e in edits]
@@ -132,7 +132,7 @@ def test_formatting_changes_only_lines_that_differ() -> None:
 
 
 def renamed(sheet: Sheet, name: str) -> dict[Path, str]:
-    edit = rename(sheet.project, sheet.file, sheet.cursor, name)
+    edit = rename_edit(sheet.project, sheet.file, sheet.cursor, name)
     files = {file.uri: file for file in sheet.analysis.files.values()}
     return {
         files[uri].path: applied(files[uri], edits) for uri, edits in (edit.changes or {}).items()

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krammar.lsp.completion import complete
-from krammar.lsp.editing import RenameError, formatting, quick_fixes, rename, renameable, shown
+from krammar.lsp.editing import (
+    RenameError,
+    as_lsp,
+    formatting,
+    quick_fixes,
+    rename_edit,
+    renameable,
+)
 from krammar.lsp.highlighting import semantic_tokens
 from krammar.lsp.hover import hover
 from krammar.lsp.layouts import message_page
@@ -86,7 +93,7 @@ def use_everything(text: str, places: list[int], encoding: str) -> None:
     file = analysis.files[path]
     found = analysis.diagnostics()[path]
     for diagnostic in found:
-        area = shown(file, diagnostic).range
+        area = as_lsp(file, diagnostic).range
         assert (area.start.line, area.start.character) <= (area.end.line, area.end.character)
     list(quick_fixes(file, found, file.text.everything))
     formatting(file)
@@ -101,7 +108,7 @@ def use_everything(text: str, places: list[int], encoding: str) -> None:
         hover(analysis, file, offset, {"PingRequest": 3})
         if renameable(file, offset) is not None:
             with suppress(RenameError):
-                rename(project, file, offset, "Other")
+                rename_edit(project, file, offset, "Other")
     for struct in analysis.structs.values():
         if struct.encoding and not analysis.diagnostics()[path]:
             message_page(struct, struct.max_version or 0)

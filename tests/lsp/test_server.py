@@ -16,7 +16,7 @@ from pygls.protocol import default_converter
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
 from pytest_lsp.client import register_lsp_features
 
-from krammar.lsp.text import Text
+from krammar.lsp.text import SourceText
 from tests.lsp.sheets import PING, SHARED
 
 PUBLISH = lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS
@@ -98,7 +98,7 @@ class Document:
         """Replace the first occurrences of texts, each in the result of the one before."""
         changes: list[lsp.TextDocumentContentChangeEvent] = []
         for old, new in edits:
-            it = Text(self.text)
+            it = SourceText(self.text)
             start = self.text.index(old)
             area = it.range(start, start + len(old))
             changes.append(lsp.TextDocumentContentChangePartial(range=area, text=new))

@@ -7,7 +7,7 @@ from lsprotocol import types as lsp
 
 from krammar.lsp.highlighting import LEGEND, semantic_tokens
 from krammar.lsp.outline import foldings, lenses, outline, workspace_symbols
-from krammar.lsp.text import Text
+from krammar.lsp.text import SourceText
 from krammar.lsp.versions import hints
 from tests.lsp.sheets import Sheet, ping
 
@@ -51,15 +51,15 @@ def test_symbols_of_the_workspace() -> None:
 
 def test_folding() -> None:
     text = "// a\n// b\nA => not top level\n  B: [=>]\n    C: int8\n    D: int8\n\nE int8 (\n  0: F\n)\n"
-    found = [(each.start_line, each.end_line, each.kind) for each in foldings(Text(text))]
+    found = [(each.start_line, each.end_line, each.kind) for each in foldings(SourceText(text))]
     comment = lsp.FoldingRangeKind.Comment
     assert sorted(found, key=str) == [(0, 1, comment), (2, 5, None), (3, 5, None), (7, 9, None)]
 
 
 def test_folding_of_broken_text() -> None:
-    assert [(f.start_line, f.end_line) for f in foldings(Text("what =\n     is\n  this ("))] == [
-        (0, 2)
-    ]
+    assert [
+        (f.start_line, f.end_line) for f in foldings(SourceText("what =\n     is\n  this ("))
+    ] == [(0, 2)]
 
 
 def test_lenses() -> None:
@@ -116,7 +116,7 @@ def test_hints_of_nested_fields() -> None:
 
 def words(text: str, encoding: str = "utf-16") -> list[tuple[str, str]]:
     """The words of a text with their types, decoded as an editor decodes them."""
-    it = Text(text, encoding)
+    it = SourceText(text, encoding)
     data = list(semantic_tokens(it).data)
     found, line, character = [], 0, 0
     for index in range(0, len(data), 5):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
-from krammar.journal import heads
+from krammar.util import boot
 from tests.powercut.disk import State, states
 from tests.powercut.recorder import Op
 
@@ -58,11 +58,11 @@ def _problems(check: Check, folder: Path, state: State) -> list[str]:
 @contextmanager
 def _restarted() -> Iterator[None]:
     """Let the machine have another run within the block, and log nothing."""
-    boot, current, logs = uuid4(), heads._boot, logging.root.manager.disable
-    heads._boot = lambda: boot  # type: ignore[assignment]
+    run, current, logs = uuid4(), boot._boot, logging.root.manager.disable
+    boot._boot = lambda: run  # type: ignore[assignment]
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        heads._boot = current
+        boot._boot = current
         logging.disable(logs)

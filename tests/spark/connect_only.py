@@ -41,7 +41,7 @@ def test_views_and_sql(spark: SparkSession, folder: Folder) -> None:
 
 
 def test_errors_of_options_tasks_and_planning(spark: SparkSession, folder: Folder) -> None:
-    with fails("is unknown; did you mean 'includeHeaders'?"):
+    with fails('is unknown; did you mean "includeHeaders"?'):
         load(spark, folder.path, inclueHeaders=True).count()
     with fails("MissingDataError: topic 'nothing' has no folder below the paths"):
         load(spark, folder.path, subscribe="nothing").count()

@@ -313,7 +313,7 @@ def test_filters_choose_the_same_rows(spark: SparkSession, live: Broker, setting
             },
             "sizes-0 begins at 2 ms, but ends at 1 ms",
         ),
-        ({"subscribe": "sizes", "kafka__fetch_max_byte": 1}, "did you mean fetch.max.bytes?"),
+        ({"subscribe": "sizes", "kafka__fetch_max_byte": 1}, 'did you mean "fetch.max.bytes"?'),
         ({"subscribe": "sizes", "kafka__isolation__level": "all"}, "needs one of"),
         ({"subscribe": "sizes", "kafka__security__protocol": "SASL_SSL"}, "kafka.sasl.mechanism"),
     ],

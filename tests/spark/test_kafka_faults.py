@@ -12,11 +12,12 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from confluent_kafka import Producer
+from kafka_wire import ErrorCode
 from pyspark.sql import SparkSession
 
+from krammar.auth import scram_server
 from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker
-from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
 from krammar.client import Client
 from krammar.spark import PUSHDOWN_SETTING
@@ -58,7 +59,7 @@ def guarded() -> Iterator[Broker]:
     }
     with Broker.start(properties=properties) as broker:
         credentials = [
-            record_of("alice", mechanism, scram.new_credential(mechanism, PASSWORD))
+            record_of("alice", mechanism, scram_server.new_credential(mechanism, PASSWORD))
             for mechanism in BY_NAME.values()
         ]
         broker.call(broker.cluster.append, credentials)
@@ -154,6 +155,16 @@ def test_a_topic_that_is_deleted_before_a_task_reads(live: Broker) -> None:
     with pytest.raises(DataLossError, match="short-lived-0"):
         list(strict.read(task))
     assert not list(tolerant.read(task))
+
+
+def test_an_offset_that_a_new_leader_has_after_all_is_read(live: Broker) -> None:
+    topic(live, "refused-once", [3])
+    reader = planned(live, subscribe="refused-once", failOnDataLoss="false")
+    [task] = reader.partitions()
+    refused = live.faults.on("Fetch").once().answer(ErrorCode.OFFSET_OUT_OF_RANGE)
+    found = [offset for batch in reader.read(task) for offset in batch.column("offset").to_pylist()]
+    live.faults.remove(refused.expect())
+    assert found == [0, 1, 2]
 
 
 def test_what_is_written_while_a_query_runs_is_not_read(spark: SparkSession, live: Broker) -> None:

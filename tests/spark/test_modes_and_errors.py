@@ -87,13 +87,33 @@ def write_stream(spark: SparkSession, servers: str, nowhere: str, folder: Path) 
 
 
 @pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"maxTriggerDelay": "1s"}, "option 'maxTriggerDelay': has no meaning without minOffsets"),
+        ({"endingOffsets": "latest"}, "option 'endingOffsets': "),
+    ],
+)
+@needs_limits
+def test_the_reason_is_the_last_line_for_wrong_options_of_a_stream(
+    spark: SparkSession, broker: Broker, tmp_path: Path, options: dict[str, str], sentence: str
+) -> None:
+    servers = str(broker.bootstrap_servers)
+    lines = shown(lambda: run(stream(spark, servers, **options), tmp_path))
+    assert not any("UnboundLocalError" in line for line in lines)
+    # Spark prints its state after the traceback.
+    after = next(at for at, line in enumerate(lines) if line.startswith("=== Streaming Query"))
+    traceback_lines = [line for line in lines[:after] if line.strip() and "SQLSTATE" not in line]
+    assert sentence in traceback_lines[-1]
+
+
+@pytest.mark.parametrize(
     ("case", "sentence"),
     [
         ("read", "no server can be reached"),
         ("stream", "no server can be reached"),
         ("write", "no server can be reached"),
         ("write stream", "no server can be reached"),
-        ("option", "option 'subscribes': is unknown; did you mean 'subscribe'?"),
+        ("option", "option 'subscribes': is unknown; did you mean \"subscribe\"?"),
         ("missing topic", "topic 'nope' does not exist"),
         ("missing topic in a stream", "topic 'nope' does not exist"),
         ("missing offset", "t-0 begins at offset 50, but ends at 1"),

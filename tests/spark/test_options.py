@@ -40,9 +40,9 @@ def test_every_option_of_the_kafka_connector_is_known() -> None:
     [
         (
             {"startingOffset": "earliest"},
-            "'startingOffset': is unknown; did you mean 'startingOffsets'?",
+            "'startingOffset': is unknown; did you mean \"startingOffsets\"?",
         ),
-        ({"subscripe": "x"}, "did you mean 'subscribe'?"),
+        ({"subscripe": "x"}, 'did you mean "subscribe"?'),
         ({"zzz": "x"}, "'zzz': is unknown"),
         ({"failOnDataLoss": "yes"}, "'yes': needs true or false"),
         ({"startingOffsets": "first"}, "is not JSON"),
@@ -132,7 +132,7 @@ def test_what_does_not_go_together_or_with_the_folder(
 
 
 def test_spark_shows_the_error(spark: SparkSession, folder: Folder) -> None:
-    with fails("did you mean 'includeHeaders'?"):
+    with fails('did you mean "includeHeaders"?'):
         _ = load(spark, folder.path, inclueHeaders=True).schema  # Spark Connect looks no sooner
     with fails("topic 'nothing' has no folder below the paths"):
         load(spark, folder.path, subscribe="nothing").collect()

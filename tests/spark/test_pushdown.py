@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan
 
@@ -119,3 +120,13 @@ def test_register_turns_it_on(spark: SparkSession, folder: Folder) -> None:
         assert load(spark, folder.path, subscribe="sizes").count() == 4
     finally:
         spark.conf.unset(PUSHDOWN_SETTING)
+
+
+def test_a_timestamp_that_python_does_not_have(pushdown: SparkSession, folder: Folder) -> None:
+    """PySpark makes a datetime of a pushed-down value before a source sees it. docs/spark.md says so."""
+    everything = load(pushdown, folder.path, source="logs")
+    late = everything.filter("timestamp > timestamp'290000-01-01'")
+    with pytest.raises(PySparkException, match="OverflowError"):
+        late.count()
+    pushdown.conf.unset(PUSHDOWN_SETTING)
+    assert late.count() == 0

@@ -186,6 +186,42 @@ def test_few_large_records_make_tasks(
         assert found == [False, False, True]
 
 
+@pytest.mark.usefixtures("at_once")
+def test_a_large_record_makes_tasks_for_a_while(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_SMALL_BYTES", 1000)
+    produce(broker, topic, {0: 1}, b"v" * 2000)
+    with Query(broker, subscribe=topic, **EARLIEST) as query:
+        start = query.reader.initialOffset()
+        found = []
+        for _ in range(4):
+            end = query.reader.latestOffset(start, query.limit)
+            assert query.reader.partitions(start, end)
+            found.append(query.passed(start, end) is not None)
+            produce(broker, topic, {0: 1})
+            start = end
+        assert found == [False, False, False, True]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_most_offsets_that_are_read_where_they_are_planned(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "_SMALL_OFFSETS", 10)
+    produce(broker, topic, {0: 10})
+    with Query(broker, subscribe=topic, **EARLIEST) as query:
+        start = query.reader.initialOffset()
+        found = []
+        for following in (11, 0):
+            end = query.reader.latestOffset(start, query.limit)
+            query.reader.partitions(start, end)
+            found.append(query.passed(start, end) is not None)
+            produce(broker, topic, {0: following})
+            start = end
+        assert found == [True, False]
+
+
 # Where it begins.
 
 

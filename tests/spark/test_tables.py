@@ -109,7 +109,7 @@ def test_tables_whose_options_spark_does_not_pass_on(spark: SparkSession, broker
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("subscribes 'events'", "option 'subscribes': is unknown; did you mean 'subscribe'?"),
+        ("subscribes 'events'", "option 'subscribes': is unknown; did you mean \"subscribe\"?"),
         (
             "subscribe 'events', `kafka.sasl.password` 'hush'",
             "option 'kafka.sasl.password': would be stored readably",

@@ -334,7 +334,10 @@ def test_the_command() -> None:
     ("arguments", "message"),
     [
         (("--upstream", "a:1", "--ui", "nonsense"), "'nonsense' is not PORT or HOST:PORT"),
-        (("--upstream", "a:1", "--api", "Produc"), "has no api 'Produc' (did you mean Produce?)"),
+        (
+            ("--upstream", "a:1", "--api", "Produc"),
+            "has no api 'Produc' (did you mean \"Produce\"?)",
+        ),
         (("--upstream", "a:1", "--ui", "0", "--errors"), "the page has filters of its own"),
         (("--upstream", "a:1", "--secrets"), "--secrets needs --ui, --html or --pcap"),
         ((__file__, "--ui", "0"), "use --html OUT to see a capture in a browser"),

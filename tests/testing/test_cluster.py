@@ -70,3 +70,16 @@ def test_other_mistakes() -> None:
             cluster.stop_node(3)
         with pytest.raises(ValueError, match="no node 7"):
             cluster.start_node(7)
+
+
+def test_produced_records_are_known_after_a_network_partition() -> None:
+    with KafkaCluster.start(topics={"orders": 1}) as cluster:
+        first = cluster.leader("orders", 0)
+        other = first % 3 + 1
+        cluster.partition_from("nodes", other)
+        cluster.heal()
+        cluster.move_leader("orders", 0, to=other)
+        producer = Producer({**cluster.clients.confluent_kafka, "client.id": "shop"})
+        producer.produce("orders", b"one")
+        assert producer.flush(PATIENCE) == 0
+        assert [record.value for record in cluster.produced_by("shop")] == [b"one"]

@@ -11,7 +11,7 @@ from typing import Any
 from krammar.broker.config.definitions import ConfigError, UpdateMode, to_text
 from krammar.broker.config.listeners import Listener, read_listeners
 from krammar.broker.config.overrides import Levels, Overridable, check_topic, in_force, log_config
-from krammar.broker.config.settings import Settings
+from krammar.broker.config.settings import BrokerSettings
 from krammar.broker.config.tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from krammar.broker.log.log_config import LogConfig
 from krammar.util.properties import PropertiesError, decode, parse_properties
@@ -27,10 +27,12 @@ def attribute(name: str) -> str:
 
 
 _BY_ATTRIBUTE = {attribute(name): name for name in BROKER_CONFIGS}
-_ATTRIBUTES = {_BY_ATTRIBUTE[own]: own for own in Settings.__annotations__ if own not in _COMBINED}
+_ATTRIBUTES = {
+    _BY_ATTRIBUTE[own]: own for own in BrokerSettings.__annotations__ if own not in _COMBINED
+}
 
 
-class BrokerConfig(Settings):
+class BrokerConfig(BrokerSettings):
     """The settings of one broker.
 
     ``static``           the settings of the file or the caller, as text, by Kafka's names
@@ -268,7 +270,7 @@ def _known(name: str) -> bool:
 
 def _nearest(name: str) -> str:
     # Imported here because only a misspelt setting needs it, and the import slows the start down.
-    import difflib
+    from krammar.util.diagnostics import did_you_mean
 
-    close = difflib.get_close_matches(name, BROKER_CONFIGS, 1)
-    return f"; did you mean {close[0]}?" if close else ""
+    near = did_you_mean(name, BROKER_CONFIGS)
+    return near and f"; {near}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from krammar.broker.config.listeners import Listener
 
 
-class Settings:
+class BrokerSettings:
     """One attribute per setting that the broker reads by itself: the setting's name with underscores.
 
     ``listeners`` and the folders combine several settings. Topics and listeners read theirs by Kafka's

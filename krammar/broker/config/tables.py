@@ -14,7 +14,7 @@ Settings whose names begin with ``krammar.`` belong to this broker alone. The co
 from __future__ import annotations
 
 import csv
-from pathlib import Path
+from importlib.resources import files
 
 from kafka_wire import ConfigType
 
@@ -24,8 +24,9 @@ _NO_DOC = "Known for compatibility; this broker does not act on it."
 
 
 def _table(file: str) -> dict[str, ConfigDef]:
-    with Path(__file__).with_name(file).open(encoding="utf-8", newline="") as lines:
-        return {row["name"]: _definition(row) for row in csv.DictReader(lines)}
+    # The package may be in an archive.
+    lines = files(__package__).joinpath(file).read_text("utf-8").splitlines()
+    return {row["name"]: _definition(row) for row in csv.DictReader(lines)}
 
 
 def _definition(row: dict[str, str]) -> ConfigDef:

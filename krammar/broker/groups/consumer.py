@@ -226,7 +226,8 @@ class ConsumerProtocol:
         """
         group.touched.add(member.member_id)
         before = (member.topics, member.pattern)
-        member.topics = tuple(sorted(set(member.topics if topics is None else topics)))
+        if topics is not None:
+            group.subscribe(member, tuple(sorted(set(topics))))
         member.pattern = member.pattern if pattern is None else pattern
         changed = (member.topics, member.pattern) != before
         changed |= self._refresh_topics(group, changed)
@@ -249,9 +250,8 @@ class ConsumerProtocol:
         self._matching.refresh(group, self._host.now_ms())
         group.topics_seen = seen
         group.subscriptions = group.subscribed_topics()
-        topics = [
-            t for name in sorted(group.subscriptions) if (t := self._cluster.topics.get(name))
-        ]
+        known = self._cluster.topics
+        topics = [known[name] for name in sorted(group.subscribed_topics() & known.keys())]
         text = repr([(topic.topic_id, len(topic.partitions)) for topic in topics])
         digest = hashlib.sha256(text.encode()).digest()
         before = group.topics_hash
@@ -472,7 +472,7 @@ class ConsumerProtocol:
         for member in group.members.values():
             member.fail(kw.ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
             subscription, places = found[member.member_id]
-            member.topics = tuple(sorted(set(subscription.topics)))
+            group.subscribe(member, tuple(sorted(set(subscription.topics))))
             member.rack_id = subscription.rack_id
             member.epoch = group.generation
             member.target = frozenset(places)

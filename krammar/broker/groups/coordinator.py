@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import kafka_wire as kw
 
@@ -14,15 +24,15 @@ from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.consumer import ConsumerProtocol
-from krammar.broker.groups.group import CONSUMER, Group, Key, Kind, State
-from krammar.broker.groups.member import JoinReply, join_error
+from krammar.broker.groups.group import CONSUMER, LARGEST_GROUP, Group, Key, Kind, State
+from krammar.broker.groups.member import JoinReply, join_error, size_of
 from krammar.broker.groups.protocol import ClassicProtocol, Client
 from krammar.broker.groups.records import GROUP, Committed, TopicPartition, fits
-from krammar.broker.groups.shard import Shard
+from krammar.broker.groups.shard import FORGOTTEN_AT_ONCE, Shard
 from krammar.broker.nodes import Logs
+from krammar.broker.slices import Slices, Steps, advance, finish
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
-from krammar.broker.worker import Worker
 from krammar.wire.batches import Record
 from krammar.wire.errors import WireError
 
@@ -54,7 +64,7 @@ class GroupCoordinator:
         cluster: ClusterMetadata,
         logs: Logs,
         topics: Topics,
-        worker: Worker,
+        slices: Slices,
     ) -> None:
         self._config = config
         self._timers = timers
@@ -68,7 +78,7 @@ class GroupCoordinator:
         self._consumer = ConsumerProtocol(self, config, cluster, self._classic)
         self._shards: dict[int, Shard] = {}
         self._closed = False
-        self._worker = worker
+        self._slices = slices
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -129,11 +139,11 @@ class GroupCoordinator:
         shard = self._shards.get(number)
         if shard is None:
             partition_log = self._logs.get(OFFSETS_TOPIC, number)
-            if partition_log is None or self._closed:
+            if partition_log is None or partition_log.offline or self._closed:
                 raise ApiError(kw.ErrorCode.NOT_COORDINATOR)
             try:
                 shard = Shard(partition_log, log.warning)
-            except (OSError, WireError) as error:
+            except (ApiError, OSError, WireError) as error:
                 log.error("%s-%d cannot be read: %s", OFFSETS_TOPIC, number, error)
                 raise ApiError(kw.ErrorCode.NOT_COORDINATOR) from error
             self._shards[number] = shard
@@ -187,12 +197,15 @@ class GroupCoordinator:
 
     def in_thread(self, group: Group, function: Callable[[], R], then: Callable[[R], None]) -> None:
         async def run() -> None:
-            result = await self._worker.run(function)
+            result = await self._slices.worker.run(function)
             # The group may have been deleted, or may have moved to another node.
             if any(each.groups.get(group.group_id) is group for each in self._shards.values()):
                 then(result)
 
-        task = self._timers.loop.create_task(run())
+        self._run(run())
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._timers.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -226,6 +239,9 @@ class GroupCoordinator:
         names = (protocol.name for protocol in request.protocols)
         if not all(map(fits, (request.group_instance_id, request.protocol_type, *names))):
             raise ApiError(kw.ErrorCode.INVALID_REQUEST)
+        size = size_of(request.protocols)
+        if size > LARGEST_GROUP:
+            raise ApiError(kw.ErrorCode.INVALID_REQUEST)
         shortest = self._config.group_min_session_timeout_ms
         if not (
             shortest <= request.session_timeout_ms <= self._config.group_max_session_timeout_ms
@@ -239,6 +255,8 @@ class GroupCoordinator:
             group = self._new(request.group_id, Kind.CLASSIC, group)
             with _errors_for_clients():
                 shard.store(group)
+        if not group.has_space(request.member_id, size):
+            raise ApiError(kw.ErrorCode.GROUP_MAX_SIZE_REACHED)
         return group
 
     def _new(self, group_id: str, kind: Kind, old: Group | None) -> Group:
@@ -314,24 +332,42 @@ class GroupCoordinator:
 
     # -- offsets
 
+    def encode_offsets(
+        self, request: kw.OffsetCommitRequest | kw.TxnOffsetCommitRequest, records: Sequence[Record]
+    ) -> Callable[[], bytes]:
+        """Return a function that builds the batch for ``commit_offsets``. Another thread may call it."""
+        log = self._shard(request.group_id).log
+        if isinstance(request, kw.TxnOffsetCommitRequest):
+            return partial(
+                log.encode_records,
+                records,
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+                is_transactional=request.producer_id >= 0,
+            )
+        return partial(log.encode_records, records)
+
     def commit_offsets(
         self,
         request: kw.OffsetCommitRequest | kw.TxnOffsetCommitRequest,
-        offsets: Sequence[tuple[TopicPartition, Committed]],
+        offsets: Mapping[TopicPartition, tuple[int, Committed]],
         version: int,
-        batch: Sequence[Record],
+        batch: bytes,
     ) -> None:
-        """Store offsets, whose records are ``batch``; those of a transaction are pending until it ends."""
-        producer = None
-        if isinstance(request, kw.TxnOffsetCommitRequest):
-            producer = (request.producer_id, request.producer_epoch)
+        """Store offsets, which ``encode_offsets`` has built a batch of; those of a transaction wait for its end.
+
+        Args:
+            offsets: as for ``Shard.commit``
+        """
+        transactional = isinstance(request, kw.TxnOffsetCommitRequest)
+        producer_id = request.producer_id if isinstance(request, kw.TxnOffsetCommitRequest) else -1
         group_id, member_id = request.group_id, request.member_id
         generation = request.generation_id_or_member_epoch
-        if producer is not None and not group_id:
+        if transactional and not group_id:
             raise ApiError(kw.ErrorCode.INVALID_GROUP_ID)
         shard = self._shard(group_id)
         group = shard.groups.get(group_id)
-        with_epochs = producer is None and version >= WITH_EPOCHS
+        with_epochs = not transactional and version >= WITH_EPOCHS
         if group is None:
             if generation >= 0:
                 raise ApiError(
@@ -341,21 +377,21 @@ class GroupCoordinator:
                 )
             group = Group(group_id, None)
         member = group.members.get(member_id)
-        if producer is None and not with_epochs and member is not None and not member.protocols:
+        if not transactional and not with_epochs and member is not None and not member.protocols:
             raise ApiError(kw.ErrorCode.UNSUPPORTED_VERSION)
         group.check_commit(
             member_id,
             request.group_instance_id,
             generation,
-            transactional=producer is not None,
-            places=[(offset.topic_id, where[1]) for where, offset in offsets],
+            transactional=transactional,
+            places=((offset.topic_id, where[1]) for where, (_, offset) in offsets.items()),
         )
         in_generation = group.state in (State.STABLE, State.PREPARING_REBALANCE)
-        if producer is None and group.kind is Kind.CLASSIC and in_generation:
+        if not transactional and group.kind is Kind.CLASSIC and in_generation:
             self._classic.extend_session(group, group.members[member_id])
         if offsets:
             with _errors_for_clients():
-                shard.commit(group_id, offsets, batch, *(producer or ()))
+                shard.commit(group_id, offsets, batch, producer_id)
 
     def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
         """Handle a transaction marker that was written to a partition of `__consumer_offsets`."""
@@ -382,28 +418,27 @@ class GroupCoordinator:
 
     def delete_offsets(
         self, group_id: str, offsets: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, kw.ErrorCode]:
-        """Delete offsets, except of topics that members read. Returns an error code per offset."""
+    ) -> Steps[dict[TopicPartition, kw.ErrorCode]]:
+        """Delete offsets in steps, except of topics that members read. Returns an error code per offset."""
         group = self._named(group_id, kw.ErrorCode.GROUP_ID_NOT_FOUND)
         # Consumers declare their subscriptions, so the offsets of other topics can be deleted.
         if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
             raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
-        results = {
-            where: (
-                kw.ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-                if group.reads(where[0])
-                else kw.ErrorCode.NONE
-            )
-            for where in offsets
-        }
         shard = self._shard(group_id)
         known = set(shard.offsets.all_of(group_id))
-        gone = [
-            (group_id, where)
-            for where, code in results.items()
-            if code == kw.ErrorCode.NONE and where in known
-        ]
-        self._forget(shard, gone)
+        results: dict[TopicPartition, kw.ErrorCode] = {}
+        gone = []
+        for where in offsets:
+            if where not in results:
+                is_read = group.reads(where[0])
+                results[where] = (
+                    kw.ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else kw.ErrorCode.NONE
+                )
+                if not is_read and where in known:
+                    gone.append((group_id, where))
+            yield None
+        with _errors_for_clients():
+            yield from shard.forgetting(gone)
         return results
 
     # -- administration
@@ -416,14 +451,21 @@ class GroupCoordinator:
     def all_groups(self) -> list[Group]:
         return [group for number in self._own() for group in self._load(number).groups.values()]
 
-    def delete(self, group_id: str) -> None:
-        """Delete a group without members, and its offsets."""
+    def delete(self, group_id: str) -> Steps[None]:
+        """Delete a group without members, and its offsets, in steps."""
         group = self.find(group_id)
         if group is None:
             raise ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state is not State.EMPTY:
             raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
         shard = self._shard(group_id)
+        with _errors_for_clients():
+            yield from shard.forgetting(
+                [(group_id, where) for where in shard.offsets.all_of(group_id)]
+            )
+        if group.state is not State.EMPTY or self.find(group_id) is not group:
+            raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
+        # Usually none; other requests may have committed some between the steps.
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
         self._forget(shard, offsets, [group])
 
@@ -441,28 +483,54 @@ class GroupCoordinator:
     # -- clean-up
 
     def _topic_deleted(self, topic: Topic) -> None:
-        """Delete the committed offsets of a topic."""
+        """Delete the committed offsets of a topic: the first ones at once, and many in steps."""
         if topic.name == OFFSETS_TOPIC:
             self._unload(list(self._shards))
             return
-        self._for_each_shard(lambda shard: shard.forget(shard.offsets.of_topic(topic.name)))
+
+        def forget(shard: Shard) -> Steps[None]:
+            found = shard.offsets.of_topic(topic.name)
+            for begin in range(0, len(found), FORGOTTEN_AT_ONCE):
+                # Members of a new topic with the same name may have committed offsets since.
+                old = [
+                    each
+                    for each in found[begin : begin + FORGOTTEN_AT_ONCE]
+                    if shard.offsets.is_of(each, topic.topic_id)
+                ]
+                yield from shard.forgetting(old)
+
+        steps = self._for_each_shard(forget)
+        progress = advance(steps)
+        if not progress.done:
+            self._run(self._slices.run(steps, progress.job))
 
     def _sweep(self) -> None:
         self._sweep_later()
-        self.expire()
+        self._run(self._slices.run_from_start(self._expiring()))
 
     def expire(self) -> None:
         """Delete expired offsets and groups in all shards."""
-        retention = self._config.offsets_retention_minutes * 60000
-        self._for_each_shard(
-            lambda shard: self._forget(shard, *shard.expired(self.now_ms(), retention))
-        )
+        finish(self._expiring())
 
-    def _for_each_shard(self, clean: Callable[[Shard], None]) -> None:
-        """Clean all shards; a failure is logged."""
+    def _expiring(self) -> Steps[None]:
+        retention = self._config.offsets_retention_minutes * 60000
+
+        def expire(shard: Shard) -> Steps[None]:
+            for group in list(shard.groups.values()):
+                if shard.groups.get(group.group_id) is not group:
+                    continue
+                offsets, unused = shard.expired(group, self.now_ms(), retention)
+                if offsets or unused:
+                    self._forget(shard, offsets, [group] if unused else [])
+                yield None
+
+        return self._for_each_shard(expire)
+
+    def _for_each_shard(self, clean: Callable[[Shard], Steps[None]]) -> Steps[None]:
+        """Clean all shards in steps; a failure is logged."""
         for number in self._own():
             try:
-                clean(self._load(number))
+                yield from clean(self._load(number))
             except ApiError as error:
                 log.warning(
                     "%s-%d: expired offsets could not be deleted: %s", OFFSETS_TOPIC, number, error

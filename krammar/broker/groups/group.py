@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Key = tuple[int, str]
 
 CONSUMER = "consumer"
+# The size in bytes of the protocols of all members of the classic protocol, with names and metadata. A rebalance sends
+# the leader all metadata, and a record of 1 MB, by default, must hold those of the elected protocol.
+LARGEST_GROUP = 16 << 20
 INT32_MAX = 2**31 - 1
 
 
@@ -28,6 +31,11 @@ class Kind(Enum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+
+
+# The size in bytes of the protocols of all members of the classic protocol, with names and metadata. A rebalance sends
+# the leader all metadata, and a record of 1 MB, by default, must hold those of the elected protocol.
+LARGEST_GROUP = 16 << 20
 
 
 class State(Enum):
@@ -52,7 +60,7 @@ class Group:
     ``statics``        the member ids of static members, by instance id
     ``pending``        ids that were returned with MEMBER_ID_REQUIRED and have not joined yet
     ``unsynced``       members of this generation that have not sent SyncGroup yet
-    ``subscriptions``  the topics that a consumer group reads; None if unknown
+    ``subscriptions``  the topics that a consumer group reads, existing or not; None if unknown
     ``state_since``    milliseconds since 1970; None if unknown
     ``grew``           whether a member joined during the first rebalance, a reason to wait for more
     ``assignment_epoch``, ``assigned_at``  the generation and the time of the target assignment
@@ -81,7 +89,9 @@ class Group:
         self.statics: dict[str, str] = {}
         self.pending: set[str] = set()
         self.unsynced: set[str] = set()
-        self.subscriptions: frozenset[str] | None = None
+        self.subscriptions: Collection[str] | None = None
+        # How many members and patterns of a consumer group name each topic.
+        self._named: dict[str, int] = {}
         self.grew = False
         self.assignment_epoch = self.generation
         self.assigned_at = 0
@@ -106,6 +116,7 @@ class Group:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
+        self._count(member.topics, 1)
         self.pending.discard(member.member_id)
         return member
 
@@ -113,6 +124,7 @@ class Group:
         """Remove a member or a pending id. Its waiting requests are answered with an error."""
         member = self.members.pop(member_id, None)
         if member is not None:
+            self._count(member.topics, -1)
             if member.instance_id is not None:
                 self.statics.pop(member.instance_id, None)
             member.fail(kw.ErrorCode.UNKNOWN_MEMBER_ID, "")
@@ -206,6 +218,11 @@ class Group:
         ]
         return member_id in counted or len(counted) < max_size or self.state is State.EMPTY
 
+    def has_space(self, member_id: str, size: int) -> bool:
+        """Return whether the protocols of a member, of ``size`` bytes, and those of all others fit into memory."""
+        others = (m.size for m in self.members.values() if m.member_id != member_id)
+        return size + sum(others) <= LARGEST_GROUP
+
     def all_joined(self) -> bool:
         """Return whether all members, pending ones included, wait in JoinGroup."""
         return not self.pending and all(m.joining is not None for m in self.members.values())
@@ -270,12 +287,36 @@ class Group:
 
     # -- consumer groups
 
-    def subscribed_topics(self) -> frozenset[str]:
-        """Return the topics that members of a consumer group subscribe to by name or by a pattern."""
-        return frozenset().union(
-            *(found.topics for found in self.matches.values()),
-            *{member.topics for member in self.members.values()},
-        )
+    def subscribed_topics(self) -> KeysView[str]:
+        """Return the topics that members of a consumer group subscribe to by name or by a pattern, now and later.
+
+        They are counted with each change, because hundreds of members can name thousands of topics each.
+        """
+        return self._named.keys()
+
+    def subscribe(self, member: Member, topics: tuple[str, ...]) -> None:
+        """Change the topics that a member subscribes to by name."""
+        self._count(topics, 1)
+        self._count(member.topics, -1)
+        member.topics = topics
+
+    def match(self, pattern: str, found: kw.ConsumerGroupRegularExpressionValue | None) -> None:
+        """Change the topics that match a pattern; None removes the pattern."""
+        before = self.matches.pop(pattern, None)
+        if found is not None:
+            self._count(found.topics, 1)
+            self.matches[pattern] = found
+        if before is not None:
+            self._count(before.topics, -1)
+
+    def _count(self, topics: Iterable[str], by: int) -> None:
+        named = self._named
+        for name in topics:
+            count = named.get(name, 0) + by
+            if count:
+                named[name] = count
+            else:
+                del named[name]
 
     def owned_by_others(self, member: Member) -> set[Place]:
         """Return the partitions that other members may own or have not given up yet."""
@@ -347,7 +388,7 @@ class Group:
         self,
         member_id: str,
         epoch: int,
-        places: Collection[Place] | None = None,
+        places: Iterable[Place] | None = None,
         *,
         transactional: bool = False,
     ) -> None:
@@ -365,7 +406,7 @@ class Group:
         if epoch != member.epoch and not (
             places is not None
             and 0 <= epoch < member.epoch
-            and all(epoch >= (member.assigned | member.revoking).get(p, INT32_MAX) for p in places)
+            and _since(epoch, member.assigned | member.revoking, places)
         ):
             is_classic = transactional or member.protocols
             raise ApiError(
@@ -379,7 +420,7 @@ class Group:
         generation: int,
         *,
         transactional: bool,
-        places: Collection[Place] = (),
+        places: Iterable[Place] = (),
     ) -> None:
         """Raise ApiError if a client may not commit offsets of some partitions.
 
@@ -410,6 +451,11 @@ class Group:
             return commit_timestamp if self.state_since is None else self.state_since
         is_stable = self.state is State.STABLE and self.protocol_type == CONSUMER
         return commit_timestamp if is_stable else None
+
+
+def _since(epoch: int, owned: Mapping[Place, int], places: Iterable[Place]) -> bool:
+    """Return whether a member has had all of these partitions since an epoch."""
+    return all(epoch >= owned.get(place, INT32_MAX) for place in places)
 
 
 def read_subscription(data: bytes, newest: int = 3) -> kw.ConsumerProtocolSubscription:

@@ -58,7 +58,7 @@ class Matching:
         names, seen = self.names(), self._cluster.last_offset
         patterns = {member.pattern for member in group.members.values()} - {""}
         for gone in group.matches.keys() - patterns:
-            del group.matches[gone]
+            group.match(gone, None)
         for gone in group.matched.keys() - patterns:
             del group.matched[gone]
         group.behind = False
@@ -85,8 +85,9 @@ class Matching:
                 topics.sort()
                 left -= _COMPILING + len(added)
             if found is None or found.topics != topics:
-                group.matches[pattern] = ConsumerGroupRegularExpressionValue(
+                value = ConsumerGroupRegularExpressionValue(
                     topics=topics, body_version=seen, timestamp=now_ms
                 )
+                group.match(pattern, value)
                 left -= len(topics)
             group.matched[pattern] = names

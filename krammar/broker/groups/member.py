@@ -20,6 +20,9 @@ SyncReply = Callable[[SyncGroupResponse], None]
 # A topic's id and a partition of it.
 Place = tuple[UUID, int]
 
+# The size in bytes of the objects of a protocol, besides its name and metadata.
+PROTOCOL_SIZE = 200
+
 # The epoch of a static member that left and will return.
 AWAY = -2
 
@@ -31,6 +34,7 @@ class Member:
     ``instance_id``  the id of a static member (KIP-345); None for a dynamic member
     ``protocols``    the name and metadata of each supported protocol, in the order of preference; empty for a member
                      that speaks the consumer protocol
+    ``size``         the approximate size of its protocols in memory, in bytes
     ``assignment``   the assignment by the leader; empty before
     ``joining``      sends the response to the waiting JoinGroup
     ``syncing``      sends the response to the waiting SyncGroup
@@ -49,6 +53,7 @@ class Member:
     rebalance_timeout: int = 0
     session_timeout: int = 0
     protocols: Sequence[tuple[str, bytes]] = ()
+    size: int = 0
     assignment: bytes = b""
     is_new: bool = False
     joining: JoinReply | None = field(default=None, repr=False)
@@ -68,6 +73,7 @@ class Member:
     def update(self, request: JoinGroupRequest) -> None:
         """Apply the protocols and timeouts of a request."""
         self.protocols = protocols_of(request)
+        self.size = size_of(request.protocols)
         self.rebalance_timeout = request.rebalance_timeout_ms
         self.session_timeout = request.session_timeout_ms
 
@@ -114,6 +120,11 @@ def join_error(code: ErrorCode, member_id: str) -> JoinGroupResponse:
 
 def protocols_of(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
     return [(protocol.name, protocol.metadata) for protocol in request.protocols]
+
+
+def size_of(protocols: Iterable[JoinGroupRequest.Protocol]) -> int:
+    """Return the approximate size of protocols in memory, in bytes."""
+    return sum(len(each.name) + len(each.metadata) + PROTOCOL_SIZE for each in protocols)
 
 
 def places_of(topics: Iterable[Any]) -> set[Place]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from uuid import UUID
+
 from krammar.broker.groups.records import Committed, TopicPartition
+from krammar.wire.primitives import NULL_UUID
 
 
 class Offsets:
@@ -28,8 +32,14 @@ class Offsets:
         self, group_id: str, where: TopicPartition, committed: Committed, producer_id: int = -1
     ) -> None:
         """Store an offset; with a producer id it is pending until the producer's transaction ends."""
+        self.update(group_id, {where: committed}, producer_id)
+
+    def update(
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed], producer_id: int = -1
+    ) -> None:
+        """Store several offsets, as ``put`` does."""
         groups = self._offsets.setdefault(None if producer_id < 0 else producer_id, {})
-        groups.setdefault(group_id, {})[where] = committed
+        groups.setdefault(group_id, {}).update(offsets)
 
     def remove(self, group_id: str, where: TopicPartition) -> None:
         """Remove an offset, including pending ones."""
@@ -59,6 +69,12 @@ class Offsets:
                 where for groups in self._offsets.values() for where in groups.get(group_id, ())
             )
         )
+
+    def is_of(self, offset: tuple[str, TopicPartition], topic_id: UUID) -> bool:
+        """Return whether a group's offset, if it is committed, belongs to a topic with this id or without one."""
+        group_id, where = offset
+        committed = self.of_group(group_id).get(where)
+        return committed is None or committed.topic_id in (topic_id, NULL_UUID)
 
     def of_topic(self, topic: str) -> list[tuple[str, TopicPartition]]:
         """Return the groups and partitions of a topic with an offset, committed or pending."""

@@ -273,7 +273,7 @@ def read_group(group_id: str, stored: Mapping[RecordKey, Any]) -> Group:
             group.assignment_epoch = value.assignment_epoch
             group.assigned_at = value.assignment_timestamp
         elif kind == PATTERN:
-            group.matches[name] = value
+            group.match(name, value)
         elif kind == MEMBER:
             group.add(_read_member(name, value, stored))
     group.subscriptions = group.subscribed_topics()

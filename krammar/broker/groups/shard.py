@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from krammar.broker.cluster import OFFSETS_TOPIC
 from krammar.broker.groups import records
 from krammar.broker.groups.group import Group, State
 from krammar.broker.groups.offsets import Offsets
+from krammar.broker.groups.records import Committed
+from krammar.broker.slices import Steps, finish
 from krammar.logfiles.internal_topics import decode_record
 from krammar.wire.batches import ControlRecordType, Record
 from krammar.wire.batches.header import HEADER_SIZE
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from krammar.broker.groups.records import Committed, TopicPartition
+    from krammar.broker.groups.records import TopicPartition
     from krammar.broker.log.log import PartitionLog
 
 # The maximum size in bytes of a record without a value, besides its key.
 RECORD_HEADER = 32
+# The number of tombstones of a batch, at most.
+FORGOTTEN_AT_ONCE = 1000
 
 
 class Shard:
@@ -86,33 +90,39 @@ class Shard:
     def _put(
         self, group_id: str, where: TopicPartition, committed: Committed, producer_id: int
     ) -> None:
-        if group_id not in self.groups:
-            # A group that only has offsets has no record of its own.
-            self.groups[group_id] = Group(group_id, None)
+        self._know(group_id)
         self.offsets.put(group_id, where, committed, producer_id)
+
+    def _know(self, group_id: str) -> None:
+        """Add a group that only has offsets, and no record of its own."""
+        if group_id not in self.groups:
+            self.groups[group_id] = Group(group_id, None)
 
     # -- writing; all of these raise ApiError if the log cannot be written
 
     def commit(
         self,
         group_id: str,
-        offsets: Sequence[tuple[TopicPartition, Committed]],
-        batch: Sequence[Record],
+        offsets: Mapping[TopicPartition, tuple[int, Committed]],
+        batch: bytes,
         producer_id: int = -1,
-        producer_epoch: int = -1,
     ) -> None:
-        """Write offsets as one batch of these records, transactionally if ``producer_id`` is given."""
-        appended = self.log.append_records(
-            batch,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            is_transactional=producer_id >= 0,
+        """Write offsets as one batch of ``encode_records``, transactionally if ``producer_id`` is given.
+
+        Args:
+            offsets: the last offset of each partition, and the number of its record in the batch
+        """
+        base = self.log.append_encoded(batch).base_offset
+        self._know(group_id)
+        self.offsets.update(
+            group_id,
+            {
+                # Faster than _replace. The position is the last field.
+                where: Committed(*offset[:-1], base + index)
+                for where, (index, offset) in offsets.items()
+            },
+            producer_id,
         )
-        # Of a partition that is named several times, the last offset counts.
-        latest = {where: (index, offset) for index, (where, offset) in enumerate(offsets)}
-        for where, (index, offset) in latest.items():
-            placed = offset._replace(position=appended.base_offset + index)
-            self._put(group_id, where, placed, producer_id)
 
     def store(self, group: Group) -> None:
         """Write what has changed of a group, and add it if it is new."""
@@ -137,15 +147,22 @@ class Shard:
 
         Many tombstones are written as several batches. If one fails, the deletions of the batches before it remain.
         """
-        for part in self._parts([records.offset_record(g, where, None) for g, where in offsets]):
-            self.log.append_records(part)
-            for group_id, where in offsets[: len(part)]:
-                self.offsets.remove(group_id, where)
-            offsets = offsets[len(part) :]
+        finish(self.forgetting(offsets))
         for group in groups:
             for part in self._parts(records.tombstones(group)):
                 self.log.append_records(part)
             self.groups.pop(group.group_id, None)
+
+    def forgetting(self, offsets: Sequence[tuple[str, TopicPartition]]) -> Steps[None]:
+        """Delete offsets in steps, as ``forget`` does."""
+        for begin in range(0, len(offsets), FORGOTTEN_AT_ONCE):
+            some = offsets[begin : begin + FORGOTTEN_AT_ONCE]
+            for part in self._parts([records.offset_record(g, where, None) for g, where in some]):
+                self.log.append_records(part)
+                for group_id, where in some[: len(part)]:
+                    self.offsets.remove(group_id, where)
+                some = some[len(part) :]
+            yield None
 
     def _parts(self, batch: list[Record]) -> Iterator[list[Record]]:
         """Split tombstones into parts that fit into a batch each."""
@@ -163,9 +180,9 @@ class Shard:
     # -- expiry (KIP-211)
 
     def expired(
-        self, now: int, retention: int
-    ) -> tuple[list[tuple[str, TopicPartition]], list[Group]]:
-        """Find expired offsets, and groups that then have neither members nor offsets.
+        self, group: Group, now: int, retention: int
+    ) -> tuple[list[tuple[str, TopicPartition]], bool]:
+        """Find the expired offsets of a group. Returns them, and whether it then has neither members nor offsets.
 
         Offsets that an open transaction may change do not expire.
 
@@ -173,21 +190,15 @@ class Shard:
             now: milliseconds since 1970
             retention: milliseconds
         """
-        offsets = []
-        groups = []
-        for group in self.groups.values():
-            committed = self.offsets.of_group(group.group_id)
-            pending = self.offsets.pending(group.group_id)
-            over = [
-                where
-                for where, offset in committed.items()
-                if not group.reads(where[0])
-                and where not in pending
-                and (base := group.expiry_base(offset.timestamp)) is not None
-                and now >= (base + retention if offset.expires is None else offset.expires)
-            ]
-            offsets += [(group.group_id, where) for where in over]
-            is_unused = group.state is State.EMPTY and not group.pending and not pending
-            if is_unused and len(over) == len(committed):
-                groups.append(group)
-        return offsets, groups
+        committed = self.offsets.of_group(group.group_id)
+        pending = self.offsets.pending(group.group_id)
+        over = [
+            (group.group_id, where)
+            for where, offset in committed.items()
+            if not group.reads(where[0])
+            and where not in pending
+            and (base := group.expiry_base(offset.timestamp)) is not None
+            and now >= (base + retention if offset.expires is None else offset.expires)
+        ]
+        is_unused = group.state is State.EMPTY and not group.pending and not pending
+        return over, is_unused and len(over) == len(committed)

@@ -68,9 +68,8 @@ def problem_of(group: Group, cluster: ClusterMetadata, assignor: str) -> Problem
         members.append((member.member_id, member.topics, match.topics if match else ()))
     topics = cluster.topics
     known = {
-        name: (topic.topic_id, len(topic.partitions))
-        for name in group.subscriptions or ()
-        if (topic := topics.get(name)) is not None
+        name: (topics[name].topic_id, len(topics[name].partitions))
+        for name in group.subscribed_topics() & topics.keys()
     }
     current = {member_id: member.target for member_id, member in group.members.items()}
     return Problem(group.generation, assignor, members, known, current)

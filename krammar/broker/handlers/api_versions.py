@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_wire import ApiVersionsRequest, ApiVersionsResponse, ErrorCode
 
-from krammar.broker.apis import RANGES
 from krammar.broker.cluster import SUPPORTED_FEATURES, ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.session import Session
@@ -17,6 +17,9 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
 @dataclass(eq=False)
 class ApiVersionsHandlers:
+    """``ranges``: the lowest and the highest version of each served API."""
+
+    ranges: Mapping[int, tuple[int, int]]
     config: BrokerConfig
     cluster: ClusterMetadata
 
@@ -39,7 +42,7 @@ class ApiVersionsHandlers:
         return ApiVersionsResponse(
             api_keys=[
                 ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
-                for key, (low, high) in RANGES.items()
+                for key, (low, high) in self.ranges.items()
             ],
             supported_features=[
                 ApiVersionsResponse.SupportedFeatureKey(

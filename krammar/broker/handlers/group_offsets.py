@@ -11,7 +11,7 @@ import kafka_wire as kw
 
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.records import Committed, TopicPartition, fits, offset_record
-from krammar.broker.slices import Steps
+from krammar.broker.slices import InThread, Steps
 from krammar.wire.batches import Record
 from krammar.wire.primitives import NULL_UUID
 
@@ -39,7 +39,7 @@ Result = tuple[TopicName, int, kw.ErrorCode]  # for one partition
 _OF_GROUPS = (kw.OffsetFetchResponse.Topics, kw.OffsetFetchResponse.Partitions)
 _OF_ONE_GROUP = (kw.OffsetFetchResponse.Topic, kw.OffsetFetchResponse.Partition)
 
-# The number of offsets that are written in a slice with other work.
+# The number of offsets whose batch is built without another thread.
 _FEW = 1000
 _NO_OFFSET = Committed(offset=-1, leader_epoch=-1, metadata="", timestamp=-1)
 
@@ -56,16 +56,15 @@ class GroupOffsetHandlers:
         self, session: Session, request: kw.OffsetCommitRequest, version: int
     ) -> Steps[kw.OffsetCommitResponse]:
         results = yield from self._commit(request, version, by_id=version >= COMMIT_BY_ID)
-        return kw.OffsetCommitResponse(
-            topics=_topics(
-                results, kw.OffsetCommitResponse.Topic, kw.OffsetCommitResponse.Partition
-            )
+        topics = yield from _topics(
+            results, kw.OffsetCommitResponse.Topic, kw.OffsetCommitResponse.Partition
         )
+        return kw.OffsetCommitResponse(topics=topics)
 
     def txn_offset_commit(
         self, session: Session, request: kw.TxnOffsetCommitRequest, version: int
     ) -> Steps[kw.TxnOffsetCommitResponse]:
-        try:
+        def check() -> None:
             if request.group_id:  # the group coordinator refuses an empty one
                 self.transactions.check_offsets(
                     request.transactional_id,
@@ -74,6 +73,9 @@ class GroupOffsetHandlers:
                     request.group_id,
                     version,
                 )
+
+        try:
+            check()
         except ApiError as error:
             results = [
                 ((topic.name, topic.topic_id), partition.partition_index, error.code)
@@ -81,12 +83,12 @@ class GroupOffsetHandlers:
                 for partition in topic.partitions
             ]
         else:
-            results = yield from self._commit(request, version, by_id=version >= TXN_COMMIT_BY_ID)
-        return kw.TxnOffsetCommitResponse(
-            topics=_topics(
-                results, kw.TxnOffsetCommitResponse.Topic, kw.TxnOffsetCommitResponse.Partition
-            )
+            by_id = version >= TXN_COMMIT_BY_ID
+            results = yield from self._commit(request, version, by_id=by_id, check=check)
+        topics = yield from _topics(
+            results, kw.TxnOffsetCommitResponse.Topic, kw.TxnOffsetCommitResponse.Partition
         )
+        return kw.TxnOffsetCommitResponse(topics=topics)
 
     def _commit(
         self,
@@ -94,8 +96,12 @@ class GroupOffsetHandlers:
         version: int,
         *,
         by_id: bool,
+        check: Callable[[], None] | None = None,
     ) -> Steps[list[Result]]:
-        """Commit the offsets of a request as one batch, whose records are built in steps.
+        """Commit the offsets of a request as one batch, which is built in steps.
+
+        Args:
+            check: is called again before the offsets are stored, because other requests run between the steps
 
         Returns the results in Kafka's order: refused partitions first.
         """
@@ -105,8 +111,9 @@ class GroupOffsetHandlers:
             expires = min(now + request.retention_time_ms, INT64_MAX)
         refused: list[Result] = []
         taken: list[Result] = []
-        offsets: list[tuple[TopicPartition, Committed]] = []
-        batch: list[Record] = []
+        # Of a partition that is named several times, the last offset counts.
+        offsets: dict[TopicPartition, tuple[int, Committed]] = {}
+        records: list[Record] = []
         cluster = self.cluster
         unknown = (
             kw.ErrorCode.UNKNOWN_TOPIC_ID if by_id else kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -137,14 +144,18 @@ class GroupOffsetHandlers:
                         topic.topic_id,
                     )
                     where = (topic.name, index)
-                    offsets.append((where, committed))
+                    offsets[where] = (len(records), committed)
                     if fits(request.group_id):  # the group coordinator refuses longer ones
-                        batch.append(offset_record(request.group_id, where, committed))
+                        records.append(offset_record(request.group_id, where, committed))
                 yield None
-        if len(batch) > _FEW:
-            yield True
         try:
             if taken:
+                batch = b""
+                if records:
+                    encode = self.groups.encode_offsets(request, records)
+                    batch = (yield InThread(encode)) if len(records) > _FEW else encode()
+                if check is not None:
+                    check()
                 self.groups.commit_offsets(request, offsets, version, batch)
         except ApiError as error:
             taken = [(name, index, error.code) for name, index, _ in taken]
@@ -161,13 +172,15 @@ class GroupOffsetHandlers:
         self, session: Session, request: kw.OffsetFetchRequest, version: int
     ) -> Steps[kw.OffsetFetchResponse]:
         if version < 8:
-            code, topics = self._fetch(request, version, request.group_id, request.topics)
+            code, topics = yield from self._fetch(
+                request, version, request.group_id, request.topics
+            )
             return kw.OffsetFetchResponse(error_code=code, topics=topics)
         groups: dict[str, kw.OffsetFetchResponse.Group] = {}
         for asked in request.groups:
             name = asked.group_id
             if name not in groups:  # duplicate groups are answered once
-                code, topics = self._fetch(
+                code, topics = yield from self._fetch(
                     request, version, name, asked.topics, asked.member_id, asked.member_epoch
                 )
                 groups[name] = kw.OffsetFetchResponse.Group(
@@ -184,7 +197,7 @@ class GroupOffsetHandlers:
         asked: Iterable[Any] | None,
         member_id: str | None = None,
         member_epoch: int = -1,
-    ) -> tuple[kw.ErrorCode, list[Any]]:
+    ) -> Steps[tuple[kw.ErrorCode, list[Any]]]:
         """Return the error code of a group, and the topics of the response in the version's classes."""
         classes: tuple[Callable[..., Any], ...] = _OF_GROUPS if version >= 8 else _OF_ONE_GROUP
         make_topic, make_partition = classes
@@ -199,7 +212,7 @@ class GroupOffsetHandlers:
             failure = error.code  # version 1 only has an error code per partition
         unstable = self.groups.unstable_offsets(group_id) if request.require_stable else ()
         if asked is None:
-            wanted = self._all_topics(offsets, by_id=by_id)
+            wanted = yield from self._all_topics(offsets, by_id=by_id)
         else:
             wanted = [
                 (t.name, t.topic_id if by_id else NULL_UUID, t.partition_indexes) for t in asked
@@ -230,16 +243,19 @@ class GroupOffsetHandlers:
                         error_code=code,
                     )
                 )
+                yield None
             topics.append(answer)
+            yield None
         return kw.ErrorCode.NONE, topics
 
     def _all_topics(
         self, offsets: Iterable[TopicPartition], *, by_id: bool
-    ) -> list[tuple[str, UUID, list[int]]]:
+    ) -> Steps[list[tuple[str, UUID, list[int]]]]:
         """Return the name, id and partitions of each topic with offsets."""
         found: dict[str, list[int]] = {}
-        for name, partition in offsets:
+        for name, partition in list(offsets):  # other requests may commit between the steps
             found.setdefault(name, []).append(partition)
+            yield None
         topics = self.cluster.topics
         return [
             (name, topics[name].topic_id if by_id else NULL_UUID, partitions)
@@ -250,7 +266,7 @@ class GroupOffsetHandlers:
 
     def offset_delete(
         self, session: Session, request: kw.OffsetDeleteRequest, version: int
-    ) -> kw.OffsetDeleteResponse:
+    ) -> Steps[kw.OffsetDeleteResponse]:
         results: list[Result] = []
         known = []
         for asked in request.topics:
@@ -262,22 +278,22 @@ class GroupOffsetHandlers:
                     results.append(((asked.name, NULL_UUID), index, code))
                 else:
                     known.append((asked.name, index))
+                yield None
         try:
-            codes = self.groups.delete_offsets(request.group_id, known)
+            codes = yield from self.groups.delete_offsets(request.group_id, known)
         except ApiError as error:
             return kw.OffsetDeleteResponse(error_code=error.code)
         results += [((where[0], NULL_UUID), where[1], codes[where]) for where in known]
-        return kw.OffsetDeleteResponse(
-            topics=_topics(
-                results, kw.OffsetDeleteResponse.Topic, kw.OffsetDeleteResponse.Partition
-            )
+        topics = yield from _topics(
+            results, kw.OffsetDeleteResponse.Topic, kw.OffsetDeleteResponse.Partition
         )
+        return kw.OffsetDeleteResponse(topics=topics)
 
 
 def _topics(
     results: Iterable[Result], make_topic: Callable[..., T], make_partition: Callable[..., Any]
-) -> list[T]:
-    """Build the topics of a response from the classes for topics and partitions."""
+) -> Steps[list[T]]:
+    """Build the topics of a response from the classes for topics and partitions, in steps."""
     found: dict[TopicName, Any] = {}
     for key, index, code in results:
         if key not in found:
@@ -285,6 +301,7 @@ def _topics(
             if key[1] != NULL_UUID:
                 found[key].topic_id = key[1]
         found[key].partitions.append(make_partition(partition_index=index, error_code=code))
+        yield None
     return list(found.values())
 
 

@@ -76,7 +76,8 @@ class GroupHandlers:
             with suppress(ApiError):
                 topic = self.topics.ensure_internal(name)
                 index = self.topics.coordinating_partition(name, key)
-                node_id = topic.partitions[index].leader
+                if not self.topics.is_offline(topic, index):
+                    node_id = topic.partitions[index].leader
             if node_id in self.nodes.running:
                 code = kw.ErrorCode.NONE
                 endpoint = self.nodes.endpoint(node_id, session.listener)
@@ -150,22 +151,24 @@ class GroupHandlers:
 
     def list_groups(
         self, session: Session, request: kw.ListGroupsRequest, version: int
-    ) -> kw.ListGroupsResponse:
+    ) -> Steps[kw.ListGroupsResponse]:
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         response = kw.ListGroupsResponse()
         with errors_in(response):
-            response.groups = [
-                kw.ListGroupsResponse.ListedGroup(
-                    group_id=group.group_id,
-                    protocol_type=group.protocol_type or "",
-                    group_state=group.state.value,
-                    group_type=group.kind.value,
-                )
-                for group in self.groups.all_groups()
-                if (not states or group.state.value.lower() in states)
-                and (not types or group.kind.value in types)
-            ]
+            for group in self.groups.all_groups():
+                if (not states or group.state.value.lower() in states) and (
+                    not types or group.kind.value in types
+                ):
+                    response.groups.append(
+                        kw.ListGroupsResponse.ListedGroup(
+                            group_id=group.group_id,
+                            protocol_type=group.protocol_type or "",
+                            group_state=group.state.value,
+                            group_type=group.kind.value,
+                        )
+                    )
+                yield None
         return response
 
     def describe_groups(
@@ -268,7 +271,7 @@ class GroupHandlers:
         for group_id in dict.fromkeys(request.groups_names):
             result = kw.DeleteGroupsResponse.DeletableGroupResult(group_id=group_id)
             try:
-                self.groups.delete(group_id)
+                yield from self.groups.delete(group_id)
             except ApiError as error:
                 result.error_code = error.code
             results.append(result)

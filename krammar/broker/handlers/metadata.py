@@ -18,6 +18,7 @@ from kafka_wire import (
 
 from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata, Partition, Topic
 from krammar.broker.config import BrokerConfig
+from krammar.broker.elections import NO_LEADER
 from krammar.broker.errors import errors_in
 from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from krammar.broker.nodes import Nodes
@@ -85,7 +86,9 @@ class MetadataHandlers:
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.internal,
-            partitions=self._partitions(MetadataResponse.Partition, topic.partitions.values()),
+            partitions=self._partitions(
+                MetadataResponse.Partition, topic, topic.partitions.values()
+            ),
             topic_authorized_operations=operations,
         )
 
@@ -108,25 +111,34 @@ class MetadataHandlers:
         return absent if topic is None else self._topic(operations, topic)
 
     def _partitions(
-        self, kind: Callable[..., T], partitions: Iterable[Partition], **fields: Any
+        self, kind: Callable[..., T], topic: Topic, partitions: Iterable[Partition], **fields: Any
     ) -> list[T]:
-        """Describe partitions; ``fields`` are the same for all of them."""
-        running = self.cluster.running
-        return [
-            kind(
+        """Describe partitions; ``fields`` are the same for all of them.
+
+        As in Kafka, a partition whose log is offline has no leader, but its last replica remains in sync.
+        """
+        found = []
+        for partition in partitions:
+            offline = self.topics.is_offline(topic, partition.index)
+            leader = NO_LEADER if offline else partition.leader
+            described = kind(
                 error_code=(
-                    ErrorCode.NONE if partition.leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE
+                    ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE
                 ),
                 partition_index=partition.index,
-                leader_id=partition.leader,
+                leader_id=leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
-                offline_replicas=[node for node in partition.replicas if node not in running],
+                offline_replicas=[
+                    node
+                    for node in partition.replicas
+                    if offline or node not in self.cluster.running
+                ],
                 **fields,
             )
-            for partition in partitions
-        ]
+            found.append(described)
+        return found
 
     def describe_topic_partitions(
         self, session: Session, request: DescribeTopicPartitionsRequest, version: int
@@ -171,6 +183,7 @@ class MetadataHandlers:
                     is_internal=topic.internal,
                     partitions=self._partitions(
                         DescribeTopicPartitionsResponse.Partition,
+                        topic,
                         [topic.partitions[index] for index in indexes[:left]],
                         eligible_leader_replicas=[],
                         last_known_elr=[],

@@ -68,23 +68,32 @@ class NodeHandlers:
 
     def describe_log_dirs(
         self, session: Session, request: kw.DescribeLogDirsRequest, version: int
-    ) -> kw.DescribeLogDirsResponse:
-        """Describe the log folders (KIP-113), with sizes in bytes. Unknown partitions are skipped."""
+    ) -> Steps[kw.DescribeLogDirsResponse]:
+        """Describe the log folders (KIP-113), with sizes in bytes. Unknown partitions are skipped.
+
+        As in Kafka, a folder whose disk has failed has an error, and offline partitions are skipped. The others of such
+        a folder remain online here, and are described.
+        """
         wanted: dict[str, set[int]] | None = None
         if request.topics is not None:
             wanted = {}
             for topic in request.topics:
                 wanted.setdefault(topic.topic, set()).update(topic.partitions)
+                yield None
         found: dict[Path, LogDir] = {path: {} for path in self.config.log_dirs}
-        for log in self.logs:
-            if wanted is None or log.partition in wanted.get(log.topic, ()):
+        failed = set()
+        for log in list(self.logs):
+            yield None
+            if log.offline:
+                failed.add(log.path.parent)
+            elif wanted is None or log.partition in wanted.get(log.topic, ()):
                 partition = kw.DescribeLogDirsResponse.DescribeLogDirsPartition(
                     partition_index=log.partition, partition_size=log.size
                 )
                 topics = found.setdefault(log.path.parent, {})
                 topics.setdefault(log.topic, []).append(partition)
         return kw.DescribeLogDirsResponse(
-            results=[_log_dir(path, topics) for path, topics in found.items()]
+            results=[_log_dir(path, topics, path in failed) for path, topics in found.items()]
         )
 
     def describe_client_quotas(
@@ -255,8 +264,12 @@ def _unknown(partition: int) -> kw.DescribeQuorumResponse.PartitionData:
     )
 
 
-def _log_dir(path: Path, topics: LogDir) -> kw.DescribeLogDirsResponse.DescribeLogDirsResult:
+def _log_dir(
+    path: Path, topics: LogDir, failed: bool
+) -> kw.DescribeLogDirsResponse.DescribeLogDirsResult:
     result = kw.DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=str(path.absolute()))
+    if failed:
+        result.error_code = kw.ErrorCode.KAFKA_STORAGE_ERROR
     try:
         result.total_bytes, _, result.usable_bytes = shutil.disk_usage(path)
     except OSError:

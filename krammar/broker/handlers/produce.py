@@ -27,6 +27,8 @@ log = logging.getLogger("krammar.broker")
 # The first versions that only allow record batches v2 (KIP-98), allow zstd (KIP-110), have topic ids (KIP-516).
 _V2_ONLY = 3
 _ZSTD = 7
+# The first version that names leaders.
+_LEADERS = 10
 _TOPIC_IDS = 13
 _ADMIN = "__admin_client"
 
@@ -91,7 +93,8 @@ class ProduceHandlers:
                         self._not_stored(f"Produce failed: {error}")
                     response = _refusal(partition.index, error, MOST_INVALID_RECORDS - listed)
                     listed += len(response.record_errors)
-                    if error.code in Leaders.CODES and topic is not None:
+                    moved = version >= _LEADERS and error.code in Leaders.CODES
+                    if moved and topic is not None:
                         leaders.name_in(response, topic, partition.index)
                 partitions.append(response)
                 yield None

@@ -8,10 +8,10 @@ from itertools import islice
 
 import kafka_wire as kw
 
+from krammar.auth import scram_server
 from krammar.auth.scram import MIN_ITERATIONS
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.errors import ApiError, errors_in
-from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps
@@ -131,7 +131,7 @@ class SecurityHandlers:
         name = change.name
         if not name:
             raise ApiError(kw.ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-        mechanism = scram.BY_NUMBER.get(change.mechanism)
+        mechanism = scram_server.BY_NUMBER.get(change.mechanism)
         if mechanism is None:
             raise ApiError(kw.ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
         if isinstance(change, kw.AlterUserScramCredentialsRequest.ScramCredentialDeletion):
@@ -144,7 +144,9 @@ class SecurityHandlers:
         iterations = change.iterations
         if iterations < MIN_ITERATIONS:
             raise ApiError(kw.ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
-        if iterations > scram.MAX_ITERATIONS:
+        if iterations > scram_server.MAX_ITERATIONS:
             raise ApiError(kw.ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
-        credential = scram.credential_of(mechanism, change.salted_password, change.salt, iterations)
+        credential = scram_server.credential_of(
+            mechanism, change.salted_password, change.salt, iterations
+        )
         return record_of(name, mechanism, credential)

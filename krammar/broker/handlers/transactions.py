@@ -93,6 +93,7 @@ class TransactionHandlers:
                 exists = known is not None and index in known.partitions
                 code = kw.ErrorCode.NONE if exists else kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 codes[topic.name, index] = code
+                yield None
             yield None
         if any(codes.values()):
             codes = {at: code or kw.ErrorCode.OPERATION_NOT_ATTEMPTED for at, code in codes.items()}
@@ -110,19 +111,17 @@ class TransactionHandlers:
                     self.transactions.add_partitions(identity, list(codes), client_version)
             except ApiError as error:
                 codes = dict.fromkeys(codes, _code(error.code, version >= 2))
+        kind = kw.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
         answers = []
         for topic in transaction.topics:
-            answers.append(
-                kw.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
-                    name=topic.name,
-                    results_by_partition=[
-                        kw.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
-                            partition_index=index, partition_error_code=codes[topic.name, index]
-                        )
-                        for index in topic.partitions
-                    ],
+            answer = kw.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(name=topic.name)
+            for index in topic.partitions:
+                found = codes[topic.name, index]
+                answer.results_by_partition.append(
+                    kind(partition_index=index, partition_error_code=found)
                 )
-            )
+                yield None
+            answers.append(answer)
             yield None
         return answers
 

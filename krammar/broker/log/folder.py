@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -19,9 +20,11 @@ from krammar.logfiles.names import (
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
+    RUNNING,
     parse_partition,
 )
-from krammar.util.durable import make_folders, unlink
+from krammar.util.boot import UNKNOWN_BOOT, current_boot
+from krammar.util.durable import make_folders, unlink, write_atomically
 
 _CHECKPOINTS = RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS  # written after flushes
 _MARKED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
@@ -31,6 +34,7 @@ class LogFolder:
     """One of ``log.dirs``, with its lock and its checkpoint files.
 
     ``clean``       whether the last broker was shut down cleanly
+    ``lost_power``  whether a power cut can have taken acknowledged records, and ``note_running`` was not called since
     ``offsets``     the content of the checkpoint files, by their names
     ``partitions``  the folders of partitions
     ``leftovers``   the folders of deleted partitions
@@ -59,11 +63,36 @@ class LogFolder:
                 for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS, HIGH_WATERMARKS)
             }
             self.partitions = self._find_partitions()
+            self.lost_power = (
+                bool(self.partitions) and not self.clean and self._may_have_lost_power()
+            )
+            if not self.lost_power:
+                self.note_running()
         except OSError as error:
             self.unlock()
             raise StorageError(
                 f"log folder {path}: {error.filename or ''}: {error.strerror}"
             ) from None
+
+    def _may_have_lost_power(self) -> bool:
+        """Return whether the machine was restarted since the last broker ran, or may have been. Raises OSError.
+
+        With ``always``, the power cut has taken nothing that was acknowledged. A folder without the file was written by
+        another broker, which may have run at any time.
+        """
+        try:
+            running = json.loads((self.path / RUNNING).read_bytes())
+            fsync, boot = running["fsync"], running["boot"]
+        except (FileNotFoundError, ValueError, LookupError, TypeError):
+            return True
+        known = {str(current_boot())} - {str(UNKNOWN_BOOT)}
+        return fsync != "always" and boot not in known
+
+    def note_running(self) -> None:
+        """Write which run of the machine this is, so that the next start can notice a power cut. Raises OSError."""
+        running = {"version": 0, "boot": str(current_boot()), "fsync": self._environment.fsync}
+        write_atomically(self.path / RUNNING, json.dumps(running).encode(), durable=self._durable)
+        self.lost_power = False
 
     def _read(self, name: str) -> dict[tuple[str, int], int]:
         try:

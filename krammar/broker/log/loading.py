@@ -68,8 +68,14 @@ class Loaded:
             Segment(path, base, interval, os.path.getsize(f"{path}/{stem(base)}{LOG}"))
             for base in segment_bases(self._names)
         ]
-        for segment in self.segments:
-            segment.created_ms = environment.now_ms()
+        try:
+            self._read(log_start_offset)
+        finally:
+            for segment in self.segments:
+                segment.close()
+
+    def _read(self, log_start_offset: int) -> None:
+        folder, environment = self._folder, self._environment
         self.epochs = LeaderEpochs(folder)
         epochs_known = LEADER_EPOCHS in self._names
         try:
@@ -88,7 +94,9 @@ class Loaded:
             self.segments = []
             self.end_offset = log_start_offset
         if not self.segments:
-            self.segments = [Segment.create(path, log_start_offset, interval)]
+            self.segments = [Segment.create(os.fspath(folder), log_start_offset, self._interval)]
+        for segment in self.segments:
+            segment.created_ms = environment.now_ms()
         self.log_start_offset = max(log_start_offset, self.segments[0].base_offset)
         self._add_indexes()
         if not epochs_known and self.end_offset > self.log_start_offset:
@@ -100,8 +108,6 @@ class Loaded:
         self.epochs.cut_before(self.log_start_offset)
         self.producers = Producers(folder.name)
         self._load_producers()
-        for segment in self.segments:
-            segment.close()
 
     def _warn(self, text: str) -> None:
         self._environment.warn(f"{self._folder.name}: {text}")
@@ -290,3 +296,13 @@ class Loaded:
                         segment.transactions.entries.append(aborted)
             if whole:
                 segment.write_indexes()
+
+
+class Unreadable(Loaded):
+    """Stands for the content of a folder that cannot be read, and changes no file."""
+
+    def __init__(self, folder: Path, interval: int, log_start_offset: int) -> None:
+        self.segments = [Segment(os.fspath(folder), 0, interval)]
+        self.end_offset = self.log_start_offset = log_start_offset
+        self.epochs = LeaderEpochs(folder)
+        self.producers = Producers(folder.name)

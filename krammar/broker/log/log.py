@@ -14,7 +14,7 @@ from kafka_wire import ErrorCode, ProducerSnapshot
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.flushing import FlushedLog
-from krammar.broker.log.loading import Loaded
+from krammar.broker.log.loading import Loaded, Unreadable
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
 from krammar.broker.log.segment import Segment
 from krammar.broker.log.validation import check, read_batch, too_large
@@ -77,8 +77,14 @@ class PartitionLog(FlushedLog):
         recovery_point: int = 0,
         log_start_offset: int = 0,
         cleaned_to: int = 0,
+        failed: OSError | None = None,
     ) -> None:
-        """Open the existing folder ``path``. Raises OSError."""
+        """Open the existing folder ``path``.
+
+        ``failed`` is the error of an earlier attempt: the log is offline then, and its files stay as they are.
+
+        Raises OSError.
+        """
         self.path = path
         self.topic = topic
         self.partition = partition
@@ -89,24 +95,33 @@ class PartitionLog(FlushedLog):
         self.deleted = False
         self.closed = False
         self.offline = ""
-        loaded = Loaded(
-            path,
-            config.index_interval_bytes,
-            self.environment,
-            verify_from=None if clean else recovery_point,
-            log_start_offset=log_start_offset,
-        )
+        interval = config.index_interval_bytes
+        if failed is None:
+            verify_from = None if clean else recovery_point
+            loaded = Loaded(
+                path,
+                interval,
+                self.environment,
+                verify_from=verify_from,
+                log_start_offset=log_start_offset,
+            )
+        else:
+            loaded = Unreadable(path, interval, log_start_offset)
         self.segments = loaded.segments
         self.end_offset = loaded.end_offset
         self.log_start_offset = loaded.log_start_offset
         self.size = sum(segment.size for segment in self.segments)
-        self.recovery_point = min(recovery_point, self.end_offset)
+        self.recovery_point = recovery_point
+        if failed is None:
+            self.recovery_point = min(recovery_point, self.end_offset)
         self.producer_states = loaded.producers
         self._epochs = loaded.epochs
         self.cleaned_to = cleaned_to
         self._begin_unflushed()
         self._positions = {}
         self.update_config(config)
+        if failed is not None:
+            self.take_offline(failed)
 
     @property
     def last_stable_offset(self) -> int:
@@ -186,16 +201,36 @@ class PartitionLog(FlushedLog):
         Offsets of the records are ignored. Records without a timestamp get the current time. Raises ApiError if the
         batch cannot be written; the log is unchanged then.
         """
+        return self.append_encoded(
+            self.encode_records(
+                records,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                is_transactional=is_transactional,
+                compression=compression,
+            )
+        )
+
+    def encode_records(
+        self,
+        records: Sequence[Record],
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        is_transactional: bool = False,
+        compression: int = Compression.NONE,
+    ) -> bytes:
+        """Build the batch that ``append_records`` appends. Another thread may call this."""
         now = self.environment.now_ms()
         append_time = self.config.message_timestamp_type == "LogAppendTime"
         times = [now if record.timestamp == -1 else record.timestamp for record in records]
-        data = encode_batch(
+        return encode_batch(
             [
                 Record(-1, timestamp, record.key, record.value, record.headers)
                 for timestamp, record in zip(times, records, strict=True)
             ],
             compression=compression,
-            base_offset=self.end_offset,
+            base_offset=0,
             timestamp_type=(
                 TimestampType.LOG_APPEND_TIME if append_time else TimestampType.CREATE_TIME
             ),
@@ -204,15 +239,18 @@ class PartitionLog(FlushedLog):
             producer_epoch=producer_epoch,
             is_transactional=is_transactional,
         )
+
+    def append_encoded(self, data: bytes) -> Appended:
+        """Append a batch of ``encode_records``. Raises ApiError; the log is unchanged then."""
         if len(data) > self.config.max_message_bytes:
             raise too_large(len(data), self.config)
         header = header_at(data, 0, 0)
         assert header is not None
         states = self.producer_states
-        if producer_id >= 0:
+        if header.producer_id >= 0:
             states.check_batch(header, sequence=False)
         self._write(data[BODY_AT:], header, max(self.latest_epoch, 0))
-        if producer_id >= 0:
+        if header.producer_id >= 0:
             states.add_batch(header)
         return self._appended(header)
 

@@ -15,6 +15,7 @@ from krammar.broker.log.compaction import Compaction
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import (
     StorageError,
+    can_continue,
     remove,
 )
 from krammar.broker.log.flushing import Flushing
@@ -31,6 +32,7 @@ from krammar.logfiles.names import (
     LOG_STARTS,
     PARTITION_METADATA,
     RECOVERY_POINTS,
+    RUNNING,
     STRAY_SUFFIX,
 )
 from krammar.logfiles.uuids import format_uuid
@@ -70,11 +72,32 @@ class LogManager:
     def __len__(self) -> int:
         return len(self._logs)
 
+    @property
+    def lost_power(self) -> bool:
+        """Whether a power cut can have taken acknowledged records, and nobody has called ``repaired`` since."""
+        return any(folder.lost_power for folder in self.folders)
+
+    def repaired(self) -> None:
+        """Note that no producer can continue a transaction from before the power cut.
+
+        Until then, each start finds the power cut again, even after a kill.
+        """
+        for folder in self.folders:
+            if folder.lost_power:
+                with self.environment.warning(f"{folder.path / RUNNING}: cannot be written"):
+                    folder.note_running()
+
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         return self._logs.get((topic, partition))
 
     def open(self, topic: str, topic_id: UUID, partition: int, config: LogConfig) -> PartitionLog:
-        """Return the log of a partition; open its folder, or create it. Raises StorageError."""
+        """Return the log of a partition; open its folder, or create it.
+
+        A log that the disk cannot return is offline until the next start.
+
+        Raises:
+            StorageError: the log cannot be created, or the disk or a limit is full.
+        """
         key = topic, partition
         log = self._logs.get(key)
         if log is not None:
@@ -82,10 +105,11 @@ class LogManager:
         known_in = (each for each in self.folders if key in each.partitions)
         folder = next(known_in, None) or min(self.folders, key=lambda each: len(each.partitions))
         path = folder.path / f"{topic}-{partition}"
+        known = key in folder.partitions
         try:
-            if key in folder.partitions:
+            if known:
                 topic_id = self._check_topic_id(folder, key, topic_id)
-            known = key in folder.partitions
+                known = key in folder.partitions
             if not known:
                 folder.forget(key)
                 # Of a deleted log with this name. After a power cut, they would delete records of the new one.
@@ -94,24 +118,38 @@ class LogManager:
                 path.mkdir(exist_ok=True)
                 self._write_topic_id(path, topic_id)
                 folder.partitions[key] = path
-            log = PartitionLog(
-                path,
-                topic,
-                partition,
-                topic_id,
-                config,
-                self.environment,
-                clean=folder.clean or not known,
-                recovery_point=folder.offsets[RECOVERY_POINTS].get(key, 0),
-                log_start_offset=folder.offsets[LOG_STARTS].get(key, 0),
-                cleaned_to=folder.offsets[CLEANER_OFFSETS].get(key, 0),
-            )
+            log = self._load(folder, key, topic_id, config, clean=folder.clean or not known)
         except OSError as error:
-            raise StorageError(f"{error.filename or path}: {error.strerror or error}") from None
+            if key not in folder.partitions or not known or can_continue(error):
+                raise StorageError(f"{error.filename or path}: {error.strerror or error}") from None
+            log = self._load(folder, key, topic_id, config, failed=error)
         self._logs[key] = log
         if config.flush_ms < INT64_MAX:
             self.environment.flush_planned()
         return log
+
+    def _load(
+        self,
+        folder: LogFolder,
+        key: tuple[str, int],
+        topic_id: UUID,
+        config: LogConfig,
+        *,
+        clean: bool = False,
+        failed: OSError | None = None,
+    ) -> PartitionLog:
+        return PartitionLog(
+            folder.partitions[key],
+            *key,
+            topic_id,
+            config,
+            self.environment,
+            clean=clean,
+            recovery_point=folder.offsets[RECOVERY_POINTS].get(key, 0),
+            log_start_offset=folder.offsets[LOG_STARTS].get(key, 0),
+            cleaned_to=folder.offsets[CLEANER_OFFSETS].get(key, 0),
+            failed=failed,
+        )
 
     def _check_topic_id(self, folder: LogFolder, key: tuple[str, int], topic_id: UUID) -> UUID:
         """Set aside a folder that belongs to another topic with the same name, or to an unknown one."""
@@ -327,7 +365,7 @@ class LogManager:
         if isinstance(self._steps, Generator):
             self._steps.close()
         self._round = None
-        clean = not any(log.offline for log in self)
+        clean = not self.lost_power and not any(log.offline for log in self)
         clean &= all(f.clean or f.partitions.keys() - self._logs <= _OTHERS for f in self.folders)
         with self.environment.warning("cannot force the logs to the disk"):
             self._finish_flush()

@@ -162,6 +162,7 @@ class LogReader:
 
         Raises ApiError. Reading the records of a batch may raise DecodeError.
         """
+        self.check_online()
         start = self.log_start_offset if begin is None else begin
         try:
             for segment in list(self.segments):

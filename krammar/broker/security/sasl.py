@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from kafka_wire import ErrorCode, SaslAuthenticateResponse, SaslHandshakeResponse
 
+from krammar.auth.exchanges import Exchange, LoginError, OAuthExchange, PlainExchange
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.oauth import OAuthError
 from krammar.auth.scram import BY_NAME, ScramError
-from krammar.broker.security.exchanges import Exchange, LoginError, OAuthExchange, PlainExchange
-from krammar.broker.security.scram import ScramServer
+from krammar.auth.scram_server import ScramServer
 from krammar.broker.security.settings import PLAIN
 
 if TYPE_CHECKING:

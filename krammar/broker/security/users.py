@@ -13,11 +13,11 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from krammar.auth import scram_server
+from krammar.auth.exchanges import Validate, validate_unsecured
 from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, Mechanism
 from krammar.broker.config.definitions import ConfigError
 from krammar.broker.errors import BrokerError
-from krammar.broker.security import scram
-from krammar.broker.security.exchanges import Validate, validate_unsecured
 from krammar.util.extras import MissingExtra
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ class Credentials:
                     validate_unsecured if settings.jwt is None else _validator(settings.jwt, timers)
                 )
 
-    def credential(self, mechanism: Mechanism, user: str) -> tuple[scram.Stored, bool]:
+    def credential(self, mechanism: Mechanism, user: str) -> tuple[scram_server.Stored, bool]:
         """Return a user's SCRAM credential and True, or a decoy and False if the user has none."""
         # The same work is done for all users, so the time does not reveal who exists.
-        fake = scram.decoy(mechanism, self._secret, user, self._kinds_of(mechanism))
+        fake = scram_server.decoy(mechanism, self._secret, user, self._kinds_of(mechanism))
         record = self._cluster.scram.get((mechanism.number, user))
         return (fake, False) if record is None else (record, True)
 
@@ -82,7 +82,7 @@ class Credentials:
                 number: sorted(kind for kind, _ in counts.most_common(MOST_KINDS))
                 for number, counts in found.items()
             }
-        return self._kinds.get(mechanism.number, [(scram.SALT_SIZE, MIN_ITERATIONS)])
+        return self._kinds.get(mechanism.number, [(scram_server.SALT_SIZE, MIN_ITERATIONS)])
 
 
 def read_decoy_key(folder: Path) -> bytes:
@@ -125,7 +125,7 @@ def _validator(settings: JwtSettings, timers: Timers) -> Validate:
 
 
 def record_of(
-    name: str, mechanism: Mechanism, credential: scram.Credential
+    name: str, mechanism: Mechanism, credential: scram_server.Credential
 ) -> UserScramCredentialRecord:
     """Convert a credential to a record of the metadata log."""
     from kafka_wire import UserScramCredentialRecord

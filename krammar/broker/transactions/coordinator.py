@@ -31,6 +31,8 @@ log = logging.getLogger("krammar.broker.transactions")
 
 # Seconds until a failed write of markers is retried.
 RETRY = 0.5
+# The number of partitions that get the marker of a transaction in one turn of the event loop (0.1 ms each).
+MARKED_AT_ONCE = 200
 
 # The versions of requests from which the broker adds partitions to the transaction (KIP-890), and from which
 # clients know TRANSACTION_ABORTABLE.
@@ -106,6 +108,9 @@ class TransactionCoordinator:
         self._markers: dict[str, set[TopicPartition]] = {}
         # Transactional ids that were prepared at the start, and whose later states may be lost.
         self._unsettled: set[str] = set()
+        # Transactional ids whose producers a power cut has made unreliable, until they are fenced.
+        self._unfenced: set[str] = set()
+        self._all_known = False
         # The next check for transactions that have timed out.
         self._alarm: Timer | None = None
         self._alarm_ms = 0
@@ -124,6 +129,13 @@ class TransactionCoordinator:
         self._loaded = True
         is_complete = self.store.load()
         remains = recovery.Remains.of(self._logs)
+        if self._logs.lost_power and self.store:
+            self._unfenced.update(self.store)
+            log.warning(
+                "a power cut can have taken acknowledged records: the producers of %d transactional ids are fenced,"
+                " and their open transactions are aborted",
+                len(self.store),
+            )
         for transactional_id, transaction in list(self.store.items()):
             if transaction.is_prepared:
                 self._unsettled.add(transactional_id)
@@ -132,11 +144,23 @@ class TransactionCoordinator:
                 self._settle(transactional_id, remains)
         if is_complete:
             self._abort_abandoned()
+        # The states that could not be read remain to be fenced by a later start.
+        self._all_known = is_complete or not self.store.exists
+        self._note_fenced()
+
+    def _note_fenced(self) -> None:
+        if self._all_known and not self._unfenced and self._logs.lost_power:
+            self._logs.repaired()
 
     def _settle(self, transactional_id: str, remains: recovery.Remains) -> None:
-        """Repair a state after which others were lost, and start the timeout of an open transaction."""
+        """Repair a state after which others may be lost, and start the timeout of an open transaction."""
         transaction = self.store[transactional_id]
-        found = recovery.recovered(transaction, remains, self._timers.now_ms())
+        now_ms = self._timers.now_ms()
+        if transactional_id in self._unfenced:
+            fenced = self.store[transactional_id] = recovery.fenced(transaction, remains, now_ms)
+            self._complete(transactional_id, fenced)
+            return
+        found = recovery.recovered(transaction, remains, now_ms)
         if found is not None:
             log.warning(
                 "transactional id %r: its last states are lost; %s, and the epoch is %d",
@@ -183,7 +207,7 @@ class TransactionCoordinator:
         if not transactional_id:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         transaction = self.store.get(transactional_id)
-        if transaction is None and not self.store.exists:
+        if transaction is None and not self.store.is_online(transactional_id):
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         return transaction
 
@@ -370,7 +394,8 @@ class TransactionCoordinator:
         """Write the outcome of a transaction, then complete it.
 
         Returns:
-            The complete state, even if its write must be retried.
+            The complete state, even if it is only written later: after a failure, or in a later turn of the event
+            loop because the transaction has many partitions.
 
         Raises:
             ApiError: the outcome cannot be written; the transaction remains open.
@@ -389,9 +414,13 @@ class TransactionCoordinator:
             if is_unsettled:
                 left &= recovery.unmarked(prepared, self._logs)
             epoch = self.store.leader_epoch(transactional_id)
-            for partition in sorted(left):
+            for partition in sorted(left)[:MARKED_AT_ONCE]:
                 self._mark(partition, prepared, epoch, now)
                 left.discard(partition)
+            if left:
+                # Until then, requests of the producer get CONCURRENT_TRANSACTIONS, as from Kafka.
+                self._timers.call_later(0, self._complete_more, transactional_id)
+                return completed
             self.store.put(transactional_id, completed)
         except ApiError as error:
             if self._retry is None:
@@ -402,7 +431,15 @@ class TransactionCoordinator:
             if is_unsettled:
                 self._unsettled.discard(transactional_id)
                 self._settle(transactional_id, recovery.Remains.of(self._logs))
+            elif transactional_id in self._unfenced:
+                self._unfenced.discard(transactional_id)
+                self._note_fenced()
         return completed
+
+    def _complete_more(self, transactional_id: str) -> None:
+        prepared = self.store.get(transactional_id)
+        if prepared is not None and transactional_id in self._markers:
+            self._complete(transactional_id, prepared)
 
     def _complete_all(self) -> None:
         self._retry = None

@@ -3,6 +3,8 @@
 Without ``--fsync always``, a power cut can lose the end of `__transaction_state` while other partitions retain the records
 and markers of those transactions. The next marker of the same producer would then commit records whose transaction is
 lost, and a new producer with the same epoch would be refused, or its records dropped as duplicates.
+
+A producer that outlives the power cut does not know what is lost, so ``fenced`` ends it. Kafka does not notice power cuts.
 """
 
 from __future__ import annotations
@@ -96,15 +98,10 @@ def recovered(transaction: Transaction, remains: Remains, now_ms: int) -> Transa
         logs if only states of ended transactions are lost. None if no loss is visible.
     """
     latest = remains.epochs.get(transaction.producer_id, NO_EPOCH)
-    known = transaction.partitions if transaction.is_open else frozenset()
-    strays = remains.open.get(transaction.producer_id, set()) - known
+    known, strays = _partitions(transaction, remains)
     is_older = latest > transaction.epoch
     if strays or (is_older and transaction.is_open):
-        current = replace(
-            transaction, epoch=max(latest, transaction.epoch), partitions=known | strays
-        )
-        # Without the level EPOCH_BUMP, which could need a new producer id: InitProducerId takes one if necessary.
-        return current.fenced(0, now_ms, lambda: NO_ID)
+        return _aborted(transaction, max(latest, transaction.epoch), known | strays, now_ms)
     if is_older:
         # No longer a complete state: it would answer a repeated EndTxn with the outcome of an older transaction.
         return replace(
@@ -117,6 +114,40 @@ def recovered(transaction: Transaction, remains: Remains, now_ms: int) -> Transa
             updated_ms=now_ms,
         )
     return None
+
+
+def fenced(transaction: Transaction, remains: Remains, now_ms: int) -> Transaction:
+    """Return the state of a transactional id whose producer may have lost records in a power cut.
+
+    The producer can still run, and have an open or a new transaction that neither the states nor the logs show. It may
+    not commit the rest of it, nor records that it has aborted. Its epoch is not known either: the last states can be
+    lost. So the id gets an epoch that no producer has, and InitProducerId takes a new producer id.
+
+    Args:
+        transaction: the last state that was found, which is not prepared
+        now_ms: milliseconds since 1970
+
+    Returns:
+        A prepared abort, also if no transaction is open.
+    """
+    known, strays = _partitions(transaction, remains)
+    return _aborted(transaction, MAX_EPOCH, known | strays, now_ms)
+
+
+def _partitions(
+    transaction: Transaction, remains: Remains
+) -> tuple[frozenset[TopicPartition], set[TopicPartition]]:
+    """Return the partitions of an open transaction, and others in which one of the producer is open."""
+    known = transaction.partitions if transaction.is_open else frozenset()
+    return known, remains.open.get(transaction.producer_id, set()) - known
+
+
+def _aborted(
+    transaction: Transaction, epoch: int, partitions: frozenset[TopicPartition], now_ms: int
+) -> Transaction:
+    current = replace(transaction, epoch=epoch, partitions=partitions)
+    # Without the level EPOCH_BUMP, which could need a new producer id: InitProducerId takes one if necessary.
+    return current.fenced(0, now_ms, lambda: NO_ID)
 
 
 def abandoned(remains: Remains, owned: Set[int], now_ms: int) -> Iterable[Transaction]:

@@ -151,6 +151,11 @@ class StateStore(dict[str, Transaction]):
             for name in ids:
                 del self[name]
 
+    def is_online(self, transactional_id: str) -> bool:
+        """Return whether the state of a transactional id can be known and changed."""
+        partition = self._logs.get(TRANSACTIONS_TOPIC, self._partition_for(transactional_id))
+        return partition is not None and not partition.offline
+
     def _log(self, transactional_id: str) -> PartitionLog:
         partition = self._logs.get(TRANSACTIONS_TOPIC, self._partition_for(transactional_id))
         if partition is None:
@@ -168,7 +173,7 @@ class StateStore(dict[str, Transaction]):
             if partition.topic != TRANSACTIONS_TOPIC:
                 continue
             unread -= 1
-            if partition.end_offset == partition.log_start_offset:
+            if not partition.offline and partition.end_offset == partition.log_start_offset:
                 continue
             where = f"{partition.topic}-{partition.partition}"
             try:

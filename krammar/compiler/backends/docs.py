@@ -26,7 +26,7 @@ _KIP = re.compile(r"KIP-\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FieldRow:
     """A field in the table of a message.
 
     ``depth`` is the nesting level of its struct, ``path`` the attributes that lead to it. ``versions`` are the
@@ -43,7 +43,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ByteRange:
     """The bytes of a field in a layout.
 
     ``offset`` begins with ``+`` if it counts from the begin of an element or of another struct without a fixed
@@ -66,7 +66,7 @@ class Bytes:
     versions: tuple[int, ...]
     flexible: bool
     notation: str
-    places: tuple[Place, ...]
+    places: tuple[ByteRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Section:
     request: ir.Request | None
     header: str
     headers: tuple[tuple[int, int], ...]
-    rows: tuple[Row, ...]
+    rows: tuple[FieldRow, ...]
     layouts: tuple[Bytes, ...]
     reserved: tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -146,29 +146,29 @@ def _layouts(table: layout.LayoutTable) -> Iterator[Bytes]:
 
 def _places(
     shape: layout.StructLayout, path: str, depth: int, sign: str, offset: int | None
-) -> Iterator[Place]:
+) -> Iterator[ByteRange]:
     """The place of each field. ``offset`` is that of the struct; None if it is not fixed."""
     for step in shape.fields:
         name = step.field.python_name
         inside = f"{path}.{name}"
         shown = "" if offset is None else f"{sign}{offset}"
-        yield Place(depth, inside, name, shown, _size(step.wire), _form(step.wire))
+        yield ByteRange(depth, inside, name, shown, _size(step.wire), _form(step.wire))
         yield from _inner(step.wire, inside, depth + 1, sign, offset)
         width = _width(step.wire)
         offset = None if offset is None or width is None else offset + width
     if shape.tags is not None:
         shown = "" if offset is None else f"{sign}{offset}"
-        yield Place(depth, f"{path}.", "tagged fields", shown, "varint + fields", "TAG_BUFFER")
+        yield ByteRange(depth, f"{path}.", "tagged fields", shown, "varint + fields", "TAG_BUFFER")
         for step in shape.tags.known:
             inside = f"{path}.{step.field.python_name}"
             name = f"{step.field.python_name} (tag {step.field.tag})"
-            yield Place(depth + 1, inside, name, "", _size(step.wire), _form(step.wire))
+            yield ByteRange(depth + 1, inside, name, "", _size(step.wire), _form(step.wire))
             yield from _inner(step.wire, inside, depth + 2, "+", None)
 
 
 def _inner(
     wire: layout.WireType, path: str, depth: int, sign: str, offset: int | None
-) -> Iterator[Place]:
+) -> Iterator[ByteRange]:
     """The places in a struct, or in the elements of an array, which count from their own begin."""
     if not isinstance(wire, layout.WireStruct) or wire.nullable:
         sign, offset = "+", 0
@@ -225,12 +225,12 @@ def _form(wire: layout.WireType) -> str:
             return _primitive(wire)
 
 
-def _rows(struct: ir.Struct, held: ir.VersionRange, depth: int, path: str) -> Iterator[Row]:
+def _rows(struct: ir.Struct, held: ir.VersionRange, depth: int, path: str) -> Iterator[FieldRow]:
     for member in struct.fields:
         versions = member.versions.intersect(held) or member.versions
         inner = ir.struct_of(member.type)
         inside = f"{path}.{member.python_name}"
-        yield Row(
+        yield FieldRow(
             depth,
             inside,
             member,
@@ -460,7 +460,7 @@ def _order(source: Source) -> Callable[[ir.DefinitionFile], tuple[int, str]]:
 
 
 def _entries(
-    file: ir.DefinitionFile, source: Source, rows: Mapping[str, tuple[Row, ...]]
+    file: ir.DefinitionFile, source: Source, rows: Mapping[str, tuple[FieldRow, ...]]
 ) -> Iterator[Entry]:
     """What the search finds: definitions, fields, members of enums, API keys and KIPs."""
     page = f"{file.module}.html"

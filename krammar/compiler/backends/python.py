@@ -398,8 +398,8 @@ _RUNTIME = {
 }
 _WORDS = re.compile(r"\w+")
 _VARIABLES = re.compile(r"(?<![.\w])[a-z]+\b")
-# Names that Python's enum classes use.
-_ENUM_NAMES = frozenset({"mro", "name", "value"})
+# Names that Python's enum classes use, and the property for the documentation of a member.
+_ENUM_NAMES = frozenset({"meaning", "mro", "name", "value"})
 
 
 # -- filters ---------------------------------------------------------------------------------
@@ -419,6 +419,10 @@ def _docstring(doc: str, default: str = "") -> str:
 
 def _comment(doc: str) -> str:
     return "\n".join(f"# {line}".rstrip() for line in doc.split("\n"))
+
+
+def _one_line(doc: str) -> str:
+    return " ".join(doc.split())
 
 
 def _member_name(name: str) -> str:
@@ -521,6 +525,7 @@ class PythonBackend(TemplateBackend):
     FILTERS: ClassVar[Filters] = {
         "docstring": _docstring,
         "comment": _comment,
+        "one_line": _one_line,
         "constant": names.constant_name,
         "member_name": _member_name,
         "remarks": _remarks,

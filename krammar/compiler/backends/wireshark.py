@@ -28,7 +28,7 @@ _BATCHES = SHIPPED / "kafka_wire" / "misc.krm"
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class FilterField:
     """A field of Wireshark. ``filter`` is its name in display filters, without the protocol's."""
 
     filter: str
@@ -39,25 +39,25 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FieldStep:
     """A step of a layout, with the number of its field: of its values, of its count, and of null."""
 
     wire: layout.WireType
     value: int
     count: int | None
     null: int | None
-    inner: Place | None = None
+    inner: FieldStep | None = None
     struct: int | None = None
     table: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class StepTable:
     """A layout: the name and the step of each field in order, and of each tagged field by tag."""
 
     name: str
-    fields: tuple[tuple[str, Place], ...]
-    tags: tuple[tuple[int, str, Place], ...] | None
+    fields: tuple[tuple[str, FieldStep], ...]
+    tags: tuple[tuple[int, str, FieldStep], ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class _Tables:
     """Collects the layouts of structs and the fields in them, each once."""
 
     source: Source
-    items: list[Item] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    items: list[FilterField] = field(default_factory=list)
+    tables: list[StepTable] = field(default_factory=list)
     versions: dict[str, Versions] = field(default_factory=dict)
     _items: dict[tuple[str, str, str], int] = field(default_factory=dict)
     _taken: set[str] = field(default_factory=set)
@@ -107,15 +107,15 @@ class _Tables:
                 tags = tuple(
                     (step.field.tag or 0, *self._step(step, path)) for step in shape.tags.known
                 )
-            self.tables.append(Table(shape.struct.name, fields, tags))
+            self.tables.append(StepTable(shape.struct.name, fields, tags))
             self._tables[key] = len(self.tables)
         return self._tables[key]
 
-    def _step(self, step: layout.Step, path: str) -> tuple[str, Place]:
+    def _step(self, step: layout.Step, path: str) -> tuple[str, FieldStep]:
         name = step.field.python_name
         return name, self._place(step.wire, f"{path}.{name}", step.field)
 
-    def _place(self, wire: layout.WireType, path: str, of: ir.Field) -> Place:
+    def _place(self, wire: layout.WireType, path: str, of: ir.Field) -> FieldStep:
         count = inner = struct = null = None
         table = ""
         match wire:
@@ -138,7 +138,7 @@ class _Tables:
                 value = self._item(path, "", of, "BYTES")
         if not isinstance(wire, layout.WireVersioned) and getattr(wire, "nullable", False):
             null = self._item(path, "is_null", of, "BOOLEAN")
-        return Place(wire, value, count, null, inner, struct, table)
+        return FieldStep(wire, value, count, null, inner, struct, table)
 
     def _item(
         self, path: str, part: str, of: ir.Field, type_: str, enum: ir.Enum | None = None
@@ -156,7 +156,7 @@ class _Tables:
                 filter_ = f"{plain}_{number}"
             self._taken.add(filter_)
             doc = " ".join(of.doc.partition("\n\n")[0].split())
-            self.items.append(Item(filter_, of.python_name, type_, doc, enum))
+            self.items.append(FilterField(filter_, of.python_name, type_, doc, enum))
             self._items[wanted] = len(self.items)
         return self._items[wanted]
 

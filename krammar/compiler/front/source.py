@@ -13,7 +13,7 @@ from krammar.compiler import ir
 from krammar.compiler.front.checks import check
 from krammar.compiler.front.parser import StructNode, SyntaxFile, parse_file
 from krammar.compiler.front.resolver import resolve
-from krammar.compiler.front.uses import Package, Uses
+from krammar.compiler.front.uses import PackageFiles, Uses
 from krammar.util.diagnostics import Diagnostics
 
 
@@ -141,9 +141,9 @@ class _Packages:
     def __init__(self, diagnostics: Diagnostics) -> None:
         self.paths: list[Path] = []
         self._diagnostics = diagnostics
-        self._parsed: dict[Path, Package] = {}
+        self._parsed: dict[Path, PackageFiles] = {}
 
-    def find(self, folder: Path, name: str) -> Package | list[str]:
+    def find(self, folder: Path, name: str) -> PackageFiles | list[str]:
         """Return the package ``name``: a folder next to ``folder``, or one of krammar's.
 
         If there is none, return the names of all.
@@ -154,7 +154,7 @@ class _Packages:
             if not files:
                 continue
             if place not in self._parsed:
-                self._parsed[place] = Package(place, tuple(map(self._file, files)))
+                self._parsed[place] = PackageFiles(place, tuple(map(self._file, files)))
                 self.paths += files
             return self._parsed[place]
         places = [*SHIPPED.iterdir(), *beside.iterdir()]
@@ -215,7 +215,7 @@ def compile_files(
         before: how many of ``diagnostics`` are about other folders.
     """
     packages = _Packages(diagnostics)
-    files = [*files, *Uses(Package(folder, tuple(files)), packages.find, diagnostics).files()]
+    files = [*files, *Uses(PackageFiles(folder, tuple(files)), packages.find, diagnostics).files()]
     if _wants_headers(files):
         headers = parse_file(HEADERS, HEADERS.read_bytes(), diagnostics)
         files.append(replace(headers, used=True))

@@ -27,7 +27,7 @@ Definition = StructNode | EnumNode
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
+class PackageFiles:
     """The parsed files of a folder."""
 
     folder: Path
@@ -51,8 +51,8 @@ class Uses:
     ``find`` returns the package with a name as seen from a folder, or the names of all packages there.
     """
 
-    package: Package
-    find: Callable[[Path, str], Package | Sequence[str]]
+    package: PackageFiles
+    find: Callable[[Path, str], PackageFiles | Sequence[str]]
     diagnostics: Diagnostics
     _found: dict[Path, dict[str, Definition]] = field(default_factory=dict)
     _unread: set[str] = field(default_factory=set)
@@ -67,14 +67,14 @@ class Uses:
             files.append(SyntaxFile(self.package.folder, (), frozenset(self._unread), used=True))
         return files
 
-    def _follow(self, package: Package, wanted: set[str] | None, trail: list[Path]) -> None:
+    def _follow(self, package: PackageFiles, wanted: set[str] | None, trail: list[Path]) -> None:
         """Add what the uses of ``package`` name: all names, or only those that are ``wanted``."""
         for use in package.uses:
             names = [name for name in use.names if wanted is None or name.text in wanted]
             if not names:
                 continue
             other = self.find(package.folder, use.package.text)
-            if not isinstance(other, Package):
+            if not isinstance(other, PackageFiles):
                 known = ", ".join(other)
                 self._unread |= {name.text for name in names}
                 self.diagnostics.add(
@@ -97,7 +97,7 @@ class Uses:
                 continue
             self._add(other, names, [*trail, other.folder])
 
-    def _add(self, package: Package, names: Sequence[Word], trail: list[Path]) -> None:
+    def _add(self, package: PackageFiles, names: Sequence[Word], trail: list[Path]) -> None:
         """Add definitions of a package, and what they need."""
         definitions = package.definitions
         elsewhere = {name.text for use in package.uses for name in use.names}
@@ -120,7 +120,7 @@ class Uses:
         if outside:
             self._follow(package, outside, trail)
 
-    def _closure(self, package: Package, word: Word, elsewhere: set[str]) -> set[str]:
+    def _closure(self, package: PackageFiles, word: Word, elsewhere: set[str]) -> set[str]:
         """Add a definition and all that it needs. Return the needed names that the package itself uses."""
         definitions = package.definitions
         own = self.package.definitions
@@ -143,7 +143,7 @@ class Uses:
         }
         return outside
 
-    def _taken(self, package: Package, word: Word, name: str, other: Position) -> None:
+    def _taken(self, package: PackageFiles, word: Word, name: str, other: Position) -> None:
         """Report that the package itself defines ``name``, which ``word`` is or needs."""
         message = f'"{name}" is already defined at {other.path.name}:{other.line}'
         if name != word.text:

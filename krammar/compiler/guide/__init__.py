@@ -24,7 +24,7 @@ from pathlib import Path
 from krammar.compiler.definition_writer import write_definitions
 from krammar.compiler.guide.merging import Merger
 from krammar.compiler.guide.nodes import Answers
-from krammar.compiler.guide.reader import Reader
+from krammar.compiler.guide.reader import GuideReader
 from krammar.compiler.schemas import ImportResult, SchemaError
 from krammar.util.diagnostics import Diagnostics, Position
 
@@ -42,7 +42,7 @@ def import_guides(
     Raises:
         SchemaError: a text cannot be read, the texts contain no messages, or an answer concerns no message.
     """
-    reader = Reader(answers, diagnostics)
+    reader = GuideReader(answers, diagnostics)
     for path in paths:
         try:
             reader.read(path, path.read_text(encoding="utf-8"))

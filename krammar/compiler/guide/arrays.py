@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from krammar.compiler.guide.nodes import Message, Node
+from krammar.compiler.guide.nodes import GuideMessage, GuideNode
 from krammar.compiler.names import singular
 from krammar.util.diagnostics import Diagnostics
 
 
 def decide_arrays(
-    messages: Iterable[Message], answers: Mapping[str, bool], diagnostics: Diagnostics
+    messages: Iterable[GuideMessage], answers: Mapping[str, bool], diagnostics: Diagnostics
 ) -> set[str]:
     """Turn tagged fields into arrays where an answer, another version or a plural name says so.
 
@@ -27,7 +27,7 @@ def decide_arrays(
     """
     open_: set[str] = set()
     for message in messages:
-        nodes: dict[str, list[Node]] = {}
+        nodes: dict[str, list[GuideNode]] = {}
         for root in message.versions.values():
             for path, node in _tagged(root, message.name):
                 nodes.setdefault(path, []).append(node)
@@ -39,7 +39,9 @@ def decide_arrays(
     return open_
 
 
-def _decide(path: str, forms: list[Node], answer: bool | None, diagnostics: Diagnostics) -> None:
+def _decide(
+    path: str, forms: list[GuideNode], answer: bool | None, diagnostics: Diagnostics
+) -> None:
     known = {node.brackets > 0 for node in forms if not node.maybe_array}
     unsure = [node for node in forms if node.maybe_array]
     if answer is None and len(known) == 1:
@@ -58,7 +60,7 @@ def _decide(path: str, forms: list[Node], answer: bool | None, diagnostics: Diag
         node.brackets, node.maybe_array = int(answer), False
 
 
-def _tagged(node: Node, path: str) -> Iterator[tuple[str, Node]]:
+def _tagged(node: GuideNode, path: str) -> Iterator[tuple[str, GuideNode]]:
     """The tagged fields below a node, with their paths."""
     for child in node.fields or []:
         inner = f"{path}.{child.name}"

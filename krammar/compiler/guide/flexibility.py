@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from krammar.compiler.guide.nodes import Message, Node
+from krammar.compiler.guide.nodes import GuideMessage, GuideNode
 from krammar.compiler.schemas import Schema
 from krammar.util.diagnostics import Diagnostics, Position
 
@@ -15,7 +15,7 @@ _HEADERS = {"RequestHeader": 2, "ResponseHeader": 1}
 class Flexibility:
     """Finds out which versions of the messages of some texts are flexible."""
 
-    def __init__(self, messages: Collection[Message], diagnostics: Diagnostics) -> None:
+    def __init__(self, messages: Collection[GuideMessage], diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
         roots = [root for message in messages for root in message.versions.values()]
         # The texts with TAG_BUFFER. In others, its absence says nothing.
@@ -24,9 +24,9 @@ class Flexibility:
             node.compact for root in roots for node in root.walk()
         )
 
-    def first(self, messages: list[Message]) -> int | None:
+    def first(self, messages: list[GuideMessage]) -> int | None:
         """The first flexible version of messages that share their versions."""
-        evidence: dict[int, list[tuple[bool, Node]]] = {}
+        evidence: dict[int, list[tuple[bool, GuideNode]]] = {}
         for message in messages:
             for version, root in message.versions.items():
                 known = self._of(root, self._by_header(message, version))
@@ -46,7 +46,7 @@ class Flexibility:
                     )
         return first
 
-    def _by_header(self, message: Message, version: int | None) -> bool | None:
+    def _by_header(self, message: GuideMessage, version: int | None) -> bool | None:
         """Whether the text's words on headers say that a version is flexible. None if they do not."""
         flexible = _HEADERS.get(message.name)
         unmarked = message.versions[version].position.path not in self._marked
@@ -54,7 +54,7 @@ class Flexibility:
             return version >= flexible
         return message.header_flexible.get(version)
 
-    def _of(self, root: Node, by_header: bool | None) -> bool | None:
+    def _of(self, root: GuideNode, by_header: bool | None) -> bool | None:
         """Whether a message-version is flexible. None if the text does not say it."""
         nodes = list(root.walk())
         if any(node.marked for node in nodes):

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from krammar.compiler import ir
 from krammar.compiler.guide.arrays import decide_arrays
 from krammar.compiler.guide.flexibility import Flexibility, lower_headers
-from krammar.compiler.guide.nodes import Answers, Message, Node, camel
-from krammar.compiler.guide.reader import Reader
+from krammar.compiler.guide.nodes import Answers, GuideMessage, GuideNode, camel
+from krammar.compiler.guide.reader import GuideReader
 from krammar.compiler.names import snake_case
-from krammar.compiler.schemas import Field, Range, Schema, SchemaError
+from krammar.compiler.schemas import Range, Schema, SchemaError, SchemaField, merge_order
 from krammar.util.diagnostics import Diagnostics, did_you_mean
 
 
 class Merger:
     """Merges the versions of each message."""
 
-    def __init__(self, reader: Reader, answers: Answers, diagnostics: Diagnostics) -> None:
+    def __init__(self, reader: GuideReader, answers: Answers, diagnostics: Diagnostics) -> None:
         self._messages = reader.messages
         self._keys = reader.keys
         self._answers = answers
@@ -46,7 +46,7 @@ class Merger:
         self._check_answers()
         return schemas
 
-    def _together(self, messages: list[Message]) -> list[Schema]:
+    def _together(self, messages: list[GuideMessage]) -> list[Schema]:
         """Merge a message, or a request and its response, which have the same versions."""
         versions = sorted({v for each in messages for v in each.versions if v is not None})
         if not versions:
@@ -86,7 +86,7 @@ class Merger:
             schemas.append(schema)
         return schemas
 
-    def _report_gaps(self, message: Message, known: list[int], span: Range) -> None:
+    def _report_gaps(self, message: GuideMessage, known: list[int], span: Range) -> None:
         missing = sorted({*range(span[0], span[1] + 1)} - {*known})
         if missing:
             self._diagnostics.add(
@@ -97,7 +97,7 @@ class Merger:
                 "version in the text",
             )
 
-    def _key(self, message: Message) -> int:
+    def _key(self, message: GuideMessage) -> int:
         title = message.title
         found = self._keys.get(title, set())
         if title in self._answers.keys:
@@ -115,19 +115,19 @@ class Merger:
         return 0
 
     def _fields(
-        self, roots: Mapping[int, Node], span: Range, flexible_from: int | None, path: str
-    ) -> list[Field]:
+        self, roots: Mapping[int, GuideNode], span: Range, flexible_from: int | None, path: str
+    ) -> list[SchemaField]:
         """Merge the fields of a struct. ``roots`` are its versions in the text, ``span`` all of its versions."""
         known = sorted(roots)
         order: list[str] = []
-        forms: dict[str, dict[int, Node]] = {}
+        forms: dict[str, dict[int, GuideNode]] = {}
         for version in known:
             names = []
             for node in roots[version].fields or []:
                 name = camel(node.name)
                 names.append(name)
                 forms.setdefault(name, {})[version] = node
-            merged = _merge_order(order, names)
+            merged = merge_order(order, names)
             if merged is None:
                 self._error(
                     "E605",
@@ -141,12 +141,12 @@ class Merger:
     def _field(
         self,
         name: str,
-        forms: dict[int, Node],
+        forms: dict[int, GuideNode],
         known: list[int],
         span: Range,
         flexible_from: int | None,
         path: str,
-    ) -> Field:
+    ) -> SchemaField:
         present = sorted(forms)
         node = forms[present[-1]]
         path = f"{path}.{node.name}"
@@ -161,7 +161,7 @@ class Merger:
         )
         for version in present[:-1]:
             self._same_type(path, forms[version], version, node, present[-1])
-        result = Field(
+        result = SchemaField(
             name=name,
             type=f"{'[' * (node.brackets - 1)}{node.type}{']' * (node.brackets - 1)}",
             array=node.brackets > 0,
@@ -192,7 +192,9 @@ class Merger:
                 self._error("E601", f"{path} is an array of arrays of structs", node)
         return result
 
-    def _same_type(self, path: str, one: Node, version: int, other: Node, last: int) -> None:
+    def _same_type(
+        self, path: str, one: GuideNode, version: int, other: GuideNode, last: int
+    ) -> None:
         facts = [
             (n.type, n.fields is None, n.brackets, n.varint, n.tag, n.records) for n in (one, other)
         ]
@@ -206,7 +208,7 @@ class Merger:
             )
 
     def _nullable(
-        self, path: str, forms: dict[int, Node], present: list[int], versions: Range
+        self, path: str, forms: dict[int, GuideNode], present: list[int], versions: Range
     ) -> Range | None:
         null = [v for v in present if forms[v].nullable or path in self._answers.nullable]
         if not null:
@@ -226,14 +228,16 @@ class Merger:
             )
         return versions
 
-    def _default(self, path: str, node: Node) -> str | None:
+    def _default(self, path: str, node: GuideNode) -> str | None:
         if path in self._answers.defaults:
             return self._answers.defaults[path]
         nullable = node.nullable or path in self._answers.nullable
         is_struct = node.fields is not None and not node.brackets
         return "null" if nullable and (is_struct or node.records) else None
 
-    def _is_flexible(self, path: str, forms: dict[int, Node], flexible_from: int | None) -> bool:
+    def _is_flexible(
+        self, path: str, forms: dict[int, GuideNode], flexible_from: int | None
+    ) -> bool:
         """Whether a field has compact lengths in flexible versions."""
         flexible = {
             version: node.compact
@@ -263,24 +267,8 @@ class Merger:
                     path = next(iter(self._messages.values())).position.path
                     raise SchemaError(path, 0, f"{option} {name}: unknown {what} ({hint})")
 
-    def _error(self, code: str, message: str, node: Node, hint: str = "") -> None:
+    def _error(self, code: str, message: str, node: GuideNode, hint: str = "") -> None:
         self._diagnostics.add(code, message, node.position, hint)
-
-
-def _merge_order(old: list[str], new: list[str]) -> list[str] | None:
-    """Merge two lists and preserve both orders, or return None if they contradict each other."""
-    shared = [name for name in old if name in new]
-    if shared != [name for name in new if name in old]:
-        return None
-    result: list[str] = []
-    rest = list(new)
-    for name in old:
-        if name in shared:
-            while rest[0] != name:
-                result.append(rest.pop(0))
-            rest.pop(0)
-        result.append(name)
-    return result + rest
 
 
 def _kind(name: str, pair: list[str]) -> str:
@@ -291,7 +279,7 @@ def _kind(name: str, pair: list[str]) -> str:
     return "response" if len(pair) == 2 else "data"
 
 
-def _file(message: Message) -> str:
+def _file(message: GuideMessage) -> str:
     if message.name in ("RequestHeader", "ResponseHeader"):
         return "headers"
     return snake_case(message.title)

@@ -27,7 +27,7 @@ class Answers:
 
 
 @dataclass(slots=True)
-class Node:
+class GuideNode:
     """A field of a message-version.
 
     A struct has ``fields``; any other type is ``type``, and ``sized`` its length field. ``compact`` is None for
@@ -44,11 +44,11 @@ class Node:
     type: str = ""
     compact: bool | None = None
     records: bool = False
-    fields: list[Node] | None = None
+    fields: list[GuideNode] | None = None
     marked: bool = False
     maybe_array: bool = False
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[GuideNode]:
         """Yield the node and all nodes below it."""
         yield self
         for child in self.fields or []:
@@ -62,11 +62,11 @@ class Node:
 
 
 @dataclass(slots=True)
-class Message:
+class GuideMessage:
     """The versions of a message; the version of a struct without versions is None."""
 
     name: str
-    versions: dict[int | None, Node] = field(default_factory=dict)
+    versions: dict[int | None, GuideNode] = field(default_factory=dict)
     # Versions that the text calls flexible by their header.
     header_flexible: dict[int | None, bool] = field(default_factory=dict)
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from krammar.compiler.front import type_hints
-from krammar.compiler.guide.nodes import Node, camel
+from krammar.compiler.guide.nodes import GuideNode, camel
 from krammar.util.diagnostics import Diagnostics, Position, did_you_mean, meant
 
 Rule = tuple[int, "re.Match[str]"]
@@ -79,7 +79,7 @@ class Parser:
 
     def message(
         self, place: tuple[int, int, int], words: tuple[int, str], block: list[Rule]
-    ) -> Node:
+    ) -> GuideNode:
         """Parse a message.
 
         Args:
@@ -87,7 +87,7 @@ class Parser:
             words: the column of its fields, and their text.
             block: the rules below it.
         """
-        root = Node("", self.at(*place))
+        root = GuideNode("", self.at(*place))
         self._braces = _BRACES.fullmatch(words[1]) is not None
         self._struct(root, (place[0], words[0]), words[1], block)
         return root
@@ -101,7 +101,7 @@ class Parser:
         self._diagnostics.add(code, message, at, hint)
 
     def _struct(
-        self, node: Node, place: tuple[int, int], words: str, block: list[Rule], depth: int = 1
+        self, node: GuideNode, place: tuple[int, int], words: str, block: list[Rule], depth: int = 1
     ) -> None:
         """Parse the fields of a struct from its words, and from the rules below it."""
         node.fields = []
@@ -136,16 +136,16 @@ class Parser:
                     f"add a line such as `{child.name} => INT32` below",
                 )
 
-    def _null_struct(self, node: Node, nullable: bool) -> None:
+    def _null_struct(self, node: GuideNode, nullable: bool) -> None:
         if nullable and (node.brackets or not node.name):
             what = f"elements of {node.name}" if node.name else "message"
             self.error("E601", f"the {what} cannot be null", node.position, "remove the `?`")
         elif nullable:
             node.nullable = True
 
-    def _listed(self, node: Node, place: tuple[int, int], words: str) -> dict[str, Node]:
+    def _listed(self, node: GuideNode, place: tuple[int, int], words: str) -> dict[str, GuideNode]:
         """The fields in the line of a struct, by name. Adds them to it."""
-        expected: dict[str, Node] = {}
+        expected: dict[str, GuideNode] = {}
         for match in _WORDS.finditer(words):
             word, at = match[0], self.at(place[0], place[1] + match.start(), len(match[0]))
             if word in MARKERS:
@@ -163,8 +163,8 @@ class Parser:
 
     def _rule(
         self,
-        node: Node,
-        expected: dict[str, Node],
+        node: GuideNode,
+        expected: dict[str, GuideNode],
         number: int,
         match: re.Match[str],
         below: list[Rule],
@@ -199,7 +199,7 @@ class Parser:
             self.named.append((body, self.at(number, match.start("body") + 1, len(body))))
             known.type = body
 
-    def _word(self, word: str, at: Position) -> Node | None:
+    def _word(self, word: str, at: Position) -> GuideNode | None:
         match = _WORD.fullmatch(word)
         pairs = str.maketrans("[(", "])")
         if not match or (match["open"] or "").translate(pairs) != (match["close"] or ""):
@@ -211,7 +211,7 @@ class Parser:
             )
             return None
         opened = match["open"] or ""
-        return Node(
+        return GuideNode(
             match["struct"] or match["array"] or match["plain"],
             at,
             brackets=len(opened),
@@ -222,7 +222,7 @@ class Parser:
             compact=opened[0] == "(" if opened and self._braces else None,
         )
 
-    def _type(self, node: Node, word: str) -> bool:
+    def _type(self, node: GuideNode, word: str) -> bool:
         """Set the type of a field. Return False if the type is unknown."""
         while inner := _ARRAY.fullmatch(word):
             node.brackets += 1
@@ -237,7 +237,7 @@ class Parser:
             node.type = SCALARS.get(word.upper(), "")
         return bool(node.type)
 
-    def _set_text(self, node: Node, text: re.Match[str]) -> None:
+    def _set_text(self, node: GuideNode, text: re.Match[str]) -> None:
         node.records = text["kind"] == "RECORDS"
         node.type = "bytes" if node.records else text["kind"].lower()
         if text["form"] == "VARINT_":

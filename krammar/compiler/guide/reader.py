@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from krammar.compiler.guide.nodes import Answers, Message, shown
+from krammar.compiler.guide.nodes import Answers, GuideMessage, shown
 from krammar.compiler.guide.notation import RULE, Parser, Rule, are_fields, report_unknown
 from krammar.compiler.guide.texts import plain_lines
 from krammar.util.diagnostics import Diagnostics, Position
@@ -28,14 +28,14 @@ _HEADER_VERSION = re.compile(
 # A row of the table of tagged fields in guides before Kafka 4.2: tag, name, description.
 _TAG_ROW = re.compile(r"\W*(?P<tag>\d{1,9})\s*[\t|]\s*(?P<name>\w+)\s*[\t|]")
 
-_Place = tuple[Message, int | None]
+_Place = tuple[GuideMessage, int | None]
 
 
-class Reader:
+class GuideReader:
     """Collects the messages, keys and nullable fields of texts."""
 
     def __init__(self, answers: Answers, diagnostics: Diagnostics) -> None:
-        self.messages: dict[str, Message] = {}
+        self.messages: dict[str, GuideMessage] = {}
         self.keys: dict[str, set[int]] = {}
         # Tagged fields that tables name: their first place and their versions, by message and field.
         self._tabled: dict[tuple[str, str], tuple[Position, int, list[int | None]]] = {}
@@ -130,7 +130,7 @@ class Reader:
             return number, None
         before = len(self._diagnostics.found)
         root = self._parser.message(place, (title.start("words"), words), block)
-        message = self.messages.setdefault(name, Message(name))
+        message = self.messages.setdefault(name, GuideMessage(name))
         same = message.versions.setdefault(version, root)
         if same.shape() != root.shape() and len(self._diagnostics.found) == before:
             self._parser.error(
@@ -168,7 +168,7 @@ class Reader:
         return end, block
 
 
-def _make_nullable(message: Message, name: str) -> bool:
+def _make_nullable(message: GuideMessage, name: str) -> bool:
     """Make the fields ``name`` of a message nullable. Return whether there were any."""
     found = [
         node for root in message.versions.values() for node in root.walk() if node.name == name

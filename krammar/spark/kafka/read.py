@@ -77,13 +77,19 @@ def _timestamp_bits(header: BatchHeader) -> tuple[bool, int]:
 
 
 def _fetch(reader: Reader, tasks: Mapping[TopicPartition, Task], fail: bool) -> Iterator[Fetched]:
+    again: set[tuple[TopicPartition, int]] = set()
     while not reader.finished:
         try:
             yield from reader
         except OffsetOutOfRange as error:
             report_loss(str(error), fail)
-            # Later records exist only if the beginning of the log was deleted.
             at = TopicPartition(error.topic, error.partition)
+            # A new leader may have refused an offset that it has by now.
+            exists = error.log_start_offset <= error.offset < error.end_offset
+            if exists and (at, error.offset) not in again:
+                again.add((at, error.offset))
+                reader.seek(at, error.offset)
+            # Otherwise later records exist only if the beginning of the log was deleted.
             if error.offset < error.log_start_offset < tasks[at].end:
                 reader.seek(at, error.log_start_offset)
         except CorruptBatchError as error:

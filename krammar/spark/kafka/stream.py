@@ -64,10 +64,12 @@ except ImportError:  # before PySpark 4.2
 _RECENT_SECONDS = 1.0
 
 # The most offsets, and bytes of Arrow, of a batch that is read where it is planned; and how many batches of a query
-# are not: they would wait half a second for imports, which Spark's workers may have done for an earlier query.
+# are not: they would wait half a second for imports, which Spark's workers may have done for an earlier query. After a
+# batch with too many bytes, so many batches at most are not tried.
 _SMALL_OFFSETS = 10_000
 _SMALL_BYTES = 1 << 20
 _FIRST_BATCHES = 2
+_MOST_UNTRIED = 64
 
 Offsets = dict[TopicPartition, int]
 Json = dict[str, dict[str, int]]
@@ -496,6 +498,8 @@ if _HAS_LIMITS:
             super().__init__(options, schema)
             self._planned = 0
             self._small_offsets = _SMALL_OFFSETS
+            self._untried = 0  # how many of the next batches with more offsets are not tried
+            self._pause = 1  # how many were not tried after the last batch with too many bytes
             self._small_batch: list[pa.RecordBatch] = []
 
         def partitions(self, start: Json, end: Json) -> list[KafkaPartition]:
@@ -518,16 +522,22 @@ if _HAS_LIMITS:
             divided = map(self.options.given, ("minPartitions", "maxRecordsPerPartition"))
             if self._planned <= _FIRST_BATCHES or any(divided):
                 return None
-            if not 0 < offsets < self._small_offsets:
+            if not 0 < offsets <= _SMALL_OFFSETS:
+                return None
+            if self._untried and offsets > self._small_offsets:
+                self._untried -= 1
                 return None
             rows, size = [], 0
             with closing(self.read(KafkaPartition(tasks))) as batches:
                 for batch in batches:
                     rows.append(batch)
                     size += batch.nbytes
-                    if size > _SMALL_BYTES:  # try again with fewer offsets
-                        self._small_offsets = offsets
+                    if size > _SMALL_BYTES:
+                        # Fewer offsets are tried at once, others after more and more batches.
+                        self._small_offsets = offsets - 1
+                        self._untried = self._pause = min(2 * self._pause, _MOST_UNTRIED)
                         return None
+            self._pause = 1
             return rows
 
         def latestOffset(self, start: Json, limit: ReadLimit) -> Json:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -22,6 +21,7 @@ from krammar.spark.errors import OptionError
 from krammar.spark.options import Options
 from krammar.spark.typed.classes import check_version, find_class
 from krammar.spark.typed.columns import Decoder
+from krammar.util.diagnostics import did_you_mean
 from krammar.wire.classes import decode, key_class
 from krammar.wire.errors import DecodeError
 from krammar.wire.message import Codec, VersionedCodec
@@ -205,6 +205,5 @@ def _check_fields(fields: Fields, *classes: type[Codec]) -> None:
     for name in fields or ():
         if name not in known:
             owners = " or ".join(cls.__name__ for cls in classes)
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+            hint = did_you_mean(name, known) or f"there are: {', '.join(known)}"
             raise OptionError("fields", f"{name!r} is not a field of {owners}; {hint}")

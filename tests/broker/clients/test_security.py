@@ -27,11 +27,11 @@ from confluent_kafka.admin import (
 )
 from kafka_wire import ApiVersionsRequest, MetadataRequest
 
+from krammar.auth import scram_server
 from krammar.auth.scram import BY_NAME, SHA_256
+from krammar.auth.tls_acceptor import HANDSHAKE_SECONDS
 from krammar.broker import Broker
-from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
-from krammar.broker.tls_acceptor import HANDSHAKE_SECONDS
 from tests.broker.requests import create_topic
 from tests.broker.security.certificates import Authority, Pair
 from tests.broker.support import PATIENCE, RawClient
@@ -79,7 +79,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         broker.call(
             broker.cluster.append,
             [
-                record_of("alice", kind, scram.new_credential(kind, "alice-secret"))
+                record_of("alice", kind, scram_server.new_credential(kind, "alice-secret"))
                 for kind in BY_NAME.values()
             ],
         )
@@ -451,7 +451,7 @@ def test_clients_renew_their_logins(client: Callable[[dict[str, str]], Callable[
     }
     with Broker.start(properties=properties) as broker:
         kind = SHA_256
-        record = record_of("alice", kind, scram.new_credential(kind, "alice-secret"))
+        record = record_of("alice", kind, scram_server.new_credential(kind, "alice-secret"))
         broker.call(broker.cluster.append, [record])
         broker.call(broker.topics.create, TOPIC, 1)
 

@@ -12,7 +12,7 @@ from krammar.broker.config import (
     ConfigError,
     Listener,
 )
-from krammar.broker.config.settings import Settings
+from krammar.broker.config.settings import BrokerSettings
 
 INT64_MAX = 2**63 - 1
 
@@ -86,7 +86,7 @@ def test_defaults_are_kafkas() -> None:
 
 def test_attributes_are_the_keys_values() -> None:
     config = BrokerConfig.defaults()
-    for name in Settings.__annotations__:
+    for name in BrokerSettings.__annotations__:
         assert hasattr(config, name), name
     made_of_several = {"listeners", "log_dirs", "metadata_log_dir", "node_id"}
     own = {
@@ -97,7 +97,7 @@ def test_attributes_are_the_keys_values() -> None:
         "oauthbearer_required_scope": "krammar.oauthbearer.required.scope",
         "start_without": "krammar.start.without",
     }
-    for name in set(Settings.__annotations__) - made_of_several:
+    for name in set(BrokerSettings.__annotations__) - made_of_several:
         definition = BROKER_CONFIGS[own.get(name, name.replace("_", "."))]
         expected = None if definition.default is None else definition.parse(definition.default)
         assert getattr(config, name) == expected, name
@@ -122,7 +122,7 @@ def test_defaults_with_overrides(tmp_path: Path) -> None:
 
 
 def test_unknown_override_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"num_partition: .*did you mean num\.partitions\?"):
+    with pytest.raises(ConfigError, match=r'num_partition: .*did you mean "num\.partitions"\?'):
         BrokerConfig.defaults(num_partition=3)
 
 
@@ -139,7 +139,7 @@ def test_overrides_go_before_the_file() -> None:
 def test_unknown_keys_are_warnings() -> None:
     config = BrokerConfig.from_properties("log.retantion.hours=3\nqqq=1\nlistener.name.a.ssl.x=1")
     assert config.warnings == [
-        "log.retantion.hours: unknown setting; did you mean log.retention.hours? "
+        'log.retantion.hours: unknown setting; did you mean "log.retention.hours"? '
         "(line 1 of the properties)",
         "qqq: unknown setting (line 2 of the properties)",
     ]

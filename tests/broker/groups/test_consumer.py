@@ -707,6 +707,14 @@ class Groups(RuleBasedStateMachine):
             self.world.protocol.loaded(self.world.group)
 
     @invariant()
+    def topics_are_counted(self) -> None:
+        group = self.world.group
+        if group.kind is Kind.CONSUMER:
+            named = [member.topics for member in group.members.values()]
+            matched = [match.topics for match in group.matches.values()]
+            assert group.subscribed_topics() == set().union(*named, *matched)
+
+    @invariant()
     def no_partition_has_two_owners(self) -> None:
         group = self.world.group
         if group.kind is Kind.CLASSIC:

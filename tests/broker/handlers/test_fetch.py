@@ -249,6 +249,25 @@ def test_sessions_are_limited() -> None:
         assert client.call(request, 12).session_id != 0
 
 
+def test_partitions_of_all_sessions_are_limited(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("krammar.broker.fetch_sessions.MOST_PARTITIONS", 3)
+    create_topic(client, "t", 3)
+    two = fetch_request([("t", 0, 0), ("t", 1, 0)], session_epoch=0)
+    first = client.call(two, 12).session_id
+    assert first != 0
+    assert client.call(two, 12).session_id == 0
+    # A session that grows too much is closed; the client begins another one.
+    more = fetch_request([("t", 2, 0), ("nowhere", 0, 0)], session_id=first, session_epoch=1)
+    response = client.call(more, 12)
+    assert response.session_id == 0
+    assert sum(len(topic.partitions) for topic in response.responses) == 4
+    gone = client.call(fetch_request([], session_id=first, session_epoch=2), 12)
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert client.call(two, 12).session_id != 0
+
+
 # Leader epochs (KIP-320)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kafka_wire import (
@@ -83,6 +84,40 @@ def test_fetching_in_each_version(client: RawClient, version: int) -> None:
     if version >= 2:
         assert fetch(client, version, None) == {(topic, 1): (7, "note", 0)}
         assert fetch(client, version, None, group="nothing") == {}
+
+
+def test_many_offsets_of_a_deleted_topic_are_forgotten_in_slices(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
+    monkeypatch.setattr("krammar.broker.groups.coordinator.FORGOTTEN_AT_ONCE", 2)
+    create_topic(client, "t", 9)
+    client.call(commit_request(dict.fromkeys(range(9), 5)), 9)
+    create_topic(client, "kept")
+    client.call(commit_request({0: 1}, "kept"), 9)
+    slices = broker.connections.slices
+    before = broker.call(lambda: slices.count)
+    deletion = [DeleteTopicsRequest.DeleteTopicState(name="t")]
+    client.call(DeleteTopicsRequest(topics=deletion, timeout_ms=1000), 6)
+    while len(fetch(client, 7, None)) > 1:
+        pass
+    assert broker.call(lambda: slices.count) - before >= 4
+    assert fetch(client, 7, None) == {("kept", 0): (1, "note", 0)}
+
+
+def test_offsets_of_a_new_topic_with_the_same_name_are_kept(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The offsets of the old one are forgotten after the new one has some."""
+    old = create_topic(client, "t")
+    client.call(commit_request({0: 5}), 9)
+    client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    new = create_topic(client, "t")
+    client.call(commit_request({0: 7}), 9)
+    group: Any = broker.call(lambda: broker.groups.find(GROUP))
+    shard: Any = broker.call(lambda: next(iter(broker.groups._shards.values())))
+    where = (group.group_id, ("t", 0))
+    assert [shard.offsets.is_of(where, each) for each in (old, new)] == [False, True]
 
 
 def test_a_partition_that_is_named_twice(client: RawClient) -> None:

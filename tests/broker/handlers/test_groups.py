@@ -57,6 +57,26 @@ def test_the_coordinator_is_this_broker(
     assert broker.call(lambda: broker.cluster.topics[name].internal)
 
 
+def test_the_protocols_of_a_group_are_limited(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rebalance sends all of them to the leader."""
+    monkeypatch.setattr("krammar.broker.groups.coordinator.LARGEST_GROUP", 1000)
+    monkeypatch.setattr("krammar.broker.groups.group.LARGEST_GROUP", 1000)
+
+    def protocol(size: int) -> JoinGroupRequest.Protocol:
+        return JoinGroupRequest.Protocol(name="range", metadata=bytes(size))
+
+    assert join(client, protocols=[protocol(1000)]).error_code == ErrorCode.INVALID_REQUEST
+    first = join(client, protocols=[protocol(400)], rebalance_timeout_ms=100)
+    assert first.error_code == 0
+    refused = join(client, protocols=[protocol(400)], rebalance_timeout_ms=100)
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    # A member does not count twice.
+    again = join_request(first.member_id, protocols=[protocol(500)])
+    assert client.call(again, 9).error_code == 0
+
+
 @pytest.mark.parametrize("version", [3, 4, 6])
 def test_share_groups_have_no_coordinator_here(client: RawClient, version: int) -> None:
     keys = {"coordinator_keys": ["a"]} if version >= 4 else {"key": "a"}

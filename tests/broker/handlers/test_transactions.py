@@ -337,6 +337,26 @@ def test_topics_deleted_meanwhile_do_not_hold_a_transaction(
     assert outcomes(client) == [b"x", b"commit"]
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_of_many_partitions_ends_in_several_turns(
+    client: RawClient, monkeypatch: pytest.MonkeyPatch, commit: bool
+) -> None:
+    monkeypatch.setattr("krammar.broker.transactions.coordinator.MARKED_AT_ONCE", 1)
+    producer = Producer(client).begun()
+    for partition in range(3):
+        assert producer.produce(("t", partition)) is NONE
+    assert producer.end(commit) is NONE
+    while producer.state.startswith("Prepare"):
+        pass
+    assert producer.state == ("CompleteCommit" if commit else "CompleteAbort")
+    kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+    for partition in range(3):
+        *_, marker = read_batches(fetch(client, "t", partition=partition).records)
+        assert [record.type for record in marker.control_records()] == [kind]
+    assert producer.produce(T) is NONE
+    assert producer.end() is NONE
+
+
 def test_transactions_of_several_producers(client: RawClient) -> None:
     one, two = Producer(client, "one").begun(), Producer(client, "two").begun()
     assert one.produce(T, b"1") is NONE

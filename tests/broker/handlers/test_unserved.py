@@ -29,12 +29,12 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
-from krammar.broker.apis import APIS, RANGES, REFUSED, UNSERVED
+from krammar.broker.apis import APIS, RANGES, UNSERVED, answer_with_error
 from krammar.broker.handlers.unserved import MOST_ENTRIES
 from tests.broker.support import PATIENCE, RawClient
 
 # Listed by ApiVersions although they are not served.
-LISTED = [key for key, api in APIS.items() if api.handler == REFUSED]
+LISTED = [key for key, api in APIS.items() if api.find is answer_with_error]
 # The errors of features that are off; all others get UNSUPPORTED_VERSION.
 OFF = {
     **dict.fromkeys(

@@ -270,6 +270,19 @@ def test_epochs(setting: Setting) -> None:
     assert log.epoch_end_offset(11) == (11, 7)
 
 
+def test_a_batch_without_timestamps_counts_the_age_of_the_first_segment_from_its_creation(
+    setting: Setting,
+) -> None:
+    log = setting.open(LogConfig(segment_ms=5000))
+    log.append(batch(b"x", timestamp=-1))
+    setting.clock.now += 5000
+    log.append(batch(b"x", timestamp=-1))
+    assert len(log.segments) == 1
+    setting.clock.now += 1
+    log.append(batch(b"x", timestamp=-1))
+    assert len(log.segments) == 2
+
+
 def test_segments_end_by_size_age_index_and_distance(setting: Setting) -> None:
     log = setting.open(LogConfig(segment_bytes=1000, segment_ms=5000))
     log.append(batch(b"x" * 800))

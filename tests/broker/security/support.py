@@ -14,9 +14,9 @@ from kafka_wire import (
     ScramMechanism,
 )
 
+from krammar.auth import scram_server
 from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker
-from krammar.broker.security import scram
 from tests.broker.support import RawClient
 
 PROPERTIES = {
@@ -54,7 +54,7 @@ class ScramClient:
 def upsertion(
     name: str, password: str, mechanism: int = SHA_256, iterations: int = 4096
 ) -> AlterUserScramCredentialsRequest.ScramCredentialUpsertion:
-    kind = scram.BY_NUMBER.get(mechanism, BY_NAME["SCRAM-SHA-256"])
+    kind = scram_server.BY_NUMBER.get(mechanism, BY_NAME["SCRAM-SHA-256"])
     salted = kind.salted_password(password, b"salt", max(iterations, 1))
     return AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
         name=name,

@@ -16,9 +16,9 @@ from kafka_wire import (
     SaslHandshakeRequest,
 )
 
+from krammar.auth import scram_server
 from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker, ConfigError
-from krammar.broker.security import scram
 from krammar.broker.security.users import record_of
 from tests.broker.security.support import ScramClient, plain
 from tests.broker.support import RawClient
@@ -48,7 +48,7 @@ class Clock:
 
 def add_scram_users(broker: Broker) -> None:
     records = [
-        record_of(name, kind, scram.new_credential(kind, f"{name}-secret"))
+        record_of(name, kind, scram_server.new_credential(kind, f"{name}-secret"))
         for kind in BY_NAME.values()
         for name in ("alice", "bob")
     ]

@@ -8,9 +8,9 @@ import hmac
 
 import pytest
 
+from krammar.auth.exchanges import IdentityError
 from krammar.auth.scram import SHA_256, SHA_512, Mechanism, ScramError
-from krammar.broker.security.exchanges import IdentityError
-from krammar.broker.security.scram import (
+from krammar.auth.scram_server import (
     Credential,
     ScramServer,
     credential_of,

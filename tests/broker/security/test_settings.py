@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from krammar.auth import jaas
+from krammar.auth.names import MappingError, map_name, parse_rules
 from krammar.broker.config import BrokerConfig, ConfigError
-from krammar.broker.security.names import MappingError, map_name, parse_rules
 from krammar.broker.security.settings import SaslSettings, sasl_settings
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -75,7 +75,7 @@ def test_salts_and_iterations_are_those_of_users() -> None:
 def test_the_same_work_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decoy is made for users too, and the users are not searched for each login."""
     made: list[str] = []
-    real: Any = users_module.scram.decoy
+    real: Any = users_module.scram_server.decoy
 
     def counted(mechanism: Any, secret: bytes, user: str, kinds: Any) -> Any:
         made.append(user)
@@ -83,7 +83,7 @@ def test_the_same_work_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with Broker.start(properties=PROPERTIES) as broker:
         add_user(broker, "alice", b"s" * 64, 8192)
-        monkeypatch.setattr(users_module.scram, "decoy", counted)
+        monkeypatch.setattr(users_module.scram_server, "decoy", counted)
         port = broker.addresses["SASL_PLAINTEXT"][1]
         for user in ("alice", "stranger"):
             challenge(port, user)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from krammar.auth.names import CertificateError, subject_of
+from krammar.auth.server_tls import Context
 from krammar.broker import Broker
 from krammar.broker.config import BrokerConfig, ConfigError
-from krammar.broker.security.names import CertificateError, subject_of
-from krammar.broker.security.tls import Context, principal_of, server_context
+from krammar.broker.security.tls import principal_of, server_context
 from tests.broker.security.certificates import Authority, Pair
 
 

@@ -119,7 +119,7 @@ def register_operations() -> None:
     operation("is_utf8", [buf, i64, i64], done, ERR_NEVER)
 
 
-def build(folder: Path, name: str, cache: Path, level: str) -> Path:
+def build_extension(folder: Path, name: str, cache: Path, level: str) -> Path:
     """Compile ``folder/name.py``, and return the path of the extension module."""
     from mypyc.build import mypycify
     from setuptools import Distribution  # type: ignore[import-untyped]
@@ -160,4 +160,8 @@ def build(folder: Path, name: str, cache: Path, level: str) -> Path:
 
 
 if __name__ == "__main__":
-    print(build(Path(sys.argv[1]).resolve(), sys.argv[2], Path(sys.argv[3]).resolve(), sys.argv[4]))
+    print(
+        build_extension(
+            Path(sys.argv[1]).resolve(), sys.argv[2], Path(sys.argv[3]).resolve(), sys.argv[4]
+        )
+    )

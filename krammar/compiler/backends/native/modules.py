@@ -46,7 +46,7 @@ def digest() -> str:
 
 
 @dataclass(slots=True)
-class Context:
+class NativeContext:
     """Lookups for the macros: names of functions, and the numbers of prefixes and types."""
 
     layouts: dict[tuple[str, str], layout.StructLayout] = field(default_factory=dict)
@@ -168,7 +168,7 @@ class NativeBackend(TemplateBackend):
     def module_context(
         self, source: Source, file: ir.DefinitionFile, shared: dict[str, Any]
     ) -> dict[str, Any]:
-        context = Context()
+        context = NativeContext()
         module = python.module_context(source, file)
         items = [each for item in module["structs"] for each in (item, *item.inner)]
         for item in items:
@@ -201,7 +201,7 @@ def _defaults(items: Sequence[python.StructItem]) -> list[ir.Struct]:
     return list(found.values())
 
 
-def _differing(context: Context) -> list[ir.Struct]:
+def _differing(context: NativeContext) -> list[ir.Struct]:
     """The structs that writers compare with their default values: those in tagged and in absent fields."""
     found: dict[str, ir.Struct] = {}
 

@@ -34,9 +34,9 @@ from krammar.util.native_files import (
     RECORDS,
     SUFFIX,
     extension_name,
+    library_stem,
     records_digest,
     source_digest,
-    stem,
 )
 
 # For messages, -O1 compiles twice as fast as -O3, and the code is as fast, because most time is spent in Python's
@@ -46,7 +46,7 @@ _NAME_DEFINITIONS = "give the folder that `krammar gen` read: --definitions FOLD
 
 
 @dataclass(slots=True)
-class Outcome:
+class CompileOutcome:
     """The modules of a run: compiled, already current, skipped with a reason, and failed with the compiler's output."""
 
     built: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ def check_tools() -> None:
 
 
 @dataclass(slots=True)
-class Package:
+class NativePackage:
     """A generated package and the definitions that it was generated from."""
 
     folder: Path
@@ -88,7 +88,7 @@ class Package:
     @classmethod
     def open(
         cls, folder: Path, definitions: Path | None = None, *, all_files: bool = False
-    ) -> Package:
+    ) -> NativePackage:
         """Find the definitions of a generated package.
 
         Args:
@@ -142,7 +142,7 @@ class Package:
         *,
         jobs: int,
         progress: Callable[[str], None] = lambda module: None,
-    ) -> Outcome:
+    ) -> CompileOutcome:
         """Compile ``modules``. Current modules are not compiled again.
 
         Args:
@@ -152,12 +152,14 @@ class Package:
         Raises:
             SourceError: the source of a module does not match the definitions.
         """
-        outcome = Outcome()
+        outcome = CompileOutcome()
         backend, pure = native.NativeBackend(), PythonBackend()
         reasons = backend.reasons(self.source)
         pending: dict[str, Path] = {}
         compiler = native.digest()[:8]
-        records = self.folder / FOLDER / f"{stem(RECORDS, records_digest())}{compiler}{SUFFIX}"
+        records = (
+            self.folder / FOLDER / f"{library_stem(RECORDS, records_digest())}{compiler}{SUFFIX}"
+        )
         if records.is_file():
             outcome.current.append(RECORDS)
             progress(RECORDS)
@@ -169,7 +171,7 @@ class Package:
                 progress(module)
                 continue
             path = self.folder / f"{module}.py"
-            name = f"{stem(module, source_digest(path))}{compiler}{SUFFIX}"
+            name = f"{library_stem(module, source_digest(path))}{compiler}{SUFFIX}"
             target = self.folder / FOLDER / name
             text = pure.module(self.source, module)
             if not stamps.is_current(path, stamps.digest(text), text):

@@ -17,7 +17,7 @@ class LoginError(Exception):
     """A login is refused.
 
     Args:
-        reason: the text for the broker's log
+        reason: the text for the server's log
         public: the text for the client; None for a general one that reveals nothing
     """
 
@@ -52,7 +52,7 @@ class Exchange:
         """Return the answer to a message of the client.
 
         Raises:
-            LoginError, ScramError, OAuthError: the login is refused. The messages are for the broker's log.
+            LoginError, ScramError, OAuthError: the login is refused. The messages are for the server's log.
         """
         raise NotImplementedError
 

@@ -2,6 +2,10 @@
 
 Names have the form of RFC 2253. Where the RFC allows a choice, they follow Java's X500Principal.
 ``ssl.principal.mapping.rules`` sets the rules, for example ``RULE:^CN=([^,]*),.*$/$1/L, DEFAULT``.
+
+The subject is read from the certificate's bytes, because ``ssl.SSLSocket.getpeercert`` loses what the RFC needs: values of
+attributes without a keyword, such as an e-mail address, appear as the hexadecimal form of their encoding. The package
+cryptography has it, but is several megabytes for these few lines.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ import re
 import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol
 
+from krammar.auth.exchanges import Exchange, IdentityError
 from krammar.auth.scram import (
     BY_NAME,
     MIN_ITERATIONS,
@@ -24,10 +25,6 @@ from krammar.auth.scram import (
     to_text,
     xor,
 )
-from krammar.broker.security.exchanges import Exchange, IdentityError
-
-if TYPE_CHECKING:
-    from kafka_wire import UserScramCredentialRecord
 
 MAX_ITERATIONS = 16384
 SALT_SIZE = 32
@@ -45,8 +42,19 @@ class Credential:
     server_key: bytes = field(repr=False)
 
 
-# The metadata log stores the same fields.
-Stored: TypeAlias = "Credential | UserScramCredentialRecord"
+class Stored(Protocol):
+    """A credential, or a record of the metadata log with the same fields."""
+
+    @property
+    def salt(self) -> bytes: ...
+    @property
+    def iterations(self) -> int: ...
+    @property
+    def stored_key(self) -> bytes: ...
+    @property
+    def server_key(self) -> bytes: ...
+
+
 # Returns a user's credential and True, or a decoy and False for an unknown user.
 Find = Callable[[str], tuple[Stored, bool]]
 

@@ -13,13 +13,6 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from krammar.broker.admission import Admission
-    from krammar.broker.config import Listener
-
-log = logging.getLogger("krammar.broker")
 
 # How long a client may take for its first byte, and for the handshake.
 HANDSHAKE_SECONDS = 30.0
@@ -37,23 +30,32 @@ class TlsAcceptor:
     def __init__(
         self,
         listening: socket.socket,
-        listener: Listener,
-        context: ssl.SSLContext,
-        admission: Admission,
+        context: Callable[[], ssl.SSLContext],
         protocol: Callable[[str], asyncio.BaseProtocol],
+        *,
+        enter: Callable[[str, int], bool],
+        leave: Callable[[str], None],
+        log: logging.Logger,
+        name: str,
     ) -> None:
         """Begin to accept connections.
 
         Args:
             listening: the socket, which listens
+            context: returns the TLS context of a new connection
             protocol: returns the protocol of a connection, for the client's address
+            enter: returns whether a connection is accepted, for the client's address and the socket's number
+            leave: called for an accepted connection that ends before its protocol begins
+            name: the listener's name for the log
         """
         self.sockets = (listening,)
         self._listening = listening
-        self._listener = listener
         self._context = context
-        self._admission = admission
         self._protocol = protocol
+        self._enter = enter
+        self._leave = leave
+        self._log = log
+        self._name = name
         self._loop = asyncio.get_running_loop()
         # Clients that have sent nothing, and the end of their time.
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
@@ -71,7 +73,7 @@ class TlsAcceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.error("listener %s accepts no connection: %s", self._listener.name, error)
+                self._log.error("listener %s accepts no connection: %s", self._name, error)
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(PAUSE, self._resume)
                 return
@@ -79,7 +81,7 @@ class TlsAcceptor:
             client.setblocking(False)
             with contextlib.suppress(OSError):
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if not self._admission.enter(self._listener, host, client.fileno()):
+            if not self._enter(host, client.fileno()):
                 client.close()
                 continue
             self._silent[client] = self._loop.call_later(
@@ -98,7 +100,7 @@ class TlsAcceptor:
     def _give_up(self, client: socket.socket, host: str) -> None:
         self._stop_watching(client)
         client.close()
-        self._admission.leave(self._listener, host)
+        self._leave(host)
 
     def _begin(self, client: socket.socket, host: str) -> None:
         self._stop_watching(client)
@@ -120,20 +122,24 @@ class TlsAcceptor:
             await self._loop.connect_accepted_socket(
                 partial(self._protocol, host),
                 client,
-                ssl=self._context,
+                ssl=self._context(),
                 ssl_handshake_timeout=HANDSHAKE_SECONDS,
             )
         except (OSError, asyncio.CancelledError) as error:
             client.close()
-            self._admission.leave(self._listener, host)
+            self._leave(host)
             if isinstance(error, asyncio.CancelledError):
                 raise
         # From here on, the connection counts itself out.
 
-    def close(self) -> None:
-        """Stop listening, and close the connections that have not finished their handshake."""
+    def finish_accepting(self) -> None:
+        """Accept no more connections; those that were accepted go on."""
         self._closed = True
         self._loop.remove_reader(self._listening)
+
+    def close(self) -> None:
+        """Stop listening, and close the connections that have not finished their handshake."""
+        self.finish_accepting()
         self._listening.close()
         for client in list(self._silent):
             self._stop_watching(client)

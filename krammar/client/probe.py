@@ -1,0 +1,66 @@
+"""Finds out why a broker closes new connections: whether a listener has TLS, which its first bytes tell.
+
+Brokers close such connections without a word, as they do when they stop. Retrying helps only with the latter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+
+_PATIENCE = 5.0
+# ApiVersions v0 without a client id. Every listener without TLS answers it, also one with logins.
+_CORRELATION = 0x6B726D
+_API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, _CORRELATION, -1)
+_HEAD = 8  # length and correlation id
+# The types of TLS records that a server sends first (RFC 8446, section 5.1): alert and handshake.
+_TLS = (21, 22)
+
+
+def wrong_protocol(address: tuple[str, int], tls: bool, timeout: float) -> str | None:
+    """Return what is wrong with ``security.protocol`` if that is why a listener closes connections; None otherwise.
+
+    Args:
+        address: host and port of the listener
+        tls: whether the client uses TLS
+        timeout: in seconds; at most 5 are used
+    """
+    limit = max(0.001, min(timeout, _PATIENCE))
+    with contextlib.suppress(OSError):
+        if tls and _answers_plainly(address, limit):
+            return "the listener has no TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+        if not tls and _answers_tls(address, limit):
+            return "the listener has TLS: set security.protocol to SSL or SASL_SSL"
+    return None
+
+
+def _answers_plainly(address: tuple[str, int], timeout: float) -> bool:
+    head = _ask(address, _API_VERSIONS, timeout)
+    return len(head) == _HEAD and head[4:] == _CORRELATION.to_bytes(4, "big")
+
+
+def _answers_tls(address: tuple[str, int], timeout: float) -> bool:
+    head = _ask(address, _client_hello(), timeout)
+    return len(head) > 1 and head[0] in _TLS and head[1] == 3
+
+
+def _client_hello() -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # nothing is sent after the first message
+    out = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), out).do_handshake()
+    return out.read()
+
+
+def _ask(address: tuple[str, int], data: bytes, timeout: float) -> bytes:
+    """Return the first bytes that a new connection answers."""
+    with socket.create_connection(address, timeout) as connection:
+        connection.sendall(data)
+        head = b""
+        while len(head) < _HEAD and (part := connection.recv(_HEAD - len(head))):
+            head += part
+        return head

@@ -1,0 +1,223 @@
+"""Where messages have names, topic ids and texts, and how a tenant sees them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from functools import cache
+from secrets import randbits
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from krammar.proxy.filters.tenant_names import Tenant
+from krammar.wire.reflection import fields
+
+# What a prefix is added to.
+ENTITIES = ("topicName", "groupId", "transactionalId")
+# The definitions mark no topic ids; all of them have this name.
+TOPIC_ID = "topic_id"
+# Texts in which brokers name topics, groups or transactional ids.
+TEXTS = frozenset(
+    ("error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail")
+)
+# RE2 expressions that the broker matches with whole names.
+PATTERNS = frozenset(("subscribed_topic_regex", "source_topic_regex", "transactional_id_pattern"))
+_NO_ID = UUID(int=0)
+
+
+class NamePlan(NamedTuple):
+    """What a struct of a version has.
+
+    ``names``, ``lists``        attributes with a name, and with an array of names
+    ``named``                   the attribute with the topic's name beside a topic id, or empty
+    ``has_id``, ``ids``         whether it has a topic id, and whether it or a struct inside has one
+    ``texts``, ``patterns``, ``pattern_lists``  attributes
+    ``has_pattern``             whether it or a struct inside has a pattern
+    ``structs``, ``arrays``     attributes with structs that have any of these, their plans, and whether a struct can be null
+    """
+
+    names: tuple[str, ...]
+    lists: tuple[str, ...]
+    named: str
+    has_id: bool
+    ids: bool
+    texts: tuple[str, ...]
+    has_pattern: bool
+    patterns: tuple[str, ...]
+    pattern_lists: tuple[str, ...]
+    structs: tuple[tuple[str, NamePlan, bool], ...]
+    arrays: tuple[tuple[str, NamePlan], ...]
+
+
+_NOTHING = NamePlan((), (), "", False, False, (), False, (), (), (), ())
+
+
+@cache
+def plan_of(cls: Any, version: int) -> NamePlan:
+    """Return the plan of a message."""
+    found: dict[str, list[Any]] = {name: [] for name in NamePlan._fields}
+    for item in fields(cls):
+        if version not in item.versions:
+            continue
+        is_array = item.type.startswith("[")
+        if item.struct is not None:
+            inner = plan_of(item.struct, version)
+            if inner != _NOTHING:
+                if is_array:
+                    found["arrays"].append((item.name, inner))
+                else:
+                    found["structs"].append((item.name, inner, version in item.nullable_versions))
+        elif item.entity in ENTITIES:
+            found["lists" if is_array else "names"].append(item.name)
+        elif item.name in PATTERNS:
+            found["pattern_lists" if is_array else "patterns"].append(item.name)
+        elif item.name in TEXTS:
+            found["texts"].append(item.name)
+    infos = {item.name: item for item in fields(cls) if version in item.versions}
+    has_id = TOPIC_ID in infos
+    named = next((name for name in found["names"] if infos[name].entity == "topicName"), "")
+    inner_plans = [inner for _, inner, *_ in (*found["structs"], *found["arrays"])]
+    lists: dict[str, Any] = {name: tuple(value) for name, value in found.items()}
+    lists["ids"] = has_id or any(inner.ids for inner in inner_plans)
+    lists["has_pattern"] = bool(found["patterns"] or found["pattern_lists"]) or any(
+        inner.has_pattern for inner in inner_plans
+    )
+    return NamePlan(**lists | {"has_id": has_id, "named": named})
+
+
+class TopicIds:
+    """The names of topics by id, at the broker; and stand-ins for ids that a tenant must not use.
+
+    The broker answers a stand-in like any id that does not exist, in the form and the place of the API.
+
+    Args:
+        limit: the most ids; those that were not used for the longest time are forgotten.
+    """
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self._limit = limit
+        self._names: OrderedDict[UUID, str] = OrderedDict()
+        self._originals: OrderedDict[UUID, UUID] = OrderedDict()
+        self._secret = randbits(128)
+
+    def learn(self, topic_id: UUID, name: str) -> None:
+        _remember(self._names, topic_id, name, self._limit)
+
+    def name(self, topic_id: UUID) -> str | None:
+        """Return the name of a topic at the broker; None if it is not known."""
+        found = self._names.get(topic_id)
+        if found is not None:
+            self._names.move_to_end(topic_id)
+        return found
+
+    def stand_in(self, topic_id: UUID) -> UUID:
+        """Return an id that no topic has; always the same one, because of fetch sessions."""
+        found = UUID(int=topic_id.int ^ self._secret)
+        _remember(self._originals, found, topic_id, self._limit)
+        return found
+
+    def original(self, topic_id: UUID) -> UUID | None:
+        """Return the id that a stand-in has replaced; None for other ids."""
+        return self._originals.get(topic_id)
+
+
+def _remember(where: OrderedDict[Any, Any], key: Any, value: Any, limit: int) -> None:
+    where[key] = value
+    where.move_to_end(key)
+    if len(where) > limit:
+        where.popitem(last=False)
+
+
+def with_ids(plan: NamePlan, struct: Any) -> Iterator[tuple[Any, str]]:
+    """Yield the structs with a topic id, and the topic's name beside it; empty if there is none."""
+    if plan.has_id and struct.topic_id != _NO_ID:
+        yield struct, (getattr(struct, plan.named) or "") if plan.named else ""
+    for name, inner, _ in plan.structs:
+        value = getattr(struct, name)
+        if value is not None:
+            yield from with_ids(inner, value)
+    for name, inner in plan.arrays:
+        for element in getattr(struct, name) or ():
+            yield from with_ids(inner, element)
+
+
+def add_patterns(plan: NamePlan, struct: Any, tenant: Tenant) -> None:
+    """Limit the regular expressions of a request to a tenant's names. Raises ValueError."""
+    for name in plan.patterns:
+        value = getattr(struct, name)
+        if value is not None:
+            setattr(struct, name, tenant.add_pattern(value))
+    for name in plan.pattern_lists:
+        value = getattr(struct, name)
+        if value is not None:
+            setattr(struct, name, [tenant.add_pattern(each) for each in value])
+    for name, inner, _ in plan.structs:
+        value = getattr(struct, name)
+        if value is not None:
+            add_patterns(inner, value, tenant)
+    for name, inner in plan.arrays:
+        for element in getattr(struct, name) or ():
+            add_patterns(inner, element, tenant)
+
+
+def restore(plan: NamePlan, struct: Any, tenant: Tenant, ids: TopicIds) -> bool:
+    """Show a tenant a struct of a response: its own names, in place, and nothing of others.
+
+    Returns:
+        Whether the struct belongs to the tenant; otherwise it must be removed.
+    """
+    for name in plan.names:
+        value = getattr(struct, name)
+        if value:
+            if not tenant.owns(value):
+                return False
+            setattr(struct, name, tenant.strip(value))
+    if plan.has_id and not _restore_id(struct, tenant, ids):
+        return False
+    for name in plan.lists:
+        value = getattr(struct, name)
+        if value:
+            setattr(struct, name, [tenant.strip(each) for each in value if tenant.owns(each)])
+    for name in plan.texts:
+        value = getattr(struct, name)
+        if value:
+            setattr(struct, name, tenant.clean(value))
+    for name in plan.patterns:
+        value = getattr(struct, name)
+        if value:
+            setattr(struct, name, tenant.strip_pattern(value))
+    for name in plan.pattern_lists:
+        setattr(struct, name, _own_patterns(getattr(struct, name), tenant))
+    for name, inner, nullable in plan.structs:
+        value = getattr(struct, name)
+        if value is not None and not restore(inner, value, tenant, ids):
+            if not nullable:
+                return False
+            setattr(struct, name, None)
+    for name, inner in plan.arrays:
+        value = getattr(struct, name)
+        if value:
+            own = [element for element in value if restore(inner, element, tenant, ids)]
+            if len(own) != len(value):
+                setattr(struct, name, own)
+    return True
+
+
+def _restore_id(struct: Any, tenant: Tenant, ids: TopicIds) -> bool:
+    topic_id = struct.topic_id
+    if topic_id == _NO_ID:
+        return True
+    name = ids.name(topic_id)
+    if name is not None:
+        return tenant.owns(name)
+    original = ids.original(topic_id)
+    if original is None:
+        return False
+    struct.topic_id = original
+    return True
+
+
+def _own_patterns(patterns: list[str] | None, tenant: Tenant) -> list[str] | None:
+    if patterns is None:
+        return None
+    return [own for each in patterns if (own := tenant.strip_pattern(each)) is not None]

@@ -1,0 +1,272 @@
+"""Tenants share a cluster through the proxy, and none of them sees or changes anything of another.
+
+Each tenant has a prefix for its topics, groups and transactional ids, which its clients never see. See docs/tenants.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import kafka_wire
+from kafka_wire import ApiVersionsResponse, ErrorCode, MetadataRequest, SaslHandshakeRequest
+
+from krammar.proxy.filters.logins import SeesLogins
+from krammar.proxy.filters.tenant_apis import ALLOWED, PASSED, REFUSED
+from krammar.proxy.filters.tenant_calls import REQUESTS, RESPONSES, Call, Memory
+from krammar.proxy.filters.tenant_fields import (
+    ENTITIES,
+    NamePlan,
+    add_patterns,
+    plan_of,
+    restore,
+    with_ids,
+)
+from krammar.proxy.filters.tenant_names import Tenant
+from krammar.proxy.filters.tenant_tags import untag_of
+from krammar.proxy.interface import Close, Connection, Exchange, Method, on
+from krammar.wire.package import package_of
+from krammar.wire.reflection import Walker, walker
+
+# The first version of Metadata that finds topics by id.
+_METADATA_BY_ID = 12
+_PACKAGE = package_of(kafka_wire)
+
+
+def _on_all(method: Method) -> Method:
+    """Call a method for all requests that tenants may use, and for their responses."""
+    for request, newest in ALLOWED.items():
+        versions = f"{request.min_version}-{newest}"
+        method = on(request, request.response_class, versions=versions)(method)
+    return method
+
+
+def _on_others(method: Method) -> Method:
+    """Call a method for all requests, and all versions, that tenants may not use."""
+    for key in _PACKAGE.requests:
+        cls: Any = _PACKAGE.request_class(key)
+        newest = ALLOWED.get(cls, PASSED.get(cls))
+        if newest is None:
+            method = on(cls)(method)
+        elif newest < cls.max_version:
+            method = on(cls, versions=f"{newest + 1}-")(method)
+    return method
+
+
+class _Kind(NamedTuple):
+    """What to do with the messages of a class and a version."""
+
+    plan: NamePlan
+    walk: Walker
+    special: Callable[[Any, Call], Any] | None
+    untag: Callable[[Any], None] | None
+
+
+def _kind(message: Any, version: int) -> _Kind:
+    cls: Any = type(message)  # mypy does not accept that classes have hashes
+    return _kind_of(cls, version)
+
+
+@cache
+def _kind_of(cls: Any, version: int) -> _Kind:
+    special = REQUESTS.get(cls) or RESPONSES.get(cls)
+    return _Kind(
+        plan_of(cls, version), walker(cls, version, *ENTITIES), special, untag_of(cls, version)
+    )
+
+
+class Tenants(SeesLogins):
+    """Separates tenants by a prefix of their topics, groups and transactional ids.
+
+    A tenant's prefix is its name and a dot. Choose the tenant of a connection in one of these ways:
+
+    Args:
+        tenant: one tenant for all connections of this proxy, which has a port of its own.
+        listeners: tenants by the name of a listener. Each has a port of its own.
+        principals: tenants by the name of a login, or of a client certificate.
+
+    Connections to other listeners, and of other principals, are closed.
+
+    Raises:
+        ValueError: not exactly one of them is given, or the name of a tenant is not valid.
+    """
+
+    refuse_unknown = True
+
+    def __init__(
+        self,
+        tenant: str | None = None,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        principals: Mapping[str, str] | None = None,
+    ) -> None:
+        if [tenant is not None, bool(listeners), bool(principals)].count(True) != 1:
+            raise ValueError(
+                'set one of tenant = "name", listeners = { listener = "name" } and '
+                'principals = { login = "name" }'
+            )
+        by_name: Mapping[str, Any] = listeners or principals or {"": tenant}
+        names = set(by_name.values())
+        tenants = {name: Tenant(name, names) for name in names}
+        self._tenant = None if tenant is None else tenants[tenant]
+        self._listeners = {name: tenants[each] for name, each in (listeners or {}).items()}
+        self._principals = {name: tenants[each] for name, each in (principals or {}).items()}
+        self._memory = Memory()
+
+    def _find(self, connection: Connection) -> Tenant:
+        if self._tenant is not None:
+            return self._tenant
+        if self._listeners:
+            found = self._listeners.get(connection.listener)
+            if found is None:
+                raise Close(f"the listener {connection.listener!r} has no tenant")
+            return found
+        if connection.principal is None:
+            raise Close("the client has not logged in, so it has no tenant")
+        found = self._principals.get(connection.principal)
+        if found is None:
+            raise Close(f"{connection.principal!r} has no tenant")
+        return found
+
+    # -- what tenants may not do
+
+    @_on_others
+    def _refuse(self, request: Any, exchange: Exchange) -> Any:
+        self._find(exchange.connection)
+        answer = REFUSED.get(type(request))
+        if answer is None or type(request) in ALLOWED:
+            raise Close(f"a tenant cannot send {type(request).__name__} v{exchange.version}")
+        return answer(request, exchange.version)
+
+    @on(ApiVersionsResponse)
+    def _versions(self, response: ApiVersionsResponse, exchange: Exchange) -> None:
+        offered = []
+        for entry in response.api_keys:
+            known = entry.api_key in _PACKAGE.requests
+            cls: Any = _PACKAGE.request_class(entry.api_key) if known else None
+            newest = ALLOWED.get(cls, PASSED.get(cls))
+            if newest is None:
+                if cls in REFUSED:
+                    offered.append(entry)
+                continue
+            entry.max_version = min(entry.max_version, newest)
+            if cls is SaslHandshakeRequest:
+                entry.min_version = max(entry.min_version, 1)
+            if entry.min_version <= entry.max_version:
+                offered.append(entry)
+        response.api_keys = offered
+
+    # -- what they may
+
+    @_on_all
+    def _message(self, message: Any, exchange: Exchange) -> Any:
+        if hasattr(message, "response_class"):
+            return self._request(message, exchange)
+        return self._response(message, exchange)
+
+    def _request(self, request: Any, exchange: Exchange) -> Any:
+        tenant = self._find(exchange.connection)
+        call = Call(tenant, self._memory, exchange.version, exchange.connection.upstream)
+        exchange.state[self] = call
+        kind = _kind(request, exchange.version)
+        if kind.special is not None and (answer := kind.special(request, call)) is not None:
+            return answer
+        plan = kind.plan
+        if plan.has_pattern:
+            try:
+                add_patterns(plan, request, tenant)
+            except ValueError as error:
+                return _invalid_pattern(request, str(error))
+        kind.walk(request, tenant.add)
+        if kind.untag is not None:
+            kind.untag(request)
+        if isinstance(request, kafka_wire.DescribeTopicPartitionsRequest) and not request.topics:
+            return self._name_topics(request, exchange, tenant)
+        if plan.ids:
+            unknown = self._unknown(plan, request)
+            if unknown:
+                return self._request_later(plan, request, exchange, unknown)
+            self._stand_in(plan, request, tenant)
+        return None
+
+    async def _request_later(
+        self, plan: NamePlan, request: Any, exchange: Exchange, unknown: set[UUID]
+    ) -> None:
+        await self._learn(exchange, unknown)
+        self._stand_in(plan, request, exchange.state[self].tenant)
+
+    def _stand_in(self, plan: NamePlan, request: Any, tenant: Tenant) -> None:
+        ids = self._memory.ids
+        for struct, _ in with_ids(plan, request):
+            name = ids.name(struct.topic_id)
+            if name is None or not tenant.owns(name):
+                struct.topic_id = ids.stand_in(struct.topic_id)
+
+    async def _name_topics(self, request: Any, exchange: Exchange, tenant: Tenant) -> Any:
+        """Name all topics of the tenant, because the broker fills pages with those of others otherwise."""
+        metadata = await exchange.send(MetadataRequest(topics=None))
+        request.topics = [
+            type(request).TopicRequest(name=topic.name)
+            for topic in metadata.topics
+            if topic.name is not None and tenant.owns(topic.name)
+        ]
+        return None if request.topics else request.response_class()
+
+    def _response(self, response: Any, exchange: Exchange) -> Any:
+        plan = _kind(response, exchange.version).plan
+        if plan.ids:
+            self._read_ids(plan, response)
+            unknown = self._unknown(plan, response)
+            if unknown:
+                return self._response_later(plan, response, exchange, unknown)
+        self._restore(plan, response, exchange)
+        return None
+
+    async def _response_later(
+        self, plan: NamePlan, response: Any, exchange: Exchange, unknown: set[UUID]
+    ) -> None:
+        await self._learn(exchange, unknown)
+        self._restore(plan, response, exchange)
+
+    def _restore(self, plan: NamePlan, response: Any, exchange: Exchange) -> None:
+        call: Call = exchange.state[self]
+        if not restore(plan, response, call.tenant, self._memory.ids):
+            raise Close(f"the broker's {type(response).__name__} names something of others")
+        kind = _kind(response, exchange.version)
+        if kind.special is not None:
+            kind.special(response, call)
+        if kind.untag is not None:
+            kind.untag(response)
+
+    # -- topic ids
+
+    def _unknown(self, plan: NamePlan, message: Any) -> set[UUID]:
+        ids = self._memory.ids
+        return {
+            struct.topic_id
+            for struct, _ in with_ids(plan, message)
+            if ids.name(struct.topic_id) is None and ids.original(struct.topic_id) is None
+        }
+
+    def _read_ids(self, plan: NamePlan, response: Any) -> None:
+        for struct, name in with_ids(plan, response):
+            if name:
+                self._memory.ids.learn(struct.topic_id, name)
+
+    async def _learn(self, exchange: Exchange, ids: set[UUID]) -> None:
+        """Ask the broker for the names of topics. Ids of no topic stay unknown."""
+        request = MetadataRequest(
+            topics=[MetadataRequest.Topic(topic_id=each, name=None) for each in ids],
+            allow_auto_topic_creation=False,
+        )
+        response = await exchange.send(request, _METADATA_BY_ID)
+        self._read_ids(_kind(response, _METADATA_BY_ID).plan, response)
+
+
+def _invalid_pattern(request: Any, text: str) -> Any:
+    response = request.response_class(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    if hasattr(response, "error_message"):
+        response.error_message = f"invalid regular expression: {text}"
+    return response

@@ -1,0 +1,73 @@
+"""What the filters of records have in common: topics by pattern, and names of topics that messages give by id."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable
+from uuid import UUID
+
+from kafka_wire import MetadataRequest
+
+from krammar.proxy.interface import Exchange
+
+# Names that are remembered. A topic id never gets another name, so names do not become outdated.
+_MOST = 100_000
+# Metadata by topic id is served from this version on (KIP-516). Brokers with topic ids in Produce or Fetch have it.
+_BY_ID = 12
+
+
+class Patterns(tuple[str, ...]):
+    """Names with wildcards, such as ``orders`` and ``team-*``. A name is in them if a pattern matches.
+
+    ``*`` means any text, ``?`` one character, and ``[ab]`` one of these characters.
+    """
+
+    _match: re.Pattern[str]
+
+    def __new__(cls, key: str, patterns: Iterable[str]) -> Patterns:
+        """Create patterns from the setting ``key``. Raises ValueError, which names the key."""
+        if isinstance(patterns, str) or not isinstance(patterns, Iterable):
+            raise ValueError(f'{key} = {patterns!r}: write a list, such as ["orders", "team-*"]')
+        found = super().__new__(cls, patterns)
+        for each in found:
+            if not isinstance(each, str) or not each:
+                raise ValueError(f"{key}: {each!r} is no pattern (write text, such as 'team-*')")
+        # \Z alone matches nothing but the empty text, so that no pattern matches no name.
+        found._match = re.compile("|".join(map(fnmatch.translate, found)) or r"(?!)")
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._match.match(name) is not None
+
+
+class TopicIds:
+    """The names of topics by their ids, as far as they are known."""
+
+    def __init__(self) -> None:
+        self._names: dict[UUID, str] = {}
+
+    def __call__(self, topic_id: UUID) -> str | None:
+        """Return the name of a topic, or None if it is not known."""
+        return self._names.get(topic_id)
+
+    async def ask(self, exchange: Exchange, ids: Iterable[UUID]) -> None:
+        """Ask the broker for the names of topics that are not known. Errors are those of ``exchange.send``."""
+        unknown = [each for each in dict.fromkeys(ids) if each.int and each not in self._names]
+        if not unknown:
+            return
+        response = await exchange.send(
+            MetadataRequest(
+                topics=[MetadataRequest.Topic(topic_id=each, name=None) for each in unknown],
+                allow_auto_topic_creation=False,
+            ),
+            _BY_ID,
+        )
+        while len(self._names) > _MOST:
+            del self._names[next(iter(self._names))]
+        for topic in response.topics:
+            if topic.name and not topic.error_code:
+                self._names[topic.topic_id] = topic.name
+
+
+__all__ = ["Patterns", "TopicIds"]

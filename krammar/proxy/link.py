@@ -1,0 +1,254 @@
+"""A connection of a client, and its connection to a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from krammar.auth.names import CertificateError
+from krammar.auth.server_tls import name_of_peer
+from krammar.client.errors import ClientError
+from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, Listeners, advertised_host
+from krammar.proxy.brokers import Brokers, why_no_login
+from krammar.proxy.chain import Chain, Refused, Work, why_closed
+from krammar.proxy.clients import LOG, Clients
+from krammar.proxy.delivery import reset
+from krammar.proxy.ends import Shared
+from krammar.proxy.interface import Close, Connection
+from krammar.proxy.requests import Requests
+from krammar.proxy.responses import Responses
+from krammar.proxy.rewrite import endpoints, limit_versions, node_id
+from krammar.proxy.rewritten import Views
+from krammar.util.printable import escape
+from krammar.wire.errors import WireError
+from krammar.wire.negotiation import API_VERSIONS
+
+# The requests of logins, and ApiVersions.
+_BEFORE_LOGIN = frozenset({17, API_VERSIONS, 36})
+
+
+@dataclass(slots=True)
+class Common:
+    """What all connections of a proxy have in common.
+
+    ``advertise``      the proxy's host in responses, or None
+    ``memory``         for one read, of any connection
+    ``max_frame``      the largest frame that is read, in bytes
+    ``locked``         what is done for requests before the login of a client
+    ``listeners``      by name
+    ``views``          the rewritten responses
+    ``nodes``          the node ids of brokers that responses have named
+    ``opened``, ``lost``  called at the begin and the end of a connection
+    """
+
+    chain: Chain
+    clients: Clients
+    brokers: Brokers
+    listeners: dict[str, Listeners]
+    advertise: str | None
+    memory: bytearray
+    max_frame: int
+    locked: dict[int, Work | None]
+    views: Views
+    opened: Callable[[Link], None]
+    lost: Callable[[Link], None]
+    nodes: dict[Address, int] = field(default_factory=dict)
+
+
+def works_before_login(chain: Chain) -> dict[int, Work | None]:
+    """Return what is done for requests before the login of a client: all but a few are refused."""
+    return {
+        api: (
+            work
+            if api >> 16 in _BEFORE_LOGIN
+            else before_login(api >> 16, api & 0xFFFF, chain.package.requests[api >> 16][0])
+        )
+        for api, work in chain.works.items()
+    }
+
+
+def before_login(key: int, version: int, name: str) -> Work:
+    """Return a refusal."""
+    work = Work(key, version)
+    work.refusal = f"{name} before the login of the client"
+    return work
+
+
+class Link(Shared):
+    """A connection of a client, and its connection to a broker."""
+
+    def __init__(
+        self, common: Common, connection: Connection, bind_host: str, upstream: Address
+    ) -> None:
+        super().__init__(common.chain, connection, common.memory, common.max_frame)
+        self.common = common
+        self._listeners = common.listeners[connection.listener]
+        self.locked = common.clients.sasl
+        if self.locked:
+            self.works = common.locked
+        self._bind_host = bind_host
+        self._upstream = upstream
+        self._connecting: asyncio.Task[None] | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+        self._host = bind_host
+        self._tls_error: str | None = None
+        self._is_open = self._is_connected = False
+        self._responses = Responses(self)
+        self.requests = Requests(self, self._responses)
+        self.requests.peer = self._responses
+        self._responses.peer = self.requests
+
+    def made(self) -> None:
+        transport = self.requests.transport
+        assert transport is not None
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if peer:
+            self.connection.client = str(Address(peer[0], peer[1]))
+        self._host = advertised_host(self.common.advertise, self._bind_host, local[0])
+        self.rewritten = self.common.views.get(
+            self.connection.listener, self._bind_host, self._host
+        )
+        self.common.opened(self)
+        self.requests.hold("connecting")
+        try:
+            self.connection.principal = name_of_peer(transport)
+        except CertificateError as error:
+            self.fail(Refused(str(error)))
+            return
+        self._connecting = asyncio.ensure_future(self._connect())
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await loop.create_connection(
+                    lambda: self._responses, *self._upstream, ssl=self.common.brokers.context
+                )
+        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
+            why = self.common.brokers.why(error)
+            self._log(logging.WARNING, f"cannot reach {self._upstream}: {escape(why)}")
+            self.abort()
+            return
+        if self.closed:
+            self.abort()
+            return
+        self._is_connected = True
+        if self.common.brokers.sasl:
+            try:
+                await self.log_in()
+            except Exception as error:
+                self.fail(error)
+                return
+        self._is_open = True
+        try:
+            self.chain.opened(self.connection)
+        except Exception as error:
+            self.fail(error)
+            return
+        self.requests.release("connecting")
+
+    async def log_in(self) -> None:
+        try:
+            seconds, self.offered = await self.common.brokers.log_in(
+                self.requests.send_now, self._upstream
+            )
+        except (ClientError, OSError, WireError) as error:
+            if self._tls_error is not None:
+                raise Refused(self._tls_error) from error
+            raise Refused(f"cannot log in at {self._upstream}: {why_no_login(error)}") from error
+        if seconds and not self.closed:
+            loop = asyncio.get_running_loop()
+            self._renewal = loop.call_later(seconds, self.requests.renew_login)
+
+    def broker_lost(self, error: Exception | None) -> None:
+        if isinstance(error, ssl.SSLError):  # for example, TLS 1.3 refuses certificates late
+            self._tls_error = f"connection to {self._upstream}: {self.common.brokers.why(error)}"
+            self.fail(Refused(self._tls_error))
+
+    def unlock(self) -> None:
+        """Serve all requests, after the login of the client."""
+        self.locked = False
+        self.works = self.chain.works
+
+    def unknown(self, api: int) -> Work | None:
+        work = self.chain.unknown(api)
+        if self.locked and api >> 16 != API_VERSIONS and not (work and work.refusal):
+            work = before_login(api >> 16, api & 0xFFFF, f"api key {api >> 16} v{api & 0xFFFF}")
+        return work
+
+    def name_node(self) -> None:
+        self.connection.node = self.common.nodes.get(self._upstream)
+
+    def lost(self) -> None:
+        self.closed = True
+        if self._renewal is not None:
+            self._renewal.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._is_open:
+            for error in self.chain.closed(self.connection):
+                self._log(logging.WARNING, str(error))
+        self.common.lost(self)
+
+    def fail(self, error: BaseException) -> None:
+        if self.closed:
+            return
+        level, text = why_closed(error)
+        self._log(level, text, None if level < logging.ERROR else error)
+        LOG.debug("where it was raised:", exc_info=error.__cause__ or error)
+        self.closed = True
+        if isinstance(error, Close) and error.reset and self.requests.transport is not None:
+            reset(self.requests.transport)
+        for end in (self.requests, self._responses):
+            if end.transport is not None:
+                end.transport.close()
+
+    def _log(self, level: int, text: str, bug: BaseException | None = None) -> None:
+        LOG.log(
+            level,
+            "connection %d of %s: %s",
+            self.connection.number,
+            self.connection.client,
+            text,
+            exc_info=bug,
+        )
+
+    def drain(self) -> None:
+        self.requests.drain()
+
+    def abort(self) -> None:
+        """Close both ends at once."""
+        for end in (self.requests, self._responses):
+            if end.transport is not None:
+                end.transport.abort()
+
+    # -- responses that are changed
+
+    def rewrite(self, api_key: int, response: Any) -> bool | Awaitable[bool]:
+        if api_key == API_VERSIONS:
+            return bool(limit_versions(self.chain.package, response, self.chain.limits))
+        nodes = endpoints(api_key, response)
+        if not nodes:
+            return False
+        for node in nodes:
+            self.common.nodes[Address(node.host, node.port)] = node_id(node)
+        known = self._listeners.known
+        ports = [known(self._bind_host, Address(node.host, node.port)) for node in nodes]
+        if None in ports:
+            return self._open_ports(nodes)
+        for node, port in zip(nodes, ports, strict=True):
+            node.host, node.port = self._host, port
+        return True
+
+    async def _open_ports(self, nodes: list[Any]) -> bool:
+        for node in nodes:
+            upstream = Address(node.host, node.port)
+            port = await self._listeners.port_for(self._bind_host, upstream)
+            if port is None:  # with the broker's own address, the client would leave the proxy
+                raise Refused(f"no port for broker {upstream}")
+            node.host, node.port = self._host, port
+        return True

@@ -1,0 +1,80 @@
+"""Responses that the proxy has already rewritten, so that repeated ones are not decoded again.
+
+Clients ask for the same metadata and versions again and again, and brokers mostly send the same bytes. What the proxy
+builds from a response depends only on these bytes and on the addresses of the proxy, which never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from krammar.proxy.chain import Work
+from krammar.proxy.rewrite import METADATA
+from krammar.wire.negotiation import API_VERSIONS
+
+# Responses that repeat: Metadata, FindCoordinator, ApiVersions, DescribeCluster. Others contain offsets or records.
+_REPEATED = frozenset({METADATA, 10, API_VERSIONS, 60})
+# Entries of a cache, and their bytes. If it is full, it is emptied: what clients still ask for is soon there again.
+MAX_ENTRIES = 64
+MAX_BYTES = 4 << 20
+
+Versions = Mapping[int, tuple[int, int]]
+
+
+class Known(NamedTuple):
+    """A rewritten response.
+
+    ``rest``     the bytes after the correlation id; None if the response does not change
+    ``prefix``   the length prefix of the rewritten frame
+    ``offered``  the broker's versions, for a response to ApiVersions
+    """
+
+    rest: bytes | None
+    prefix: bytes
+    offered: Versions | None
+
+
+class Rewritten:
+    """The rewritten responses for clients that see the proxy under one address."""
+
+    def __init__(self) -> None:
+        # By api key, version, and the bytes of the response after its correlation id.
+        self.known: dict[tuple[int, int, bytes], Known] = {}
+        self._bytes = 0
+
+    def add(self, work: Work, before: bytes, after: bytes, offered: Versions | None) -> None:
+        """Remember a response.
+
+        Args:
+            before: the frame from the broker.
+            after: the frame for the client, which is the same object if nothing has changed.
+        """
+        changed = after is not before
+        size = len(before) + (len(after) if changed else 0)
+        if work.api_key not in _REPEATED or size > MAX_BYTES // 4:
+            return
+        if len(self.known) >= MAX_ENTRIES or self._bytes + size > MAX_BYTES:
+            self.known.clear()
+            self._bytes = 0
+        self._bytes += size
+        rest = after[8:] if changed else None
+        self.known[work.api_key, work.version, before[8:]] = Known(rest, after[:4], offered)
+
+
+# Listeners, and hosts under which clients see the proxy, whose responses are remembered.
+_MAX_VIEWS = 4
+
+
+class Views:
+    """The rewritten responses by listener, its host, and the host under which clients see the proxy."""
+
+    def __init__(self) -> None:
+        self._views: dict[tuple[str, str, str], Rewritten] = {}
+
+    def get(self, listener: str, bind_host: str, host: str) -> Rewritten:
+        """Return the responses of a view. The others are forgotten if there are too many."""
+        view = (listener, bind_host, host)
+        if view not in self._views and len(self._views) >= _MAX_VIEWS:
+            self._views.clear()
+        return self._views.setdefault(view, Rewritten())

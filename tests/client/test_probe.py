@@ -1,0 +1,61 @@
+"""A wrong security.protocol."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from krammar.client import Client
+from krammar.client.errors import AuthenticationError, TransportError
+from krammar.client.probe import wrong_protocol
+from krammar.testing import KafkaBroker
+
+_LONG = {
+    "default_api_timeout_ms": 600_000
+}  # without a look at the first bytes, the test would take so long
+
+
+@pytest.mark.kafka_broker(tls=True)
+@pytest.mark.parametrize("protocol", ["PLAINTEXT", "SASL_PLAINTEXT"])
+def test_a_listener_with_tls(kafka_broker: KafkaBroker, protocol: str) -> None:
+    login = {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "b"}
+    settings = {"security_protocol": protocol, **(login if "SASL" in protocol else {}), **_LONG}
+    with (
+        Client(kafka_broker.bootstrap_servers, **settings) as client,
+        pytest.raises(AuthenticationError, match=r"has TLS: set security.protocol to SSL or"),
+    ):
+        client.topics()
+
+
+@pytest.mark.parametrize("sasl", [None, "plain"])
+def test_a_listener_without_tls(sasl: str | None) -> None:
+    with KafkaBroker.start(sasl=sasl) as broker:
+        settings = {"security_protocol": "SSL", **_LONG}
+        with (
+            Client(broker.bootstrap_servers, **settings) as client,
+            pytest.raises(AuthenticationError, match=r"has no TLS: set security.protocol to PLAIN"),
+        ):
+            client.topics()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_server_that_closes_every_connection(tls: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse() -> None:
+            connection, _ = server.accept()
+            connection.close()
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        assert wrong_protocol(server.getsockname(), tls, 5) is None
+        thread.join()
+
+
+def test_a_server_that_is_gone_stays_a_transport_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    with Client(address) as client, pytest.raises(TransportError):
+        client.topics()

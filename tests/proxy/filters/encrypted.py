@@ -1,0 +1,36 @@
+"""Keys for the tests of Encrypt, and what the broker has."""
+
+from __future__ import annotations
+
+import base64
+import os
+
+from krammar.proxy import Proxy
+from krammar.proxy.filters.envelope import parse
+from krammar.testing import KafkaBroker
+from krammar.wire.batches import Record, read_batches
+from tests.proxy.filters.support import fetch
+
+
+def line(key_id: str) -> str:
+    return f"{key_id} {base64.b64encode(os.urandom(32)).decode()}\n"
+
+
+def decoded(data: bytes | None) -> list[Record]:
+    return [record for batch in read_batches(data) for record in batch]
+
+
+def stored(broker: KafkaBroker, topic: str = "orders") -> list[bytes]:
+    return [record.value or b"" for record in broker.records(topic)]
+
+
+def key_of(envelope: bytes) -> bytes:
+    return parse(envelope, 0).wrapped
+
+
+def fetch_direct(broker: KafkaBroker, version: int = 12, topic: str = "orders") -> bytes | None:
+    with Proxy.start(broker.bootstrap_servers) as direct:
+        return fetch(direct, version, topic).records
+
+
+__all__ = ["decoded", "fetch_direct", "key_of", "line", "stored"]

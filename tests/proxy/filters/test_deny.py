@@ -1,0 +1,169 @@
+"""Deny: APIs, versions, topics and groups, for all clients and by login."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafka_wire import (
+    ApiVersionsRequest,
+    DescribeConfigsRequest,
+    ErrorCode,
+    JoinGroupRequest,
+    MetadataRequest,
+    SaslHandshakeRequest,
+)
+
+from krammar.client import Client as KrammarClient
+from krammar.client.errors import (
+    ClusterAuthorizationFailed,
+    GroupAuthorizationFailed,
+    TopicAuthorizationFailed,
+)
+from krammar.proxy import Proxy
+from krammar.proxy.addresses import Address
+from krammar.proxy.filters.deny import Deny
+from tests.proxy.filters.support import Client, address, fetch, produce, through
+
+
+def test_apis() -> None:
+    with (
+        through(Deny(apis=["CreateTopics"])) as (broker, proxy),
+        KrammarClient(proxy.bootstrap_servers) as client,
+    ):
+        with pytest.raises(ClusterAuthorizationFailed):
+            client.admin.create_topic("more")
+        assert set(broker.topics) == {"orders"}
+        client.admin.delete_topic("orders")
+
+
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_topics_are_denied_and_the_others_are_served(version: int) -> None:
+    denied, allowed = ("secret-plans", 0), ("orders", 0)
+    topics = {"orders": 1, "secret-plans": 1}
+    with through(Deny(topics=["secret-*"]), topics=topics) as (broker, proxy):
+        with Client(address(proxy)) as client:
+            everything = client.ask(MetadataRequest(topics=None), 12).response.topics
+            assert [each.name for each in everything] == ["orders"]
+        if version < 13:
+            found = produce(proxy, version, {denied: [b"x"], allowed: [b"y"]})
+            assert found[denied].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert found[allowed].error_code == 0
+        assert not broker.records("secret-plans")
+
+
+def test_a_topic_by_its_id() -> None:
+    with through(Deny(topics=["secret"]), topics={"secret": 1}) as (broker, proxy):
+        with Client(Address.parse(broker.bootstrap_servers)) as direct:
+            asked = MetadataRequest(topics=[MetadataRequest.Topic(name="secret")])
+            secret = direct.ask(asked, 12).response.topics[0].topic_id
+        with Client(address(proxy)) as client:
+            by_id = MetadataRequest(topics=[MetadataRequest.Topic(topic_id=secret, name=None)])
+            (topic,) = client.ask(by_id, 12).response.topics
+            assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert not topic.partitions
+
+
+def test_configs_of_a_topic() -> None:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    with (
+        through(Deny(topics=["secret"]), topics={"secret": 1}) as (_, proxy),
+        Client(address(proxy)) as client,
+    ):
+        asked = DescribeConfigsRequest(
+            resources=[resource(resource_type=2, resource_name="secret")]
+        )
+        (found,) = client.ask(asked, 4).response.results
+        assert found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert not found.configs
+
+
+def test_fetch() -> None:
+    with through(topics={"secret": 1}) as (broker, proxy):
+        produce(proxy, 9, {("secret", 0): [b"x"]})
+        assert fetch(proxy, 12, "secret").records
+        with Proxy.start(broker.bootstrap_servers, [Deny(topics=["secret"])]) as denying:
+            found = fetch(denying, 12, "secret")
+            assert found.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert not found.records
+
+
+def test_groups() -> None:
+    with through(Deny(groups=["payroll"])) as (_, proxy), Client(address(proxy)) as client:
+        joining = JoinGroupRequest(
+            group_id="payroll",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequest.Protocol(name="range", metadata=b"")],
+        )
+        found = client.ask(joining, 5).response
+        assert found.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+        joining.group_id = "others"
+        assert client.ask(joining, 5).response.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        with (
+            KrammarClient(proxy.bootstrap_servers) as admin,
+            pytest.raises(GroupAuthorizationFailed),
+        ):
+            admin.groups.committed("payroll")
+
+
+def test_versions_are_not_offered_and_close_the_connection() -> None:
+    with (
+        through(Deny(versions={"Metadata": "0-8", "Heartbeat": "0-"})) as (_, proxy),
+        Client(address(proxy)) as client,
+    ):
+        offered = client.ask(ApiVersionsRequest(), 2).response.api_keys
+        assert [each.min_version for each in offered if each.api_key == 3] == [9]
+        assert 12 not in [each.api_key for each in offered]
+        client.ask(MetadataRequest(), 9)
+        client.socket.sendall(client.connection.send_request(MetadataRequest(), 8))
+        assert client.read_to_end() == b""
+
+
+@pytest.mark.parametrize("sasl", ["plain", "scram"])
+def test_logins(sasl: str) -> None:
+    with through(
+        Deny(topics=["orders"], logins=["guest"]),
+        Deny(apis=["CreateTopics"], logins=["g*"]),  # each of several filters sees the login
+        sasl=sasl,
+        users={"alice": "a-secret", "guest": "g-secret"},
+    ) as (broker, proxy):
+        for user in ("alice", "guest"):
+            settings = broker.clients_as(user).krammar
+            with KrammarClient(
+                **settings | {"bootstrap_servers": proxy.bootstrap_servers}
+            ) as client:
+                if user == "alice":
+                    client.producer().wait_for(client.producer().send("orders", b"x"))
+                else:
+                    with pytest.raises(TopicAuthorizationFailed):
+                        client.partitions("orders")
+                    with pytest.raises(ClusterAuthorizationFailed):
+                        client.admin.create_topic("more")
+
+
+def test_a_login_that_hides_its_user_is_refused() -> None:
+    with (
+        through(Deny(topics=["x"], logins=["guest"])) as (_, proxy),
+        Client(address(proxy)) as client,
+    ):
+        request = SaslHandshakeRequest(mechanism="PLAIN")
+        client.socket.sendall(client.connection.send_request(request, 0))
+        assert client.read_to_end() == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({}, "apis, versions, topics, groups: give at least one of them"),
+        ({"apis": ["CreateTopic"]}, "apis: no API 'CreateTopic' can be denied; .*CreateTopics"),
+        ({"apis": ["ApiVersions"]}, "apis: no API 'ApiVersions' can be denied"),
+        ({"versions": {"Produce": "x"}}, "versions: Produce: .*write"),
+        ({"topics": "secret"}, "topics = 'secret': write a list"),
+        ({"topics": ["x"], "logins": [3]}, "logins: 3 is no pattern"),
+    ],
+)
+def test_wrong_settings(arguments: dict[str, Any], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        Deny(**arguments)

@@ -1,0 +1,270 @@
+"""Two tenants with the same names at the same time, with real clients: nothing crosses."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+
+from krammar.client import At, Client
+from krammar.proxy import Proxy
+from krammar.proxy.filters.tenants import Tenants
+from krammar.testing import KafkaBroker
+from tests.proxy.test_logins import USERS, own
+from tests.proxy.test_tls import Certificates, connect
+
+PATIENCE = 30
+COUNT = 50
+TENANTS = ("blue", "red")
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    with KafkaBroker.start() as broker:
+        yield broker
+
+
+@pytest.fixture
+def servers(broker: KafkaBroker) -> Iterator[dict[str, str]]:
+    """The addresses of the proxies of two tenants."""
+    with (
+        Proxy.start(broker.bootstrap_servers, [Tenants(TENANTS[0])]) as one,
+        Proxy.start(broker.bootstrap_servers, [Tenants(TENANTS[1])]) as two,
+    ):
+        yield dict(zip(TENANTS, (one.bootstrap_servers, two.bootstrap_servers), strict=True))
+
+
+def values(tenant: str) -> list[bytes]:
+    return [b"%s %d" % (tenant.encode(), number) for number in range(COUNT)]
+
+
+def both(servers: dict[str, str], talk: Callable[[str], list[bytes]]) -> None:
+    """Let both tenants do the same at the same time; each must find exactly its own records."""
+
+    def one(tenant: str) -> None:
+        assert sorted(talk(tenant)) == sorted(values(tenant))
+
+    with ThreadPoolExecutor(len(servers)) as pool:
+        list(pool.map(one, servers))
+
+
+def create(bootstrap: str, *names: str) -> AdminClient:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, 3) for name in names]).values():
+        future.result(PATIENCE)
+    return admin
+
+
+def consume(settings: dict[str, Any], topics: list[str], **more: Any) -> list[bytes]:
+    consumer = Consumer({"group.id": "g", "auto.offset.reset": "earliest"} | settings | more)
+    consumer.subscribe(topics)
+    found = []
+    while len(found) < COUNT:
+        message = consumer.poll(PATIENCE)
+        assert message is not None
+        assert message.error() is None, message.error()
+        assert message.topic() in ("confluent", "classic", "consumer", "pattern", "copied")
+        found.append(message.value())
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("pattern", [False, True])
+def test_confluent_kafka(servers: dict[str, str], protocol: str, pattern: bool) -> None:
+    def talk(tenant: str) -> list[bytes]:
+        settings = {"bootstrap.servers": servers[tenant]}
+        name = "pattern" if pattern else protocol
+        if pattern and protocol == "consumer":
+            create(servers[tenant], "copied")  # the other half of the parameters made "pattern"
+            name = "copied"
+        else:
+            create(servers[tenant], name)
+        producer = Producer(settings | {"enable.idempotence": True})
+        for value in values(tenant):
+            producer.produce(name, value)
+        assert producer.flush(PATIENCE) == 0
+        return consume(
+            settings,
+            [f"^{name[:4]}.*" if pattern else name],
+            **{"group.protocol": protocol, "group.id": f"g-{name}"},
+        )
+
+    both(servers, talk)
+
+
+def test_transactions(servers: dict[str, str], broker: KafkaBroker) -> None:
+    def talk(tenant: str) -> list[bytes]:
+        settings = {"bootstrap.servers": servers[tenant]}
+        create(servers[tenant], "confluent")
+        producer = Producer(settings | {"transactional.id": "t"})
+        producer.init_transactions(PATIENCE)
+        producer.begin_transaction()
+        producer.produce("confluent", b"aborted")
+        producer.flush(PATIENCE)
+        producer.abort_transaction(PATIENCE)
+        producer.begin_transaction()
+        for value in values(tenant):
+            producer.produce("confluent", value)
+        reader = Consumer(settings | {"group.id": "offsets"})
+        reader.list_topics(timeout=PATIENCE)
+        producer.send_offsets_to_transaction(
+            [TopicPartition("confluent", 0, 3)], reader.consumer_group_metadata(), PATIENCE
+        )
+        producer.commit_transaction(PATIENCE)
+        (committed,) = reader.committed([TopicPartition("confluent", 0)], timeout=PATIENCE)
+        assert committed.offset == 3
+        reader.close()
+        return consume(settings, ["confluent"], **{"isolation.level": "read_committed"})
+
+    both(servers, talk)
+
+
+def test_kafka_python(servers: dict[str, str]) -> None:
+    def talk(tenant: str) -> list[bytes]:
+        bootstrap = servers[tenant]
+        create(bootstrap, "python")
+        producer = KafkaProducer(bootstrap_servers=bootstrap)
+        for value in values(tenant):
+            producer.send("python", value)
+        producer.flush(PATIENCE)
+        producer.close()
+        consumer = KafkaConsumer(
+            "python",
+            bootstrap_servers=bootstrap,
+            group_id="python",
+            auto_offset_reset="earliest",
+            consumer_timeout_ms=PATIENCE * 1000,
+        )
+        found = [next(consumer) for _ in range(COUNT)]
+        assert {record.topic for record in found} == {"python"}
+        consumer.close()
+        admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+        assert not [name for name in admin.list_topics() if "blue" in name or "red" in name]
+        admin.close()
+        return [record.value for record in found]
+
+    both(servers, talk)
+
+
+def test_aiokafka(servers: dict[str, str]) -> None:
+    async def talk(tenant: str) -> list[bytes]:
+        bootstrap = servers[tenant]
+        async with (
+            AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id="aio") as producer,
+            producer.transaction(),
+        ):
+            for value in values(tenant):
+                await producer.send("aio", value)
+        consumer = AIOKafkaConsumer(
+            "aio", bootstrap_servers=bootstrap, group_id="aio", auto_offset_reset="earliest"
+        )
+        async with consumer, asyncio.timeout(PATIENCE):
+            return [(await consumer.getone()).value for _ in range(COUNT)]
+
+    for bootstrap in servers.values():
+        create(bootstrap, "aio")
+    both(servers, lambda tenant: asyncio.run(talk(tenant)))
+
+
+def test_krammar(servers: dict[str, str]) -> None:
+    def talk(tenant: str) -> list[bytes]:
+        with Client(servers[tenant]) as client:
+            client.admin.create_topic("own", partitions=2)
+            with client.producer({"transactional.id": "own"}) as producer:
+                producer.init_transactions()
+                with producer.transaction():
+                    for value in values(tenant):
+                        producer.send("own", value)
+            records = client.records("own", begin=At.EARLIEST, end=At.LATEST)
+            found = [record.value for _, record in records]
+            client.admin.alter_topic_configs("own", {"retention.ms": "5000"})
+            assert client.admin.topic_configs("own")["retention.ms"].value == "5000"
+            client.admin.delete_topic("own")
+            assert "own" not in client.topics()
+        return found
+
+    both(servers, talk)
+
+
+def test_administration(servers: dict[str, str], broker: KafkaBroker) -> None:
+    admin = create(servers["blue"], "only-blue")
+    other = create(servers["red"], "only-red")
+    seen = set(admin.list_topics(timeout=PATIENCE).topics)
+    assert "only-blue" in seen
+    assert not [name for name in seen if re.search("only-red|^blue|^red|^__", name)]
+    producer = Producer({"bootstrap.servers": servers["red"]})
+    producer.produce("only-red", b"x")
+    assert producer.flush(PATIENCE) == 0
+    for name in ("only-red", "red.only-red"):
+        with pytest.raises(Exception, match="UNKNOWN_TOPIC_OR_PART"):
+            admin.delete_topics([name])[name].result(PATIENCE)
+    resource = ConfigResource("TOPIC", "only-blue")
+    configs = admin.describe_configs([resource])[resource].result(PATIENCE)
+    assert configs["cleanup.policy"].value == "delete"
+    groups = admin.list_consumer_groups().result(PATIENCE).valid
+    assert not [each for each in groups if each.group_id.startswith(("blue", "red"))]
+    assert "only-red" in other.list_topics(timeout=PATIENCE).topics
+
+
+@pytest.mark.parametrize("mechanism", ["plain", "scram"])
+def test_logins_choose_the_tenant(mechanism: str) -> None:
+    users = {"alice": "a-secret", "bob": "b-secret", "eve": "e-secret"}
+    with (
+        KafkaBroker.start(sasl=mechanism, users=users) as broker,
+        Proxy.start(
+            broker.bootstrap_servers, [Tenants(principals={"alice": "blue", "bob": "red"})]
+        ) as proxy,
+    ):
+        settings = broker.clients.confluent_kafka | {"bootstrap.servers": proxy.bootstrap_servers}
+        found = {}
+        for user in ("alice", "bob"):
+            own = settings | {"sasl.username": user, "sasl.password": users[user]}
+            admin = AdminClient(own)
+            admin.create_topics([NewTopic(f"of-{user}", 1)])[f"of-{user}"].result(PATIENCE)
+            found[user] = set(admin.list_topics(timeout=PATIENCE).topics)
+        assert found == {"alice": {"of-alice"}, "bob": {"of-bob"}}
+        eve = AdminClient(settings | {"sasl.username": "eve", "sasl.password": users["eve"]})
+        with pytest.raises(Exception, match="_TRANSPORT"):
+            eve.list_topics(timeout=3)
+
+
+def test_certificates_choose_the_tenant(tmp_path: Path) -> None:
+    files = Certificates(tmp_path)
+    rules = files.ask | {"ssl.principal.mapping.rules": "RULE:^CN=([^,]*),.*$/$1/"}
+    with (
+        KafkaBroker.start(topics=["blue.orders", "red.bills"]) as broker,
+        Proxy.start(
+            broker.bootstrap_servers, [Tenants(principals={"alice": "blue"})], clients=rules
+        ) as proxy,
+        connect({"bootstrap.servers": proxy.bootstrap_servers, **files.own}) as client,
+    ):
+        assert set(client.topics()) == {"orders"}
+
+
+def test_logins_at_the_proxy_choose_the_tenant() -> None:
+    with (
+        KafkaBroker.start(topics=["blue.orders", "red.bills"]) as broker,
+        Proxy.start(
+            broker.bootstrap_servers,
+            [Tenants(principals={"carol": "blue", "dave": "red"})],
+            clients={"security.protocol": "SASL_PLAINTEXT"},
+            users=USERS,
+        ) as proxy,
+    ):
+        seen = {}
+        for user, password in USERS.items():
+            settings = own("SCRAM-SHA-512", user, password)
+            with connect({"bootstrap.servers": proxy.bootstrap_servers, **settings}) as client:
+                seen[user] = set(client.topics())
+        assert seen == {"carol": {"orders"}, "dave": {"bills"}}
