@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from krammar.faults.engine import Event, Faults
+from krammar.faults.engine import Faults
+from krammar.faults.event import Event
 from krammar.faults.file import FaultsFileError, read_text
 from krammar.faults.rules import Rule
 from krammar.util.http_control import Reply

@@ -14,13 +14,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from itertools import count
 from types import ModuleType
 from typing import Any
 
 from krammar.faults.answers import Selection
 from krammar.faults.errors import FaultError, FaultNotFired
+from krammar.faults.event import Event
 from krammar.faults.filter import FaultFilter
 from krammar.faults.names import LearnedNames
 from krammar.faults.paths import TopicNames
@@ -37,7 +37,6 @@ from krammar.faults.steps import (
     Verdict,
     Wait,
 )
-from krammar.wire.framing import join_frame
 from krammar.wire.package import package_of
 
 # So many events are remembered.
@@ -45,28 +44,6 @@ HISTORY = 10_000
 
 _FETCH = "Fetch"
 _SESSION_NOT_FOUND = "FETCH_SESSION_ID_NOT_FOUND"
-
-
-@dataclass(slots=True, eq=False)
-class Event:
-    """A fault that fired.
-
-    ``rule`` is its rule, ``action`` what was done. ``time`` is in seconds since 1970; ``frame`` has the
-    bytes of the request as it came, without the length prefix, and ``request`` is the same decoded.
-    ``response`` is the response for the client, made up or of the broker; None until it exists, and if there is none.
-    """
-
-    rule: Rule
-    action: str
-    time: float
-    connection: int
-    client_id: str | None
-    api: str
-    version: int
-    correlation_id: int
-    frame: bytes
-    request: Any
-    response: Any
 
 
 class Faults(FaultFilter):
@@ -335,16 +312,6 @@ class Talk:
             faults.history.append(event)
         faults.changed.notify_all()
         return True
-
-
-def encode_response(schema: Schema, exchange: Exchange, message: Any, version: int) -> bytes:
-    """Return the frame of a response, length prefix included. Raises EncodeError."""
-    package = schema.package
-    header = package.get("ResponseHeader")(correlation_id=exchange.correlation_id)
-    parts: list[bytes] = []
-    header._encode_parts(package.header_versions(exchange.api_key, version).response, parts)
-    message._encode_parts(version, parts)
-    return join_frame(parts)
 
 
 def _several(key: str, value: Any, kind: type) -> tuple[Any, ...] | None:

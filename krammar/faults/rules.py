@@ -15,15 +15,12 @@ from typing import Any, Concatenate, ParamSpec, Self
 from krammar.faults import answer_action, message_actions, wire_actions
 from krammar.faults.action import Action, Target
 from krammar.faults.answers import Selection, subjects
-from krammar.faults.errors import FaultError, FaultNotFired, blaming, unknown
+from krammar.faults.errors import FaultError, FaultNotFired, blaming
 from krammar.faults.limits import Limits, at_least_one
-from krammar.faults.paths import Condition, Path, TopicNames, value_of
-from krammar.faults.shape import Schema, Shape
+from krammar.faults.paths import Condition, TopicNames
+from krammar.faults.shape import Schema
 from krammar.faults.steps import Exchange
-from krammar.faults.versions import in_words, range_of, spell
-
-# The codes of errors that another message-version may not have.
-_NOT_HERE = ("F401", "F501")
+from krammar.faults.targets import Targets, names_role
 
 # Far longer than a fault takes to fire in a test that works.
 PATIENCE = 30.0
@@ -95,7 +92,6 @@ class Rule:
         self.actions: list[Action] = []
         self.matched = 0
         self.fired = 0
-        self.schema = schema
         self._client = client
         self._selection = selection
         self._limits = Limits()
@@ -104,18 +100,11 @@ class Rule:
         self._armed = armed
         self._removed = removed
         self._made, self._made_at = now
-        self._named = bool(apis)
-        with blaming("api"):
-            keys = self._keys(apis)
-        with blaming("versions"):
-            self._targets = self._targets_of(keys, versions)
+        self._targets = Targets(schema, apis, versions, selection)
         self._conditions: list[Condition] = []
-        for role in selection.values:
-            with blaming(role):
-                self._keep(partial(_about, role))
         for text in where:
             with blaming("where"):
-                self._conditions.append(self._condition(text))
+                self._conditions.append(self._targets.condition(text))
 
     def __repr__(self) -> str:
         return f"<fault {self.name!r}: matched {self.matched}, fired {self.fired}>"
@@ -123,12 +112,12 @@ class Rule:
     @property
     def api_keys(self) -> list[int]:
         """The keys of the APIs that the rule applies to."""
-        return sorted({key for key, _ in self._targets})
+        return sorted({key for key, _ in self.places})
 
     @property
     def places(self) -> Collection[tuple[int, int]]:
         """The api keys and versions that the rule applies to."""
-        return self._targets.keys()
+        return self._targets.places
 
     @property
     def reorders(self) -> bool:
@@ -220,21 +209,33 @@ class Rule:
     def do(self, action: Action) -> Self:
         """Add an action. Raises FaultError if it cannot be applied; the rule is then removed."""
         with self._or_removed():
-            action.settle(self)
+            action.settle(self._targets)
             if action.needs and action.needs not in self._seen:
                 raise FaultError(
                     f"only krammar's broker has a {action.needs} to set",
                     hint="use krammar broker --faults",
                     code="F501",
                 )
-            self._keep(action.check)
-            self._keep(partial(self._check_side, action))
+            self._targets.keep(action.check)
+            self._targets.keep(partial(self._check_side, action))
         with self._changed:
             if self._limits.times is None:
                 self._limits.times = action.uses()
             self.actions = [*self.actions, action]
             self._armed()
         return self
+
+    def _check_side(self, action: Action, target: Target) -> None:
+        if not action.acts_on_request(target):
+            return
+        if any(condition.path.side == "response" for condition in self._conditions) or any(
+            not names_role(target.request, role) for role in self._selection.values
+        ):
+            raise FaultError(
+                f'the rule "{self.name}" looks at the response, so it cannot act on the request',
+                hint="use an action on the response, or a condition on the request",
+                code="F501",
+            )
 
     @contextmanager
     def _or_removed(self) -> Iterator[None]:
@@ -280,7 +281,7 @@ class Rule:
         """Return what the rule applies to, if it is armed and concerns the exchange."""
         if not self.actions or not self._client.matches(exchange):
             return None
-        return self._targets.get((exchange.api_key, exchange.version))
+        return self._targets.get(exchange.api_key, exchange.version)
 
     def decides_on_request(self, target: Target) -> bool:
         return any(action.acts_on_request(target) for action in self.actions)
@@ -326,161 +327,3 @@ class Rule:
             return False
         self.fired += 1
         return True
-
-    # Checks.
-
-    def _keys(self, apis: tuple[Any, ...]) -> list[int]:
-        known = self.schema.names()
-        if not apis:
-            return list(known.values())
-        keys = []
-        for api in apis:
-            name = api if isinstance(api, str) else getattr(api, "__name__", "")
-            name = name.removesuffix("Request").removesuffix("Response")
-            if isinstance(api, int) and api in known.values():
-                keys.append(int(api))
-            elif name in known:
-                keys.append(known[name])
-            else:
-                raise unknown("the API", name or str(api), known)
-        return keys
-
-    def _targets_of(self, keys: list[int], versions: Any) -> dict[tuple[int, int], Target]:
-        low, high = range_of(versions)
-        targets = {}
-        for key in keys:
-            first, last = self.schema.package.versions()[key]
-            if self._named and (low > last or high < first):
-                raise FaultError(
-                    f"{self.schema.name(key)} has no version {in_words(low, high)}",
-                    hint=f"it has the versions {first} to {last}",
-                    code="F401",
-                    word=str(versions),
-                )
-            for version in range(max(low, first), min(high, last) + 1):
-                targets[key, version] = Target(self.schema, key, version, self._selection)
-        return targets
-
-    def _keep(self, check: Callable[[Target], None]) -> None:
-        """Check each target. If the rule names APIs, each has to pass; else those that fail are left out."""
-        errors: dict[tuple[int, int], FaultError] = {}
-        for key, target in self._targets.items():
-            try:
-                check(target)
-            except FaultError as error:
-                errors[key] = error
-        if not errors:
-            return
-        # A wrong value says more than a version without the field.
-        (api, _), first = min(errors.items(), key=lambda error: error[1].code in _NOT_HERE)
-        left = {key: target for key, target in self._targets.items() if key not in errors}
-        if first.code in _NOT_HERE and left and not self._named:
-            self._targets = left
-            return
-        versions = [version for key, version in left if key == api]
-        hint = first.hint
-        if first.code == "F401" and versions:
-            hint = f'write versions = "{spell(versions)}"'
-        raise FaultError(first.message, hint=hint, code=first.code, word=first.word)
-
-    def find_path(self, text: str) -> Path:
-        """Read a path and settle on which side it begins."""
-        path = Path.parse(text)
-        sides = [path.side] if path.side else ["request", "response"]
-        error: FaultError | None = None
-        for side in sides:
-            found = Path(path.text, side, path.steps)
-            for target in self._targets.values():
-                shape = target.request if side == "request" else None
-                if side == "response":
-                    shape = self.schema.response(target.api_key, target.version)
-                if shape is not None and found.type_in(shape.layout) is not None:
-                    return found
-        for side in sides:
-            for key in {key for key, _ in self._targets}:
-                package = self.schema.package
-                cls = (
-                    package.request_class(key) if side == "request" else package.response_class(key)
-                )
-                missing = None if cls is None else path.missing(cls)
-                # A path whose first field exists on one side is meant for that side.
-                if missing and (error is None or path.steps[0].name in cls._fields):
-                    error = missing
-        raise error or FaultError(
-            f"no message-version of the rule has {text}", code="F401", word=text
-        )
-
-    def _condition(self, text: str) -> Condition:
-        condition = Condition.parse(text)
-        path = self.find_path(condition.path.text)
-        values: list[Any] = []
-
-        def check(target: Target) -> None:
-            shape = target.request if path.side == "request" else target.response
-            kind = path.type_in(shape.layout)
-            if kind is None:
-                # A topic that the version names by its id has a name nevertheless.
-                if path.steps[-1].name in ("name", "topic"):
-                    steps = (*path.steps[:-1], type(path.steps[-1])("topic_id", None))
-                    if Path(path.text, path.side, steps).type_in(shape.layout) is not None:
-                        return
-                raise FaultError(
-                    f"{target.title(path.side)} has no {path.text}", code="F401", word=path.text
-                )
-            package = self.schema.package
-            value = condition.value
-            if condition.operator == "in":
-                values.append([value_of(v, kind, package, what=path.text) for v in value])
-            elif value is not None or condition.operator not in ("==", "!="):
-                values.append(value_of(value, kind, package, what=path.text))
-
-        self._keep(check)
-        value = values[0] if values else condition.value
-        if not isinstance(value, (list, int, float, str, type(None))):
-            value = str(value)  # a uuid, which ``holds`` compares as text
-        return Condition(text, path, condition.operator, value)
-
-    def _check_side(self, action: Action, target: Target) -> None:
-        if not action.acts_on_request(target):
-            return
-        if any(condition.path.side == "response" for condition in self._conditions) or any(
-            not _names(target.request, role) for role in self._selection.values
-        ):
-            raise FaultError(
-                f'the rule "{self.name}" looks at the response, so it cannot act on the request',
-                hint="use an action on the response, or a condition on the request",
-                code="F501",
-            )
-
-    def error_code(self, code: int | str) -> tuple[int, str]:
-        package = self.schema.package
-        try:
-            members = package.get("ErrorCode").__members__
-        except AttributeError:
-            raise FaultError(
-                f"{package.name} has no enum ErrorCode",
-                hint="answer by change, with the path of a field",
-                code="F401",
-            ) from None
-        if isinstance(code, str):
-            if code not in members:
-                raise unknown("ErrorCode:", code, members)
-            return int(members[code]), code
-        if not -0x8000 <= code <= 0x7FFF:
-            raise FaultError(f"{code} is not an error code: it needs 16 bits", word=str(code))
-        name = next((name for name, member in members.items() if member == code), str(int(code)))
-        return int(code), name
-
-
-def _names(shape: Shape | None, role: str) -> bool:
-    if shape is None:
-        return False
-    return role in shape.roles or (role == "topic" and "topic_id" in shape.roles)
-
-
-def _about(role: str, target: Target) -> None:
-    response = target.schema.response(target.api_key, target.version)
-    if not _names(target.request, role) and not _names(response, role):
-        raise FaultError(
-            f"{target.title('request')} names no {role.replace('_', ' ')}", code="F401"
-        )
