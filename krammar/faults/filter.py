@@ -14,6 +14,9 @@ from krammar.faults.steps import Delivery, Exchange, Fate, StepTo, Verdict
 from krammar.proxy.interface import SILENCE, Close, Connection, Filter, Method, Named
 from krammar.proxy.interface import Exchange as Exchanged
 
+# The API from whose responses the names of topics are learned, even if no rule is about it.
+_METADATA = "Metadata"
+
 
 class Decides(Protocol):
     """The engine's side of a connection."""
@@ -68,15 +71,26 @@ class FaultFilter(Filter):
             return []
         package = self.schema.package
         every = any(rule.reorders for rule in rules)
+        versions = package.versions()
         wanted = {place for rule in rules for place in rule.places}
+        if every:
+            wanted = {
+                (key, version)
+                for key, (low, high) in versions.items()
+                for version in range(low, high + 1)
+            }
         found: list[tuple[Named, Method]] = []
-        for key, (low, high) in package.versions().items():
+        for key in sorted({key for key, _ in wanted}):
             request, response = package.request_class(key), package.response_class(key)
+            for version in sorted(version for each, version in wanted if each == key):
+                found.append((Named(request, version, version), self.on_request))
+                if response is not None:
+                    found.append((Named(response, version, version), self.on_response))
+        metadata = self.schema.names().get(_METADATA)
+        if metadata is not None and self.names.learns:
+            response, (low, high) = package.response_class(metadata), versions[metadata]
             for version in range(low, high + 1):
-                acts = every or (key, version) in wanted
-                if acts:
-                    found.append((Named(request, version, version), self.on_request))
-                if response is not None and (acts or self.schema.names_topics(key, version)):
+                if (metadata, version) not in wanted:
                     found.append((Named(response, version, version), self.on_response))
         return found
 

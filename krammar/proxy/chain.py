@@ -146,7 +146,7 @@ class Chain:
                         f"{self._protocol}"
                     )
                 methods.setdefault(key, []).append((named, method))
-        self._methods = methods
+        before, self._methods = self._methods, methods
         self.refuse_unknown = self._refuse_unknown or any(
             each.refuse_unknown for each in self.filters
         )
@@ -156,6 +156,7 @@ class Chain:
             {
                 key << 16 | version: self._work(key, version)
                 for key, (low, high) in self.package.versions().items()
+                if not self.works or before.get(key) != methods.get(key)
                 for version in range(low, high + 1)
             }
         )

@@ -109,3 +109,20 @@ def test_delays_corrupt_bytes_and_nodes() -> None:
         faults.on("Metadata").truncate(3).once()
         with pytest.raises(ResponseError):
             client.call(MetadataRequest(), 9)
+
+
+def test_messages_that_no_rule_is_about_are_not_named() -> None:
+    faults = Faults(kafka_wire)
+    assert faults.methods() == []
+    waits = faults.on("Heartbeat", versions="3-4")
+    assert faults.methods() == []
+    waits.delay(1)
+    named = {(each.message.__name__, each.low) for each, _ in faults.methods()}
+    assert {name for name, _ in named} == {
+        "HeartbeatRequest",
+        "HeartbeatResponse",
+        "MetadataResponse",  # it has the names of topics
+    }
+    assert {version for name, version in named if name == "HeartbeatRequest"} == {3, 4}
+    faults.clear()
+    assert faults.methods() == []
