@@ -6,10 +6,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-faults demo-tap test test-sweeps test-all coverage test-pythons test-newest regen regen-check lint format bench interop spark-versions native test-native test-wheel torture powercut attack fuzz site structure clean
+.PHONY: help setup demo demo-faults demo-tap test test-compiler test-sweeps test-all coverage test-pythons test-newest regen regen-check lint format bench interop spark-versions native test-native test-wheel torture powercut attack fuzz site structure clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+# The environment of test-compiler: no Spark, no clients of Kafka. LEFT_OUT lists the tests that need other packages.
+SMALL := .venv-compiler
+LEFT_OUT := compiler/test_backends compiler/test_reference_browser compiler/test_wireshark generated/test_checked \
+  generated/test_coverage generated/test_frames generated/test_oracles generated/test_record_classes \
+  wire/test_arrow wire/test_bounds wire/test_compression wire/test_message_sets wire/test_records
 
 setup: $(STAMP) ## Create .venv with everything that development needs
 
@@ -35,6 +41,15 @@ demo-tap: setup ## Generate everything, then tap real clients: every frame decod
 
 test: setup ## Run the tests
 	$(BIN)/python -m tests.run -n auto --dist loadgroup
+
+$(SMALL)/.installed: pyproject.toml
+	@test -x $(SMALL)/bin/python || $(PYTHON) -m venv $(SMALL)
+	$(SMALL)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(SMALL)/bin/python -m pip install --quiet --editable '.[compiler]' --group compiler-tests
+	@touch $(SMALL)/.installed
+
+test-compiler: $(SMALL)/.installed ## Run the tests of compiler, wire and generated code in a small environment (no Java)
+	$(SMALL)/bin/python -m pytest -n auto $(LEFT_OUT:%=--ignore=tests/%.py) $(or $(TESTS),tests/compiler tests/wire tests/generated)
 
 test-sweeps: setup ## Run the long searches that `make test` leaves out
 	$(BIN)/python -m tests.run -n auto --dist loadgroup -m sweep
@@ -123,4 +138,4 @@ structure: setup ## Print circles of imports, and the files that four operations
 	$(BIN)/python tools/architecture.py
 
 clean: ## Remove .venv and caches
-	rm -rf $(VENV) docs/protocol .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) $(SMALL) docs/protocol .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis dist build

@@ -24,7 +24,7 @@ def pytest_configure() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Half as many workers again as processors: tests of clients wait for timers and for other processes."""
+    """Return 1.5 workers per processor, because tests of clients wait for timers and other processes."""
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None  # pytest-xdist reads it
     return (os.cpu_count() or 1) * 3 // 2

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import socket
 import ssl
+from asyncio import sslproto
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -18,8 +19,13 @@ from functools import partial
 HANDSHAKE_SECONDS = 30.0
 # Connections that are accepted, and handshakes that begin, in one turn of the event loop (1 ms each).
 AT_ONCE = 16
+# Handshakes at the same time; one more replaces the oldest, which takes longer than those of real clients.
+MOST_HANDSHAKES = 512
 # Connections that wait to be accepted.
 BACKLOG = 1024
+# The size in bytes of asyncio's buffer for each TLS connection: that of the largest TLS record. asyncio's default is
+# 256 KiB, all of it in use.
+BUFFER = 16 * 1024
 # The pause in seconds after an error of accept, such as too many open files.
 PAUSE = 1.0
 
@@ -59,10 +65,12 @@ class TlsAcceptor:
         self._loop = asyncio.get_running_loop()
         # Clients that have sent nothing, and the end of their time.
         self._silent: dict[socket.socket, asyncio.TimerHandle] = {}
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}  # the oldest first
         # Clients that have sent something, in order.
         self._ready: deque[tuple[socket.socket, str]] = deque()
         self._closed = False
+        # uvloop has other classes, whose buffers only take the memory that is used.
+        sslproto.SSLProtocol.max_size = min(sslproto.SSLProtocol.max_size, BUFFER)
         listening.setblocking(False)
         self._loop.add_reader(listening, self._accept)
 
@@ -104,6 +112,10 @@ class TlsAcceptor:
 
     def _begin(self, client: socket.socket, host: str) -> None:
         self._stop_watching(client)
+        if not _has_sent(client):
+            client.close()
+            self._admission.leave(self._listener, host)
+            return
         self._ready.append((client, host))
         if len(self._ready) == 1:
             self._loop.call_soon(self._begin_some)
@@ -111,9 +123,14 @@ class TlsAcceptor:
     def _begin_some(self) -> None:
         for _ in range(min(AT_ONCE, len(self._ready))):
             client, host = self._ready.popleft()
+            if len(self._handshakes) >= MOST_HANDSHAKES:
+                oldest = self._handshakes.pop(next(iter(self._handshakes)))
+                # Its handshake fails then. uvloop does not close the connection of a task that is cancelled.
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
             task = self._loop.create_task(self._shake_hands(client, host))
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            self._handshakes[task] = client
+            task.add_done_callback(lambda done: self._handshakes.pop(done, None))
         if self._ready:
             self._loop.call_soon(self._begin_some)
 
@@ -153,6 +170,14 @@ class TlsAcceptor:
     async def wait_closed(self) -> None:
         """Wait until all handshakes have ended."""
         await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+
+def _has_sent(client: socket.socket) -> bool:
+    """Return whether a readable socket has bytes. Otherwise its client is gone."""
+    try:
+        return bool(client.recv(1, socket.MSG_PEEK))
+    except OSError:
+        return False
 
 
 async def listening_sockets(host: str | None, port: int) -> list[socket.socket]:

@@ -29,6 +29,20 @@ def open_files() -> int | None:
     return None
 
 
+def raise_open_files() -> None:
+    """Let this process open as many files as it may: each partition with records keeps one open.
+
+    Shells and service managers start with a low soft limit for the sake of old programs that use ``select``.
+    """
+    with contextlib.suppress(
+        ImportError, OSError, ValueError
+    ):  # not a Unix, or refused by the system
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 class Admission:
     """Counts the connections of one node, from accept to close, with those that have not finished a TLS handshake."""
 

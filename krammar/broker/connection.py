@@ -49,6 +49,8 @@ log = logging.getLogger("krammar.broker")
 
 # Bytes of responses that a client has not read; above this, the broker handles no further request of it.
 WRITE_HIGH_WATER = 64 * 1024
+# Bytes that are encrypted at once.
+TLS_PIECE = 256 * 1024
 # The largest frame of requests other than Produce, in bytes.
 MAX_PLAIN_FRAME = 16 << 20
 # The maximum number of array elements in a request: each becomes an object of hundreds of bytes, and the
@@ -59,6 +61,11 @@ MAX_ELEMENTS = 25_000
 EXPLAINED_FRAME = 8 * 1024
 # These requests are decoded without copying the batches; validation copies them.
 UNCOPIED = frozenset({ApiKey.PRODUCE})
+# Clients choose such versions if they do not ask for the broker's.
+_OLD = (
+    "; the client expects an old broker: set api.version.request=true in librdkafka, Config.Version in Sarama, "
+    "or remove api_version in kafka-python and aiokafka"
+)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -110,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._received_at = 0.0  # when the decoding of the current request began
         self._later: Timer | None = None  # goes on with the connection
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
+        self._rest = memoryview(b"")  # of a response, once the client's connection is full
         self.number = 0  # from 1, in the order of connections
         self._filtered: Filtered | None = None  # if the broker has filters
 
@@ -121,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def unread(self) -> int:
         """Bytes of responses that the client has not read."""
-        return self.transport.get_write_buffer_size()
+        return self.transport.get_write_buffer_size() + len(self._rest)
 
     def note_reading(self) -> None:
         """Record activity if the client has read something since the last call."""
@@ -216,7 +224,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.connections.blocked.discard(self)
-        if not self.busy:
+        self._write_rest()
+        if not self.busy and self not in self.connections.blocked:
             self.pump()
 
     # Requests.
@@ -304,7 +313,8 @@ class Connection(asyncio.BufferedProtocol):
         low, high = served
         if not low <= event.version <= high:
             name = type(event.request).__name__
-            raise CloseConnection(f"{name} v{event.version} is not served, only v{low} to v{high}")
+            text = f"{name} v{event.version} is not served, only v{low} to v{high}"
+            raise CloseConnection(text + (_OLD if event.version < low else ""))
         expires = session.expires_at
         if (
             expires is not None
@@ -435,9 +445,25 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.connections.sent += len(frame)
         if delivery is None:
-            self.transport.write(frame)
+            self._write(frame)
         else:
             self.wait_for(event, delivery, lambda _: None)
+
+    def _write(self, frame: bytes) -> None:
+        """Send a response. Over TLS, a long one is encrypted in pieces, as the client reads.
+
+        TLS transports do not count what they have passed on to their socket, so ``unread`` would miss it.
+        """
+        if not self.listener.tls or len(frame) <= TLS_PIECE:
+            self.transport.write(frame)
+            return
+        self._rest = memoryview(frame)
+        self._write_rest()
+
+    def _write_rest(self) -> None:
+        while self._rest and self not in self.connections.blocked:
+            piece, self._rest = self._rest[:TLS_PIECE], self._rest[TLS_PIECE:]
+            self.transport.write(piece)
 
     def _refuse_login(self, frame: bytes) -> None:
         """Send the last response and close, with a delay that slows down guessing passwords."""
@@ -466,6 +492,9 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close after all responses have been sent."""
         if not self.transport.is_closing():  # closing twice breaks asyncio's TLS transports
+            if self._rest:
+                self.transport.write(self._rest)
+                self._rest = memoryview(b"")
             self.transport.close()
 
     def abort(self) -> None:

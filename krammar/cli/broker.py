@@ -136,6 +136,7 @@ def broker(
     import time
 
     started = time.perf_counter()
+    from krammar.broker.admission import raise_open_files
     from krammar.broker.broker import Broker
     from krammar.broker.config import BrokerConfig, ConfigError
     from krammar.broker.errors import BrokerError
@@ -170,6 +171,7 @@ def broker(
         overrides["krammar.metrics"] = metrics
     try:
         settings = BrokerConfig.from_properties(source if source is not None else "", overrides)
+        raise_open_files()
         broker = (Broker if nodes == 1 else Cluster)(settings, nodes=nodes)
         expected = [] if faults_file is None else read_faults(broker.faults, faults_file)
         if log_format == "json":

@@ -93,6 +93,7 @@ def _run(server: Proxy) -> None:
     import sys
 
     from krammar.proxy import ProxyError
+    from krammar.util.garbage import exempt_all
     from krammar.util.logs import TextFormatter
 
     handler = logging.StreamHandler(sys.stderr)
@@ -104,6 +105,7 @@ def _run(server: Proxy) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await server.serve()
+        exempt_all()
         if hasattr(signal, "SIGHUP"):
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reload)
         for name, address in server.addresses.items():

@@ -16,6 +16,7 @@ from krammar import __version__
 from krammar.broker.broker import Broker, new_event_loop
 from krammar.broker.errors import BrokerError
 from krammar.util import malloc
+from krammar.util.garbage import exempt_all
 from krammar.util.logs import TextFormatter
 from krammar.util.sockets import why
 
@@ -80,6 +81,7 @@ def run(
             if control is not None:
                 write((await _control(broker, control, stack)).line)
             write(f"ready after {(time.perf_counter() - started) * 1000:.0f} ms")
+            exempt_all()
             memory.watch(broker)
             await stop.wait()
             write("stopping")

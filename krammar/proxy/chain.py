@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from krammar.proxy.interface import Close, Connection, Exchange, Filter, Method, Silence
+from krammar.proxy.interface import (
+    Close,
+    Connection,
+    Exchange,
+    Filter,
+    Method,
+    Patch,
+    Silence,
+)
 from krammar.proxy.rewrite import METADATA, TAGGED_ENDPOINTS, may_change
 from krammar.util.printable import escape
 from krammar.wire.connection import UNSUPPORTED_VERSION
@@ -33,6 +41,7 @@ class Work:
     """What is done for requests of one api key and version, and for their responses.
 
     ``requests``, ``responses``  the methods of filters, in the order in which they run
+    ``patch_request``, ``patch_response``  change frames as bytes, or are None
     ``rewrite``    whether the response can name brokers or versions
     ``has_acks``   whether the request says if there is a response (Produce)
     ``tokens``     whether frames without headers follow (SaslHandshake v0)
@@ -43,6 +52,8 @@ class Work:
     __slots__ = (
         "api_key",
         "has_acks",
+        "patch_request",
+        "patch_response",
         "refusal",
         "requests",
         "responses",
@@ -57,6 +68,8 @@ class Work:
         self.version = version
         self.requests: tuple[Method, ...] = ()
         self.responses: tuple[Method, ...] = ()
+        self.patch_request: Patch | None = None
+        self.patch_response: Patch | None = None
         self.rewrite = self.has_acks = self.tokens = self.silent = False
         self.refusal = ""
 
@@ -197,6 +210,9 @@ class Chain:
             work.rewrite = self._rewrites(key) and version >= TAGGED_ENDPOINTS.get(key, 0)
             work.has_acks = key == PRODUCE
             work.tokens = key == SASL_HANDSHAKE and version == 0
+        if known is not None:
+            work.patch_request = _patch(work.requests, self.package.request_class(key), version)
+            work.patch_response = _patch(work.responses, self.package.response_class(key), version)
         return work if work.is_needed else None
 
     # -- connections
@@ -382,6 +398,13 @@ def _hook_error(each: Filter, name: str, error: Exception) -> FilterError | Clos
     if isinstance(error, Close):
         return error
     return FilterError(f"{type(each).__name__}.{name} raised {type(error).__name__}: {error}")
+
+
+def _patch(methods: tuple[Method, ...], message: Any, version: int) -> Patch | None:
+    if len(methods) != 1 or not message.min_version <= version <= message.max_version:
+        return None
+    each: Filter = methods[0].__self__  # type: ignore[attr-defined]
+    return each.patch(message, version)
 
 
 def name_of(method: Method) -> str:

@@ -29,6 +29,8 @@ class Requests(End):
     def __init__(self, shared: Shared, responses: Responses) -> None:
         super().__init__(shared)
         self._responses = responses
+        responses.new_exchange = self._exchange
+        self._parts: list[Data] = []  # what the next write joins
         self._tokens = False
         self._work = _MISSING  # of the frame that is collected
         self._own = _FIRST_OWN
@@ -110,6 +112,19 @@ class Requests(End):
                 return
             if left:
                 continue
+            end = position + length + PREFIX
+            if work.patch_request is not None and end <= size:
+                try:
+                    patched = self._patched(work, bytes(data[position:end]))
+                except Exception as error:
+                    self._pass(data, start, position)
+                    shared.fail(error)
+                    return
+                if patched is not None:
+                    self._parts.append(data[start:position])
+                    self._parts.append(patched)
+                    position = start = end
+                    continue
             self._pass(data, start, position)
             frame = self.collect(data, position, size, length + PREFIX)
             if frame is None:
@@ -125,7 +140,12 @@ class Requests(End):
         self._rest = data[position:size]
 
     def _pass(self, data: Data, start: int, position: int) -> None:
-        if position > start:
+        if self._parts:  # one write costs less than several
+            self._parts.append(data[start:position])
+            joined = b"".join(self._parts)
+            self._parts.clear()
+            self.peer.write(joined)
+        elif position > start:
             self.peer.write(data[start:position])
 
     # -- heads
@@ -214,6 +234,10 @@ class Requests(End):
         """Run the chain over a request, and pass it on or answer it; if something is awaited, in a task."""
         chain = self.shared.chain
         try:
+            patched = self._patched(work, frame) if work.patch_request else None
+            if patched is not None:
+                self.peer.write(patched)
+                return
             read = chain.read_request(work, frame)
             header = read.header
             exchange = self._exchange(work, header.correlation_id, header.client_id)
@@ -232,6 +256,21 @@ class Requests(End):
         self.hold("filter")
         self._task = asyncio.ensure_future(task)
         self._attention = True
+
+    def _patched(self, work: Work, frame: bytes) -> bytes | None:
+        """Return a request that a filter has changed as bytes; None if it must be decoded. Raises Close."""
+        assert work.patch_request is not None
+        changed = work.patch_request(frame, self.shared.connection)
+        if changed is None:
+            return None
+        correlation_id = int.from_bytes(frame[8:12], "big", signed=True)
+        if work.silent or (work.has_acks and acks(frame, 0, len(frame), work.version) == 0):
+            pass
+        elif work.reads_response:
+            self.shared.in_flight.append(Pending(correlation_id, work, None))
+        else:
+            self.shared.in_flight.append(correlation_id)
+        return changed
 
     async def _settle_later(
         self, work: Work, frame: bytes, read: Any, exchange: Exchange, settled: Awaitable[Settled]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
-from krammar.proxy.chain import Read, Refused
+from krammar.proxy.chain import Read, Refused, Work
 from krammar.proxy.delivery import take
 from krammar.proxy.ends import TOKEN, Answer, End, Entry, Own, Pending, Shared
 from krammar.proxy.heads import HEAD, RESPONSE, Data, has_no_endpoints
+from krammar.proxy.interface import Exchange
 from krammar.wire.framing import PREFIX
 from krammar.wire.negotiation import API_VERSIONS, offered_versions
 
@@ -19,7 +21,12 @@ _WAITING = 1 << 20
 
 
 class Responses(End):
-    """Reads from the broker, and writes to the client (its peer)."""
+    """Reads from the broker, and writes to the client (its peer).
+
+    ``new_exchange``  returns an exchange for a response whose request was changed as bytes
+    """
+
+    new_exchange: Callable[[Work, int, str | None], Exchange]
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
@@ -74,6 +81,20 @@ class Responses(End):
             if not PREFIX <= length <= shared.max_frame:
                 shared.fail(Refused(f"a response of {length} bytes cannot be read"))
                 return
+            if type(entry) is Pending and entry.work.patch_response and self._task is None:
+                end = position + length + PREFIX
+                if end <= size:
+                    try:
+                        patched = self._patched(entry.work, bytes(data[position:end]))
+                    except Exception as error:
+                        self._pass(data, start, position)
+                        shared.fail(error)
+                        return
+                    if patched is not None:
+                        parts.append(data[start:position])
+                        parts.append(patched)
+                        position = start = end
+                        continue
             if type(entry) is Pending and not entry.work.responses:
                 end = position + length + PREFIX
                 if end <= size:
@@ -228,6 +249,14 @@ class Responses(End):
             assert isinstance(entry, Pending)
             self._process(entry, frame)
 
+    def _patched(self, work: Work, frame: bytes) -> bytes | None:
+        """Return a response that a filter has changed as bytes; None if it must be decoded. Raises Close."""
+        assert work.patch_response is not None
+        patched = work.patch_response(frame, self.shared.connection)
+        if patched is None or not work.rewrite:
+            return patched
+        return patched if has_no_endpoints(work.api_key, patched, 0, len(patched)) else None
+
     def _process(self, pending: Pending, frame: bytes) -> None:
         """Run the chain over a response, and write it; if something is awaited, in a task."""
         chain, work = self.shared.chain, pending.work
@@ -235,12 +264,17 @@ class Responses(End):
             self.peer.write(frame)
             return
         try:
+            patched = self._patched(work, frame) if work.patch_response else None
+            if patched is not None:
+                self.peer.write(patched)
+                return
             read = chain.read_response(work, frame)
             if work.api_key == API_VERSIONS and work.rewrite:
                 self.shared.offered = offered_versions(read.message)
             message: Any = read.message
             if work.responses:
-                assert pending.exchange is not None
+                if pending.exchange is None:  # the request was changed as bytes
+                    pending.exchange = self.new_exchange(work, pending.correlation_id, None)
                 message = chain.run_response(work.responses, message, pending.exchange)
             if not inspect.isawaitable(message):
                 changed = self.shared.rewrite(work.api_key, message) if work.rewrite else False

@@ -22,6 +22,7 @@ from krammar.tap.observer import Observer
 from krammar.tap.proxy import Route, Tap
 from krammar.tap.server import PageServer
 from krammar.tap.summary import Summary
+from krammar.util.garbage import exempt_all
 from krammar.util.http_control import HttpControl
 from krammar.wire.package import package_of
 
@@ -137,6 +138,7 @@ def run_live(
             writer.start()
         for route in listening:
             output.err(f"listening on {route.listen} for {route.upstream}")
+        exempt_all()
 
     async def run() -> str:
         tap = Tap(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafka_wire import ConsumerProtocolAssignment
 
-from krammar.broker.groups.group import Kind, State
+from krammar.broker.groups.group import GroupKind, GroupState
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ def groups_of(
 
 
 def _member(group: KafkaGroup, member: KafkaMember, cluster: ClusterMetadata) -> Member:
-    if group.kind is Kind.CONSUMER:
+    if group.kind is GroupKind.CONSUMER:
         names = {topic_id: topic.name for topic_id, topic in cluster.topics_by_id.items()}
         partitions = tuple(
             sorted((names[topic_id], at) for topic_id, at in member.assigned if topic_id in names)
         )
     else:
-        partitions = _partitions(member.assignment) if group.state is State.STABLE else ()
+        partitions = _partitions(member.assignment) if group.state is GroupState.STABLE else ()
     return Member(member.member_id, member.client_id, member.instance_id, partitions)
 
 

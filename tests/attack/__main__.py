@@ -61,7 +61,7 @@ def run(kind: str, build: Build, chosen: Iterator[Attack], *, stops: bool) -> It
             for attack in chosen:
                 if running is None or other is None:
                     running = Running(kind, build, folder)
-                    kafka.fill(running.server.admin)
+                    kafka.fill(running.server)
                     other = Other(running.server)
                     other.__enter__()
                 cost = measure(running.server, attack, other)
@@ -80,7 +80,7 @@ def run(kind: str, build: Build, chosen: Iterator[Attack], *, stops: bool) -> It
                 running.__exit__()
         for attack in by_hand if stops else ():
             with Running(kind, build, folder) as again:
-                kafka.fill(again.server.admin)
+                kafka.fill(again.server)
                 wall, used = stop_during(again.server, attack)
             cost = Cost(Attack(f"SIGTERM: {attack.name}", attack.run), turn=0.0)
             if wall > STOP:

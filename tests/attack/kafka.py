@@ -39,7 +39,7 @@ from tests.attack.generate import Case
 from tests.attack.measure import ANSWER, MEGABYTE, Attack, read_frame
 from tests.attack.servers import BROKERS, KAFKA, Server
 from tests.broker.attacks import LONG_ID, frame
-from tests.broker.requests import batch, create_topic, open_transaction, produce, produce_request
+from tests.broker.requests import batch, open_transaction, produce, produce_request
 from tests.broker.support import PATIENCE, RawClient
 
 CODECS = tuple(codec for codec in Compression if codec)
@@ -66,21 +66,46 @@ def attack(
     return add
 
 
-def fill(port: int) -> None:
-    """Create what attacks request: topics with records, with a codec, with many partitions, and a transaction."""
-    with RawClient(port) as client:
-        known = {topic.name for topic in client.call(MetadataRequest(topics=None), 12).topics}
-        if "wide" in known:
+def fill(server: Server) -> None:
+    """Create what attacks request: topics with records, with a codec, with many partitions, and a transaction.
+
+    Of several nodes, the one that coordinates groups is attacked, and leads all partitions.
+    """
+    with RawClient(server.admin) as client:
+        groups, transactions = (
+            client.call(FindCoordinatorRequest(key="key", key_type=kind), 3) for kind in (0, 1)
+        )
+    if server.kind == "nodes":
+        server.port = server.other = groups.port
+    with RawClient(groups.port) as client:
+        found = client.call(MetadataRequest(topics=None), 12).topics
+        if "wide" in {topic.name for topic in found}:
             return  # the folder of an earlier server
-        if "large" not in known:
-            create_topic(client, "large")
+        for name, partitions, configs in _TOPICS:
+            assignment = CreateTopicsRequest.CreatableReplicaAssignment
+            topic = CreateTopicsRequest.CreatableTopic(
+                name=name,
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[
+                    assignment(partition_index=number, broker_ids=[groups.node_id])
+                    for number in range(partitions)
+                ],
+                configs=configs,
+            )
+            request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+            created = client.call(request, 7)
+            assert created.topics[0].error_code == 0, created
         records = batch(random.Random(1).randbytes(900_000))
         for _ in range(12):
             assert produce(client, "large", records).error_code == 0
-        create_topic(client, "plain")
-        create_topic(client, "gzip", compression_type="gzip")
-        create_topic(client, "wide", 1000)
-        open_transaction(client, LONG_ID)
+    if server.kind != "nodes":
+        with RawClient(transactions.port) as client:
+            open_transaction(client, LONG_ID)
+
+
+_GZIP = CreateTopicsRequest.CreatableTopicConfig(name="compression.type", value="gzip")
+_TOPICS = (("large", 1, []), ("plain", 1, []), ("gzip", 1, [_GZIP]), ("wide", 1000, []))
 
 
 # What attacks send.
@@ -261,7 +286,9 @@ def crowd_of_frames(server: Server) -> int:
 
 
 @attack(
-    "1,000 connections without a login, each with half of a frame of 32 kB", BROKERS, _LOGINLESS
+    "1,000 connections without a login, each with half of a frame of 32 kB",
+    BROKERS,
+    _LOGINLESS + CONNECTIONS * 16_000,
 )
 def crowd_of_halves(server: Server) -> int:
     data = frame(ApiVersionsRequest(client_software_name="x" * 32_000), 3)
@@ -421,10 +448,10 @@ def patterns(server: Server) -> int:
     return sent
 
 
-@attack("100 members of a consumer group, each with 10,000 names of topics", BROKERS)
+@attack("30 members of a consumer group, each with 10,000 names of topics", BROKERS)
 def names_of_topics(server: Server) -> int:
     sent = 0
-    for member in range(100):
+    for member in range(30):
         names = [f"topic-{member}-{number}" for number in range(10_000)]
         request = _heartbeat("names", f"m{member}", subscribed_topic_names=names)
         sent += _calls(server, iter([(request, 1)]))

@@ -121,7 +121,7 @@ def silent(server: Server) -> int:
 @attack("1,000 requests that are not Wafka's")
 def invalid(server: Server) -> int:
     data = framed(ProduceRequest(acks=-1, timeout_ms=0, topic_data=[]))
-    wrong = struct.pack(">i", len(data)) + b"\x7f" + data[5:] + b"\0"
+    wrong = data[:4] + b"\x7f" + data[5:]  # another api key
     sent = 0
     for _ in range(1000):
         with suppress(OSError), server.stranger() as client:

@@ -28,6 +28,7 @@ from kafka_wire import ProduceRequest, ProduceResponse, RequestHeader, ResponseH
 
 from krammar.wire.batches import Record, encode_batch
 from tests.bench.page import machine, markdown_table, put_file, section, subsection
+from tests.interop.processes import unwind_on_sigterm
 
 _PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 _VERSION = 9
@@ -114,6 +115,7 @@ class Setup:
 
 @contextmanager
 def started(*command: str, **options: object) -> Iterator[subprocess.Popen[str]]:
+    unwind_on_sigterm()
     process = subprocess.Popen(command, text=True, **options)  # type: ignore[call-overload]
     try:
         yield process

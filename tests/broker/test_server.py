@@ -229,7 +229,10 @@ def test_a_version_below_those_served_is_refused(
     with RawClient(broker.port) as client:
         client.send(fetch_request([]), 3)
         assert closed(client)
-    assert "FetchRequest v3 is not served, only v4 to v18" in caplog.text
+    assert (
+        "FetchRequest v3 is not served, only v4 to v18; the client expects an old " in caplog.text
+    )
+    assert "api.version.request=true" in caplog.text
 
 
 # Start and end of brokers

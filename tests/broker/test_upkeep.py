@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from kafka_wire import DeleteTopicsRequest, OffsetCommitRequest
 from krammar.broker import Broker
 from krammar.wire.batches import Record, encode_batch, read_batches
 from tests.broker.requests import batch, create_topic, fetch, list_offset, produce
-from tests.broker.support import PATIENCE, BrokerProcess, RawClient
+from tests.broker.support import BrokerProcess, RawClient, until
 
 DAY = 24 * 3600 * 1000
 NOW = 1_700_000_000_000
@@ -45,12 +44,6 @@ def broker(clock: Clock) -> Iterator[Broker]:
     }
     with Broker.start(properties=properties, clock=clock) as broker:
         yield broker
-
-
-def until(found: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not found():
-        assert time.monotonic() < deadline
 
 
 def logs(broker: Broker, partition: str) -> list[Path]:

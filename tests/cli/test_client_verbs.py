@@ -160,7 +160,7 @@ def test_settings_of_files_and_options(broker: Broker, topic: str, tmp_path: Pat
         ["describe", topic, "--config", str(file)],
         ["describe", topic, "-X", f"bootstrap.servers={broker.bootstrap_servers}"],
         ["-b", broker.bootstrap_servers, "describe", topic],
-        # What stands later and what is more special counts.
+        # The later and the more specific setting wins.
         ["-b", "localhost:1", "describe", topic, "-b", broker.bootstrap_servers],
     ):
         result = CliRunner().invoke(topics, arguments)
@@ -686,7 +686,7 @@ def test_a_broken_pipe_ends_consume(broker: Broker, topic: str) -> None:
 
 
 def test_lines_are_sent_while_input_is_waited_for(broker: Broker, topic: str) -> None:
-    """And Ctrl-C ends produce with what was sent so far."""
+    """Ctrl-C ends produce after the records that were sent."""
     with start(broker, "produce", topic) as process:
         assert process.stdin is not None
         process.stdin.write(b"one\n")
@@ -725,7 +725,7 @@ def test_produce_where_ctrl_c_is_ignored(broker: Broker, topic: str) -> None:
 
 
 # Runs produce again and again, each time with Ctrl-C some calls of the client's functions later, until it ends
-# before that. Generators are left out: Python ignores what is raised as it disposes of one.
+# before that. Generators are left out: Python ignores exceptions while it disposes of one.
 _STRIKES = """
 import inspect, io, json, os, signal, sys
 from contextlib import redirect_stderr
@@ -771,7 +771,7 @@ while run(number):
 def strikes(
     broker: Broker, topic: str, times: int, step: int, folder: Path, *more: str
 ) -> tuple[list[tuple[int, str]], Counter[int]]:
-    """What each run has said, and how many records there are of each."""
+    """Return the output of each run, and the number of its records."""
     given = [str(folder / "lines"), str(times), str(step), topic, "-p", "0", *more]
     done = subprocess.run(
         [sys.executable, "-c", _STRIKES, *given, "-b", broker.bootstrap_servers],

@@ -1,4 +1,4 @@
-"""``krammar doctor``: what it finds, and what it says to fix it."""
+"""``krammar doctor``: the problems that it finds, and its advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: exit codes, help, and what a user gets wrong. Never a traceback."""
+"""The command line: exit codes, help, and users' mistakes. Never a traceback."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_saved_frames_are_listed_again(tmp_path: Path) -> None:
         _, live, _ = tap.end(signal.SIGTERM)
     listed = run(path)
     assert listed.returncode == 0
-    # The same lines, except that the replay does not know what it was that the tap changed.
+    # The same lines, except that the replay does not know what the tap changed.
     was = [line.split("; ")[0] for line in live.splitlines()]
     assert [line.split("; ")[0] for line in listed.stdout.splitlines()] == was
     assert "changed by the tap" in listed.stdout

@@ -1,4 +1,4 @@
-"""`krammar diff`: what breaks those who have the old definitions, and what does not."""
+"""`krammar diff`: which changes break peers with the old definitions."""
 
 from __future__ import annotations
 

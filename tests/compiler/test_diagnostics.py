@@ -29,7 +29,7 @@ class Report(Protocol):
 
 @dataclass(frozen=True)
 class Case:
-    """Definition files (a text alone is ``a.krm``) and all that is said of them."""
+    """Definition files (a single text is ``a.krm``) and their complete diagnostics."""
 
     code: str
     label: str
@@ -875,7 +875,7 @@ p/a.krm:2:1: warning W909: a comment that is not aligned with the line that it d
   |
 2 | // The first.
   | ^^"""),
-    # what is near to the language
+    # almost valid definitions
     Case("E106", "an array as in other languages", S + "  A: string[]\n", """\
 p/a.krm:2:13: error E106: unexpected "]": expected `=>`, `[` or a type
   |
@@ -1071,7 +1071,7 @@ def test_all_diagnostics_of_a_run_are_reported(report: Report) -> None:
 
 
 def test_a_broken_line_is_reported_once(report: Report) -> None:
-    """Neither what holds it nor what uses it is reported as well."""
+    """Neither its owner nor its users are reported too."""
     shown = report(
         "A => not top levl\n"
         "  A: int8\n"

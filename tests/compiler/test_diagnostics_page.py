@@ -1,4 +1,4 @@
-"""docs/diagnostics.md has every code of the compiler, and is what the tests say."""
+"""docs/diagnostics.md has every code of the compiler, and matches the tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing packages: the same bytes each time, only what differs, and nothing that is not ours."""
+"""Writing packages: deterministic output, only files that differ, and only our own files."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_one_file_is_a_source_too(source: Path, out: Path) -> None:
     assert {"__init__.py", "b.py"} <= set(tree(out))
 
 
-# -- only what differs ---------------------------------------------------------------------------
+# -- only changed files --------------------------------------------------------------------------
 
 
 def test_a_second_run_writes_nothing(source: Path, out: Path) -> None:
@@ -238,7 +238,7 @@ def test_files_of_the_first_version_are_replaced(source: Path, out: Path) -> Non
     assert tree(out) == whole
 
 
-# -- what is read --------------------------------------------------------------------------------
+# -- read files ----------------------------------------------------------------------------------
 
 
 def test_only_krm_files_are_read(source: Path, out: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_folder_of_other_files_gets_a_hint(tmp_path: Path, out: Path, verb: st
         assert result.exit_code == 0, result.output
 
 
-# -- what names can do ---------------------------------------------------------------------------
+# -- difficult names -----------------------------------------------------------------------------
 
 # A comment that is code if the file is read as `unicode_escape`.
 ATTACK = (
@@ -379,7 +379,7 @@ def test_check_of_what_was_never_generated(source: Path, out: Path) -> None:
     assert not out.exists()
 
 
-# -- what is removed -----------------------------------------------------------------------------
+# -- removed files -------------------------------------------------------------------------------
 
 
 def test_stale_files_are_removed_and_nothing_else(source: Path, out: Path) -> None:

@@ -144,14 +144,14 @@ def is_comment(line: str) -> bool:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> str:
-    """CANONICAL with its style broken, where that does not move a comment from what it is about."""
+    """CANONICAL with its style broken, with every comment still at its definition."""
     lines = CANONICAL.split("\n")[:-1]
     result = ["" for _ in range(draw(st.integers(0, 2)))]
     for index, line in enumerate(lines):
         after = lines[index + 1] if index + 1 < len(lines) else ""
         apart = index > 0 and is_comment(lines[index - 1])
         if not line:
-            # Between two definitions it may go, or be several; beside a comment apart it stays.
+            # An empty line between two definitions may be missing or repeated. One next to a separate comment stays.
             result += [""] * draw(st.integers(1 if apart else 0, 3))
             continue
         if is_comment(line) and after and draw(st.booleans()):

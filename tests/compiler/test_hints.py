@@ -1,4 +1,4 @@
-"""Hints for what people type who know other languages: the line as definitions spell it, and its quick fix."""
+"""Hints for habits from other languages: the line as definitions spell it, and its quick fix."""
 
 from __future__ import annotations
 

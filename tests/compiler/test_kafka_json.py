@@ -239,7 +239,7 @@ SKIPPED = {"Header", "Record", "RecordBatch"}
 
 
 def meaning(struct: ir.Struct, bound: ir.VersionRange = ir.ALL_VERSIONS) -> tuple[object, ...]:
-    """Everything that a struct says, without its place in a file and without the versions that nobody has."""
+    """All facts of a struct, without its position and without versions that no message has."""
     high = 0 if struct.name in OPEN_ENDED else struct.max_version
     span = ir.VersionRange(struct.min_version, high).intersect(bound) or bound
     return (

@@ -266,7 +266,7 @@ def test_screens(show: Open, browser: webdriver.Chrome, width: int, scheme: str)
     ):
         page = show(address)
         assert page.execute_script("return document.documentElement.scrollWidth") <= width, address
-        # No table is wider than its box, which would have to be scrolled. Layouts may.
+        # No table needs scrolling, because none is wider than its box. Layouts may be wider.
         wide = page.execute_script(
             "return [...document.querySelectorAll('table:not(.places)')]"
             ".filter(each => each.scrollWidth > each.parentElement.clientWidth).length"

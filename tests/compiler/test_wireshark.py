@@ -1,4 +1,4 @@
-"""Dissectors for Wireshark, run by tshark: every field and value is what krammar itself reads."""
+"""Dissectors for Wireshark, run by tshark: every field and value matches what krammar reads."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def frames(script: Path, capture: Path, protocol: str, *more: str) -> list[Shown
 
 
 class Different(Exception):
-    """What Wireshark shows is not what krammar reads."""
+    """Wireshark shows other values than krammar reads."""
 
 
 def compare(layout: Layout, expected: Mapping[str, Any], items: list[Shown], path: str) -> None:

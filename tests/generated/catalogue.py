@@ -33,7 +33,7 @@ class Message:
 
     @property
     def key(self) -> int | None:
-        """The api key; None of what is neither request nor response."""
+        """The api key of a request or response; None for other messages."""
         return self.cls.api_key if issubclass(self.cls, (Request, Response)) else None
 
     @property

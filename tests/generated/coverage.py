@@ -105,7 +105,7 @@ def ranges(numbers: list[int]) -> str:
 
 
 def text() -> str:
-    """What docs/oracles.md has to say."""
+    """Return the text of docs/oracles.md."""
     everything = [
         (m.name, version)
         for m in messages()

@@ -157,7 +157,7 @@ class Known:
     shape: Shape
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
-    # Bytes of our version field in front of what the oracle reads and writes.
+    # Bytes of our version field, which the oracle neither reads nor writes.
     skip: int = 0
 
     def __repr__(self) -> str:
@@ -184,7 +184,7 @@ class Known:
 
 
 def pairs(layout: Layout, shape: Shape) -> list[tuple[Field, Slot]]:
-    """Our fields beside the oracle's; a number or a tag that differs is an AssertionError."""
+    """Return pairs of our fields and the oracle's. Raises AssertionError if their number or tags differ."""
     ours = layout.fields
     if len(ours) != len(shape.slots):
         raise AssertionError(
@@ -443,12 +443,12 @@ def _kp_slot(item: Any, version: int) -> Slot:
     return Slot(item.name, kind, shape, array, nullable, default)
 
 
-# ---- kafka-python's older classes: schemas written by hand, one class a version -----------------
+# ---- kafka-python's older classes: manual schemas, one class per version -----------------
 
 
 @cache
 def kafka_python_old() -> dict[tuple[str, int], Known]:
-    """The classes that kafka-python had before version 3, for what the newer ones do not know."""
+    """The classes of kafka-python before version 3, for messages that the newer ones do not know."""
     for module in pkgutil.iter_modules(kafka.protocol.old.__path__, "kafka.protocol.old."):
         importlib.import_module(module.name)
     ours = by_name()

@@ -52,7 +52,7 @@ def int_range(type_: Scalar | VarInteger) -> tuple[int, int]:
 
 
 def finish(message: Message, layout: Layout, version: int, plain: Plain) -> Plain:
-    """Make what other fields or the version decide agree: version field, length fields."""
+    """Set the fields that depend on others or on the version: version field, length fields."""
     name = message.version_field
     if name is not None and not message.any_version:
         plain[name] = version

@@ -35,7 +35,7 @@ JARS = (
     / f"message-classes-{hashlib.sha256(POM.read_bytes()).hexdigest()[:16]}"
 )
 
-# What has no schema in Kafka's jars: its code is written by hand there.
+# Messages without a schema in Kafka's jars, whose code is written manually there.
 WITHOUT_SCHEMA = frozenset(
     {
         "CooperativeStickyAssignorUserData",
@@ -112,7 +112,7 @@ def fitted(message: Message, version: int, plain: Any) -> Any:
 
 
 def compare(item: Field, ours: Any, theirs: Any, path: str) -> list[str]:
-    """What differs between a plain value and what Kafka read."""
+    """Return the differences between a plain value and the one that Kafka read."""
     type_ = item.type
     if ours is None or theirs is None:
         return [] if ours is theirs is None else [f"{path}: {ours!r} is not {theirs!r}"]
@@ -143,7 +143,7 @@ def compare_structs(fields: Any, ours: Plain, theirs: dict[str, Any], path: str)
     found = []
     for item in fields:
         name = item.name.rstrip("_").replace("_", "")
-        # A field "Version" beside the version in front is "BodyVersion" here.
+        # A field "Version" besides the version prefix is "BodyVersion" here.
         name = "version" if name == "bodyversion" else name
         if name not in by_name:
             found.append(f"{path}.{item.name} is none of {sorted(by_name)}")

@@ -1,4 +1,4 @@
-"""docs/oracles.md says what the oracles know."""
+"""docs/oracles.md lists the messages that the oracles know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entities of every message-version: what a walker finds and replaces is what the layout marks."""
+"""Entities of every message-version: a walker finds and replaces exactly the fields that the layout marks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole frames: headers, bodies, and what is said of frames that are wrong."""
+"""Whole frames: headers, bodies, and the errors of invalid frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that nobody should send: each gives a value or a precise error, in little memory."""
+"""Invalid bytes: each input gives a value or a precise error, in little memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.generated.parameters import every_codec, every_message
 from tests.generated.strategies import samples
 from tests.generated.values import build
 
-# Of each message and version; at least this many is what the project promises.
+# Mutations of each message and version; the project promises at least this many.
 MUTATIONS = 1000
 # Longer seeds than this make slow mutations that find no more.
 SEED_LIMIT = 300
@@ -36,7 +36,7 @@ def seeds(message: Message, version: int) -> list[bytes]:
 
 
 def check_error(message: Message, version: int, data: bytes, error: DecodeError) -> None:
-    """The error says of which message and version, and where; it never falls back to a shrug."""
+    """The error names message, version and position; it is never a general one."""
     text = str(error)
     if message.version_field and error.path == message.version_field:
         assert text.startswith(f"{message.name}")

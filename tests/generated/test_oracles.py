@@ -38,7 +38,7 @@ from tests.generated.values import Plain, build, content, same, without_unknown_
 
 
 def by_message() -> list[Any]:
-    """For each oracle and message, what the oracle knows: one parameter each."""
+    """One parameter for each oracle and each message that it knows."""
     parameters = []
     for oracle, known in ORACLES.items():
         groups: dict[str, list[Known]] = {}
@@ -96,7 +96,7 @@ def test_any_value_agrees(group: list[Known], data: st.DataObject) -> None:
     agree(known, data.draw(plain_values(known.message, known.version, unknown_tags=unknown)))
 
 
-# ---- what oracles say about fields, beside bytes -------------------------------------------------
+# ---- facts about fields besides bytes ----------------------------------------------------------
 
 # Field names that differ. A release later than the oracle's renamed the first; kafka-python patches
 # the others; kio cuts "_ms" from what it makes a timedelta or a date.
@@ -126,7 +126,7 @@ DEFAULTS = {
 
 
 def fields(oracle: str) -> Iterator[tuple[Known, Layout, Any, Any]]:
-    """Every field of every struct of an oracle, with ours beside it."""
+    """Yield every field of every struct of an oracle, with our field."""
 
     def walk(known: Known, layout: Layout, shape: Shape) -> Iterator[tuple[Known, Layout, Any, Any]]:
         for item, slot in pairs(layout, shape):

@@ -1,4 +1,4 @@
-"""Values that a version cannot carry: EncodeError says which field, and nothing is written."""
+"""Values that a version cannot carry: EncodeError names the field, and nothing is written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.generated.values import Plain, build
 
 
 def full(layout: Layout) -> Plain:
-    """A value with one element in each array and nothing null, so that every field is there."""
+    """Return a value with one element per array and no nulls, so that every field exists."""
 
     def one(type_: Type) -> Any:
         if isinstance(type_, Array):
@@ -105,7 +105,7 @@ def wrong(type_: Type) -> list[Any]:
 
 
 def refused(message: Message, version: int, value: Any, path: str) -> None:
-    """Assert that ``value`` is refused for what stands at ``path``."""
+    """Assert that encoding ``value`` fails because of the field at ``path``."""
     arguments = () if message.version_field else (version,)
     out = bytearray(b"kept")
     with pytest.raises(EncodeError) as caught:
@@ -189,7 +189,7 @@ def test_unknown_tags_that_cannot_be(message: Message) -> None:
         message.encode(value, version)
 
 
-# ---- what is said, word for word -------------------------------------------------------------------
+# ---- complete error messages ---------------------------------------------------------------------
 
 TOPIC = kafka_wire.MetadataRequest.Topic
 REQUEST = kafka_wire.MetadataRequest
@@ -281,7 +281,7 @@ def test_what_is_said_of_tags_and_versions() -> None:
     )
 
 
-# ---- what is taken though it looks odd --------------------------------------------------------------
+# ---- odd values that are accepted -----------------------------------------------------------------
 
 
 def test_what_is_taken() -> None:

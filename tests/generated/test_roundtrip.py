@@ -120,7 +120,7 @@ def test_buffers_and_offsets(message: Message) -> None:
 
 @every_codec
 def test_copies(message: Message) -> None:
-    """Copies, pickles, JSON and what repr shows are equal to the value and independent of it."""
+    """Copies, pickles, JSON and the repr give equal values that are independent of the original."""
     names = {name: getattr(message.package, name) for name in message.package.__all__}
     for version in message.versions:
         layout = message.layout(version)

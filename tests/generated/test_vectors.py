@@ -1,4 +1,4 @@
-"""Bytes written by hand, field by field, from Kafka's protocol guide and schemas.
+"""Bytes written manually, field by field, from Kafka's protocol guide and schemas.
 
 Among them are messages that no oracle knows: the ones that Kafka 4 dropped, and the records of the
 internal topics and the files beside a log.
@@ -295,7 +295,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         "00000001 0001 74 00000002 00000000 00000005",
     ),
     ("DescribeLogDirs request v0 for all", k.DescribeLogDirsRequest(topics=None), 0, "ffffffff"),
-    # ---- what Kafka 4 dropped
+    # ---- messages that Kafka 4 removed
     (
         "UpdateMetadata request v0",
         k.UpdateMetadataRequest(
@@ -617,7 +617,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         00
         """,
     ),
-    # ---- the metadata log and files beside a log
+    # ---- the metadata log, and the other files of a log
     ("topic record", k.TopicRecord(name="t", topic_id=ID), 0, f"02 74 {ID.hex} 00"),
     (
         "partition record v2",

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -21,6 +22,15 @@ _PROBE = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 class Unavailable(Exception):
     """Something that is not part of the project is missing: Java, Maven, Node, jars."""
+
+
+def unwind_on_sigterm() -> None:
+    """Let SIGTERM raise SystemExit, as Ctrl-C raises KeyboardInterrupt, so that ``with`` ends what it has started."""
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    ):
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 
 
 def answers(port: int, timeout: float = 5) -> bool:
@@ -66,6 +76,7 @@ class Server(ABC):
 
         Raises RuntimeError with the log's end if the process ends or stays silent.
         """
+        unwind_on_sigterm()
         self.folder.mkdir(parents=True, exist_ok=True)
         command = self.command()
         self._log = self.log.open("ab")

@@ -34,7 +34,7 @@ SOURCES = [
         for name in ("metadata", "consumer_offsets", "api_versions")
     ),
 ]
-# What people type and paste, and what breaks readers of text.
+# Texts that people type and paste, and texts that break parsers.
 PIECES = [
     *(
         "\n",

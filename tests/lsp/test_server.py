@@ -45,7 +45,7 @@ CONFIG = ClientServerConfig(
     server_command=[sys.executable, "-m", "krammar", "lsp", "--stdio"], client_factory=make_client
 )
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-# A character of 2 units in UTF-16 and 4 bytes in UTF-8 stands before the type.
+# A character with 2 units in UTF-16 and 4 bytes in UTF-8 precedes the type.
 WIDE = "// 😋\nA => not top level\n  B: strin\n"
 
 

@@ -1,4 +1,4 @@
-"""A pytest plugin: of tests with a message as parameter, those of which the message is compiled."""
+"""A pytest plugin: selects the tests whose parameter is a compiled message."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Builds(NamedTuple):
 def krammar(
     *arguments: str, folder: Path, code: int = 0, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line in ``folder``; what it said."""
+    """Run the command line in ``folder``, and return its output."""
     found = subprocess.run(
         [sys.executable, "-m", "krammar", *arguments],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""A compiled package beside the same one in pure Python: nobody can tell them apart but by the clock.
+"""A compiled package and the same one in pure Python: only their speed differs.
 
 The definitions in ``protocol.krm`` have every form of the language. All that a test asks of one build it
 asks of the other, and compares.
@@ -65,7 +65,7 @@ def only_fast(builds: Builds, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outcome(run: Callable[[], Any]) -> Any:
-    """What comes of it: a value's content, or an error with all that it says."""
+    """Return the result: a value's content, or an error with all its attributes."""
     try:
         found = run()
     except (WireError, TypeError) as error:
@@ -83,7 +83,7 @@ def outcome(run: Callable[[], Any]) -> Any:
 @each
 @pytest.mark.usefixtures("only_fast")
 def test_same_bytes_and_values(builds: Builds, name: str, version: int) -> None:
-    """No value makes a compiled codec hand over, but one with tagged fields that nobody knows."""
+    """A compiled codec falls back to the pure one only for values with unknown tagged fields."""
     compiled, pure = messages(builds, name)
     seen = 0
     for ours, theirs in pairs(builds, name, version):
@@ -107,7 +107,7 @@ def test_same_bytes_and_values(builds: Builds, name: str, version: int) -> None:
 
 @each
 def test_same_bytes_by_any_way(builds: Builds, name: str, version: int) -> None:
-    """Unknown tags, tuples for lists, other buffers, and encoding behind what is there."""
+    """Unknown tags, tuples for lists, other buffers, and encoding after existing bytes."""
     compiled, pure = messages(builds, name)
     for ours, theirs in pairs(builds, name, version):
         data = pure.encode(theirs, version)
@@ -132,7 +132,7 @@ def test_same_bytes_by_any_way(builds: Builds, name: str, version: int) -> None:
 
 @each
 def test_hostile_bytes(builds: Builds, name: str, version: int) -> None:
-    """The same value, or the same error with path and offset, for bytes that nobody should send."""
+    """Invalid bytes give the same value, or the same error with path and offset."""
     compiled, pure = messages(builds, name)
     seeds = [pure.encode(theirs, version) for _, theirs in pairs(builds, name, version)]
     seeds = sorted({data for data in seeds if len(data) < 500})
@@ -168,7 +168,7 @@ BAD = [
 
 @each
 def test_bad_values(builds: Builds, name: str, version: int) -> None:
-    """Whatever is put into a field: written, or refused, by both alike."""
+    """Both builds accept and refuse the same values of a field."""
     compiled, pure = messages(builds, name)
     for field in compiled.cls._fields:
         for bad in BAD:
@@ -242,7 +242,7 @@ def test_bad_calls(builds: Builds) -> None:
 
 
 def test_facts_of_classes(builds: Builds) -> None:
-    """What else a class has is the pure class's, and it is known for what it stands for."""
+    """All other attributes come from the pure class, and isinstance works."""
     for name in NAMES:
         ours, theirs = (message.cls for message in messages(builds, name))
         assert type(ours.encode) is not type(theirs.encode)
@@ -298,7 +298,7 @@ def test_with_lengths(builds: Builds) -> None:
 
 
 def test_copies_and_pickles(builds: Builds) -> None:
-    """Either build reads what the other pickled: Spark's driver may run one and its workers the other."""
+    """Each build reads the other's pickles: Spark's driver may run one and its workers the other."""
     point = {"x": 1, "y": 2}
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         ours, theirs = (

@@ -1,4 +1,4 @@
-"""The compiled loops of record batches beside the pure ones: the same records, bytes and errors."""
+"""The compiled and the pure loops of record batches give the same records, bytes and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def loops(builds: Builds) -> Any:
 
 @pytest.fixture
 def both(loops: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Any]:
-    """Does something with the compiled loops and without, and compares what comes of it."""
+    """Run a function with and without the compiled loops, and compare the results."""
 
     def run(what: Callable[[], Any]) -> Any:
         found = []

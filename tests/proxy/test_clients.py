@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from kafka_wire import FetchResponse, MetadataRequest, ProduceRequest
 
 from krammar.client import At, Client
 from krammar.proxy import Exchange, Filter, Proxy, on
+from krammar.proxy.filters.encrypt import Encrypt
+from krammar.proxy.filters.envelope import is_sealed
 from krammar.testing import KafkaBroker, KafkaCluster
+from tests.proxy.filters.encrypted import line
 
 PATIENCE = 30
 COUNT = 200
@@ -32,16 +36,22 @@ class Watching(Filter):
         self.apis.add(exchange.api_key)
 
 
-@pytest.fixture(params=["pass", "read"])
-def proxy(request: pytest.FixtureRequest) -> Iterator[Proxy]:
-    filters = [Watching()] if request.param == "read" else []
+@pytest.fixture(params=["pass", "read", "encrypt"])
+def proxy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Proxy]:
+    watching = Watching()
+    filters: list[Filter] = [watching] if request.param != "pass" else []
+    if request.param == "encrypt":
+        (tmp_path / "keys.txt").write_text(line("key"))
+        filters.append(Encrypt(keys=tmp_path / "keys.txt", headers=True))
     with (
         KafkaBroker.start(topics={"orders": 3}) as broker,
         Proxy.start(broker.bootstrap_servers, filters) as proxy,
     ):
         yield proxy
-        for each in filters:
-            assert each.apis == {0, 1, 3}
+        if filters:
+            assert watching.apis == {0, 1, 3}
+        if request.param == "encrypt":
+            assert all(is_sealed(record.value or b"") for record in broker.records("orders"))
 
 
 def values() -> list[bytes]:

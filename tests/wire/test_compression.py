@@ -240,7 +240,7 @@ def test_snappy_that_claims_gigabytes() -> None:
 
 
 def test_many_empty_members() -> None:
-    """Each of them is found in time that does not grow with what follows it."""
+    """The time to find each fault does not grow with the bytes after it."""
     assert decompress(gzip.compress(b"", mtime=0) * 5000, Compression.GZIP) == b""
     import zstandard
 
@@ -249,7 +249,7 @@ def test_many_empty_members() -> None:
     assert decompress(compress(b"", Compression.LZ4) * 5000, Compression.LZ4) == b""
 
 
-# Bytes that are no such thing.
+# Bytes that are not compressed.
 
 
 @pytest.mark.parametrize("codec", CODECS)

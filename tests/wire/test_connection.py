@@ -276,7 +276,7 @@ def test_frames_received_in_any_way() -> None:
 
 
 def test_a_claimed_length_gives_no_buffer() -> None:
-    """Memory to receive into is for frames that are accepted, and no larger than what has come."""
+    """The receive buffer is only for accepted frames, and no larger than the bytes that have arrived."""
     for size in (-1, -0x80000000, 10_000_001, 0x7FFFFFFF):
         reader = FrameReader(10_000_000)
         reader.feed(size.to_bytes(4, "big", signed=True) + bytes(100_000))
@@ -439,7 +439,7 @@ def test_requests_without_response() -> None:
 @pytest.mark.parametrize("version", [6, 99, 32767, -1])
 def test_api_versions_in_an_unknown_version_is_answered(version: int) -> None:
     server = ServerConnection(kafka_wire)
-    # What stands behind the correlation id in a version to come cannot be known.
+    # The bytes after the correlation id are unknown in a future version.
     event = one(server, raw_request(18, version, 77, b"\x00\x50"))
     assert isinstance(event, InvalidRequest)
     assert event.wants_api_versions

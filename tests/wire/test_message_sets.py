@@ -1,4 +1,4 @@
-"""Message sets v0 and v1: against kafka-python and aiokafka, with what brokers make of them."""
+"""Message sets v0 and v1: compared with kafka-python and aiokafka, and as brokers store them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def message(
     timestamp: int = 1000,
     key: bytes | None = None,
 ) -> bytes:
-    """One message, by hand."""
+    """Encode one message without krammar."""
     rest = struct.pack(">bb", magic, attributes)
     if magic:
         rest += struct.pack(">q", timestamp)
@@ -189,7 +189,7 @@ def test_lz4_of_either_checksum_in_v0_only() -> None:
         our_read(message(1, wrong, attributes=3))
 
 
-# Bytes that are not what they say.
+# Corrupt bytes.
 
 
 def test_wrong_crc() -> None:

@@ -1,4 +1,4 @@
-"""Record batches v2: against kafka-python and aiokafka, and on bytes that are not what they say."""
+"""Record batches v2: compared with kafka-python and aiokafka, and with corrupt bytes."""
 
 from __future__ import annotations
 
@@ -426,7 +426,7 @@ def test_wrong_crc_can_be_overlooked() -> None:
     assert only(data, validate_crc=False).records() == only(sample(4)).records()
 
 
-# Bytes that are not what they say.
+# Corrupt bytes.
 
 
 def body(*records: bytes, **options: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""Layouts as values: what they write and refuse, and what they say about themselves."""
+"""Layouts as values: what they write and refuse, and their repr."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from krammar.broker.groups.assignors import Assignment
 from krammar.broker.groups.group import (
     CONSUMER,
     Group,
+    GroupKind,
+    GroupState,
     Key,
-    Kind,
-    State,
     as_version,
     read_subscription,
 )
@@ -32,7 +32,7 @@ from krammar.broker.groups.protocol import (
     JOIN,
     SYNC,
     ClassicProtocol,
-    Client,
+    GroupClient,
     Host,
     check_protocol,
     member_key,
@@ -106,14 +106,14 @@ class ConsumerProtocol:
             matcher(request.subscribed_topic_regex)
 
     def heartbeat(
-        self, group: Group, request: kw.ConsumerGroupHeartbeatRequest, client: Client
+        self, group: Group, request: kw.ConsumerGroupHeartbeatRequest, client: GroupClient
     ) -> kw.ConsumerGroupHeartbeatResponse:
         """Add or update a member, and move it towards its target assignment. Raises ApiError."""
-        if group.kind is Kind.CLASSIC and request.member_epoch != 0:
+        if group.kind is GroupKind.CLASSIC and request.member_epoch != 0:
             raise _not_found(f"Group {group.group_id} is not a consumer group.")
         if request.member_epoch < 0:
             return self._leave(group, request)
-        if group.kind is Kind.CLASSIC:
+        if group.kind is GroupKind.CLASSIC:
             self._upgrade(group)
         # The partitions that the member reports; None if it reports no change.
         reported = request.topic_partitions
@@ -233,10 +233,10 @@ class ConsumerProtocol:
         changed |= self._refresh_topics(group, changed)
         assignor = group.preferred_assignor() or self._config.group_consumer_assignors[0]
         if changed or group.protocol not in (None, assignor):
-            group.generation += 1
+            group.group_epoch += 1
         group.protocol = assignor
         due = group.assigned_at + self._setting(group, "assignment.interval.ms")
-        stale = group.generation > group.assignment_epoch and not group.assigning
+        stale = group.group_epoch > group.assignment_epoch and not group.assigning
         if stale and self._host.now_ms() >= due:
             self._assign(group, assignor)
         self._reconcile(group, member, owned)
@@ -267,7 +267,7 @@ class ConsumerProtocol:
 
         def solved(targets: Assignment) -> None:
             group.assigning = False
-            if group.kind is Kind.CONSUMER and group.members:
+            if group.kind is GroupKind.CONSUMER and group.members:
                 apply(group, problem, targets, self._host.now_ms())
                 with suppress(ApiError):  # the host has restored the group
                     self._store(group)
@@ -314,9 +314,9 @@ class ConsumerProtocol:
             self._downgrade(group)
             self._classic.rebalance(group)
             return
-        group.generation += 1
+        group.group_epoch += 1
         if not group.members:
-            group.assignment_epoch = group.generation
+            group.assignment_epoch = group.group_epoch
         self._refresh_topics(group, True)
         self._store(group)
 
@@ -333,7 +333,7 @@ class ConsumerProtocol:
     def _schedule(self, group: Group, key: Key, delay: int) -> None:
         def elapsed() -> None:
             member = group.members.get(key[1])
-            if group.kind is Kind.CONSUMER and member is not None:
+            if group.kind is GroupKind.CONSUMER and member is not None:
                 with suppress(ApiError):  # the host has started all time-outs again
                     self._fence(group, [member])
 
@@ -364,7 +364,7 @@ class ConsumerProtocol:
         return results
 
     def join(
-        self, group: Group, request: kw.JoinGroupRequest, client: Client
+        self, group: Group, request: kw.JoinGroupRequest, client: GroupClient
     ) -> kw.JoinGroupResponse:
         """Add or update a member. Raises ApiError."""
         member_id, instance_id = request.member_id, request.group_instance_id
@@ -412,7 +412,7 @@ class ConsumerProtocol:
         """Return the partitions of a member. Raises ApiError."""
         member = group.check_classic(request)
         check_protocol(request, CONSUMER, member.protocols[0][0])
-        if group.generation > member.epoch and member.state != UNREVOKED:
+        if group.group_epoch > member.epoch and member.state != UNREVOKED:
             self._call_back(group, member)
         self._cancel(group, member)
         self._expect(group, member)
@@ -427,9 +427,9 @@ class ConsumerProtocol:
         member = group.check_classic(request)
         self._expect(group, member)
         if self._refresh_topics(group, False):
-            group.generation += 1
+            group.group_epoch += 1
             self._store(group)
-        must_join = member.epoch < group.generation or member.state == UNREVOKED
+        must_join = member.epoch < group.group_epoch or member.state == UNREVOKED
         if not must_join and member.state == UNRELEASED:
             missing = member.target - member.assigned.keys()
             must_join = missing.isdisjoint(group.owned_by_others(member))
@@ -474,15 +474,15 @@ class ConsumerProtocol:
             subscription, places = found[member.member_id]
             group.subscribe(member, tuple(sorted(set(subscription.topics))))
             member.rack_id = subscription.rack_id
-            member.epoch = group.generation
+            member.epoch = group.group_epoch
             member.target = frozenset(places)
-            member.move_to(STABLE, group.generation, dict.fromkeys(places, group.generation), {})
+            member.move_to(STABLE, group.group_epoch, dict.fromkeys(places, group.group_epoch), {})
             self._expect(group, member)
         self._host.cancel(group, JOIN)
         self._host.cancel(group, SYNC)
         group.unsynced.clear()
-        group.kind, group.protocol = Kind.CONSUMER, None
-        group.assignment_epoch = group.generation
+        group.kind, group.protocol = GroupKind.CONSUMER, None
+        group.assignment_epoch = group.group_epoch
 
     def _may_downgrade(self, group: Group, leaving: Collection[str]) -> bool:
         return (
@@ -496,10 +496,10 @@ class ConsumerProtocol:
         for member in group.members.values():
             member.assignment = self._encoded(member)
             self._cancel(group, member)
-        group.kind = Kind.CLASSIC
+        group.kind = GroupKind.CLASSIC
         group.protocol = group.select_protocol()
         group.leader = next(iter(group.members))
-        group.move_to(State.STABLE, self._host.now_ms())
+        group.move_to(GroupState.STABLE, self._host.now_ms())
         self._host.store(group)
         for member in group.members.values():
             self._classic.extend_session(group, member)

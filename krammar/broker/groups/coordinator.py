@@ -24,10 +24,10 @@ from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata, Topic
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.consumer import ConsumerProtocol
-from krammar.broker.groups.group import CONSUMER, LARGEST_GROUP, Group, Key, Kind, State
+from krammar.broker.groups.group import CONSUMER, LARGEST_GROUP, Group, GroupKind, GroupState, Key
 from krammar.broker.groups.member import JoinReply, join_error, size_of
-from krammar.broker.groups.protocol import ClassicProtocol, Client
-from krammar.broker.groups.records import GROUP, Committed, TopicPartition, fits
+from krammar.broker.groups.protocol import ClassicProtocol, GroupClient
+from krammar.broker.groups.records import GROUP, CommittedOffset, TopicPartition, fits
 from krammar.broker.groups.shard import FORGOTTEN_AT_ONCE, Shard
 from krammar.broker.nodes import Logs
 from krammar.broker.slices import Slices, Steps, advance, finish
@@ -152,7 +152,7 @@ class GroupCoordinator:
         return shard
 
     def _loaded(self, group: Group) -> None:
-        (self._classic if group.kind is Kind.CLASSIC else self._consumer).loaded(group)
+        (self._classic if group.kind is GroupKind.CLASSIC else self._consumer).loaded(group)
 
     def _unload(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -190,7 +190,9 @@ class GroupCoordinator:
                 shard.store(group)
             except ApiError as error:
                 log.warning("group %s could not be written: %s", group.group_id, error)
-                if group.stored and (group.kind is Kind.CONSUMER or (GROUP, "") in group.stored):
+                if group.stored and (
+                    group.kind is GroupKind.CONSUMER or (GROUP, "") in group.stored
+                ):
                     shard.restore(group)
                     self._loaded(group)
                 raise
@@ -212,7 +214,7 @@ class GroupCoordinator:
     # -- members
 
     def join(
-        self, request: kw.JoinGroupRequest, client: Client
+        self, request: kw.JoinGroupRequest, client: GroupClient
     ) -> kw.JoinGroupResponse | Awaitable[kw.JoinGroupResponse]:
         """Let a member join its group, which is created if it does not exist."""
 
@@ -224,7 +226,7 @@ class GroupCoordinator:
 
             try:
                 group = self._group_to_join(request)
-                if group.kind is Kind.CLASSIC:
+                if group.kind is GroupKind.CLASSIC:
                     self._classic.join(group, request, client, answer)
                 else:
                     answer(self._consumer.join(group, request, client))
@@ -249,17 +251,17 @@ class GroupCoordinator:
             raise ApiError(kw.ErrorCode.INVALID_SESSION_TIMEOUT)
         shard = self._shard(request.group_id)
         group = shard.groups.get(request.group_id)
-        if group is None or (group.kind is Kind.CONSUMER and group.state is State.EMPTY):
+        if group is None or (group.kind is GroupKind.CONSUMER and group.state is GroupState.EMPTY):
             if request.member_id:
                 raise ApiError(kw.ErrorCode.UNKNOWN_MEMBER_ID)
-            group = self._new(request.group_id, Kind.CLASSIC, group)
+            group = self._new(request.group_id, GroupKind.CLASSIC, group)
             with _errors_for_clients():
                 shard.store(group)
         if not group.has_space(request.member_id, size):
             raise ApiError(kw.ErrorCode.GROUP_MAX_SIZE_REACHED)
         return group
 
-    def _new(self, group_id: str, kind: Kind, old: Group | None) -> Group:
+    def _new(self, group_id: str, kind: GroupKind, old: Group | None) -> Group:
         """Create a group, in place of an empty one of the other protocol."""
         group = Group(group_id, self.now_ms(), kind)
         if old is not None:
@@ -271,13 +273,13 @@ class GroupCoordinator:
         self, request: kw.SyncGroupRequest
     ) -> kw.SyncGroupResponse | Awaitable[kw.SyncGroupResponse]:
         group = self._named(request.group_id)
-        if group.kind is Kind.CONSUMER:
+        if group.kind is GroupKind.CONSUMER:
             return self._consumer.sync(group, request)
         return self._held(lambda reply: self._classic.sync(group, request, reply))
 
     def heartbeat(self, request: kw.HeartbeatRequest) -> None:
         group = self._named(request.group_id)
-        if group.kind is Kind.CONSUMER:
+        if group.kind is GroupKind.CONSUMER:
             self._consumer.classic_heartbeat(group, request)
         else:
             self._classic.heartbeat(group, request)
@@ -288,11 +290,11 @@ class GroupCoordinator:
         if not group_id:
             raise ApiError(kw.ErrorCode.INVALID_GROUP_ID)
         group = self.find(group_id) or Group(group_id, None)
-        protocol = self._classic if group.kind is Kind.CLASSIC else self._consumer
+        protocol = self._classic if group.kind is GroupKind.CLASSIC else self._consumer
         return protocol.leave(group, members)
 
     def consumer_heartbeat(
-        self, request: kw.ConsumerGroupHeartbeatRequest, client: Client
+        self, request: kw.ConsumerGroupHeartbeatRequest, client: GroupClient
     ) -> kw.ConsumerGroupHeartbeatResponse:
         """Handle the heartbeat of a member of a consumer group, which is created if it does not exist."""
         self._consumer.check(request)
@@ -302,9 +304,9 @@ class GroupCoordinator:
             kind = "Consumer group" if epoch > 0 else "Group"
             raise ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id} not found.")
         if group is None or (
-            epoch == 0 and group.kind is Kind.CLASSIC and group.state is State.EMPTY
+            epoch == 0 and group.kind is GroupKind.CLASSIC and group.state is GroupState.EMPTY
         ):
-            group = self._new(group_id, Kind.CONSUMER, group)
+            group = self._new(group_id, GroupKind.CONSUMER, group)
         return self._consumer.heartbeat(group, request, client)
 
     def _named(
@@ -350,7 +352,7 @@ class GroupCoordinator:
     def commit_offsets(
         self,
         request: kw.OffsetCommitRequest | kw.TxnOffsetCommitRequest,
-        offsets: Mapping[TopicPartition, tuple[int, Committed]],
+        offsets: Mapping[TopicPartition, tuple[int, CommittedOffset]],
         version: int,
         batch: bytes,
     ) -> None:
@@ -386,8 +388,8 @@ class GroupCoordinator:
             transactional=transactional,
             places=((offset.topic_id, where[1]) for where, (_, offset) in offsets.items()),
         )
-        in_generation = group.state in (State.STABLE, State.PREPARING_REBALANCE)
-        if not transactional and group.kind is Kind.CLASSIC and in_generation:
+        in_generation = group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
+        if not transactional and group.kind is GroupKind.CLASSIC and in_generation:
             self._classic.extend_session(group, group.members[member_id])
         if offsets:
             with _errors_for_clients():
@@ -401,13 +403,13 @@ class GroupCoordinator:
 
     def offsets_of(
         self, group_id: str, member_id: str | None = None, epoch: int = -1
-    ) -> dict[TopicPartition, Committed]:
+    ) -> dict[TopicPartition, CommittedOffset]:
         """Return the committed offsets of a group; a consumer group checks the epoch of its members."""
         shard = self._existing_shard(group_id)
         if shard is None:
             return {}
         group = shard.groups.get(group_id)
-        if group is not None and group.kind is Kind.CONSUMER and (member_id or epoch >= 0):
+        if group is not None and group.kind is GroupKind.CONSUMER and (member_id or epoch >= 0):
             group.check_epoch(member_id or "", epoch)
         return shard.offsets.of_group(group_id)
 
@@ -422,7 +424,7 @@ class GroupCoordinator:
         """Delete offsets in steps, except of topics that members read. Returns an error code per offset."""
         group = self._named(group_id, kw.ErrorCode.GROUP_ID_NOT_FOUND)
         # Consumers declare their subscriptions, so the offsets of other topics can be deleted.
-        if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
             raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
         shard = self._shard(group_id)
         known = set(shard.offsets.all_of(group_id))
@@ -456,14 +458,14 @@ class GroupCoordinator:
         group = self.find(group_id)
         if group is None:
             raise ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND)
-        if group.state is not State.EMPTY:
+        if group.state is not GroupState.EMPTY:
             raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
         shard = self._shard(group_id)
         with _errors_for_clients():
             yield from shard.forgetting(
                 [(group_id, where) for where in shard.offsets.all_of(group_id)]
             )
-        if group.state is not State.EMPTY or self.find(group_id) is not group:
+        if group.state is not GroupState.EMPTY or self.find(group_id) is not group:
             raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
         # Usually none; other requests may have committed some between the steps.
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]

@@ -26,7 +26,7 @@ LARGEST_GROUP = 16 << 20
 INT32_MAX = 2**31 - 1
 
 
-class Kind(Enum):
+class GroupKind(Enum):
     """The protocol of a group; the values are Kafka's names."""
 
     CLASSIC = "classic"
@@ -38,7 +38,7 @@ class Kind(Enum):
 LARGEST_GROUP = 16 << 20
 
 
-class State(Enum):
+class GroupState(Enum):
     """The state of a group; the values are Kafka's names."""
 
     EMPTY = "Empty"
@@ -56,14 +56,14 @@ class Group:
     `protocol.ClassicProtocol` and `consumer.ConsumerProtocol` change it; the fields from ``assignment_epoch`` on
     belong to the latter.
 
-    ``generation``     the group epoch of a consumer group
+    ``generation``     of a classic group; ``group_epoch`` is the same number in a consumer group
     ``statics``        the member ids of static members, by instance id
     ``pending``        ids that were returned with MEMBER_ID_REQUIRED and have not joined yet
     ``unsynced``       members of this generation that have not sent SyncGroup yet
     ``subscriptions``  the topics that a consumer group reads, existing or not; None if unknown
     ``state_since``    milliseconds since 1970; None if unknown
     ``grew``           whether a member joined during the first rebalance, a reason to wait for more
-    ``assignment_epoch``, ``assigned_at``  the generation and the time of the target assignment
+    ``assignment_epoch``, ``assigned_at``  the group epoch and the time of the target assignment
     ``matches``        the record of each pattern of the members, with the topics that match it
     ``matched``        the names of all topics with which each pattern was compared
     ``behind``         whether patterns must still be compared with the current topics
@@ -75,14 +75,14 @@ class Group:
     ``timers``         the coordinator's timers, by key
     """
 
-    def __init__(self, group_id: str, now: int | None, kind: Kind = Kind.CLASSIC) -> None:
+    def __init__(self, group_id: str, now: int | None, kind: GroupKind = GroupKind.CLASSIC) -> None:
         self.group_id = group_id
         self.kind = kind
-        self.state = State.EMPTY
-        self.previous_state = State.EMPTY
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.EMPTY
         self.state_since = now
-        self.generation = 0 if kind is Kind.CLASSIC else 1
-        self.protocol_type: str | None = None if kind is Kind.CLASSIC else CONSUMER
+        self.generation = 0 if kind is GroupKind.CLASSIC else 1
+        self.protocol_type: str | None = None if kind is GroupKind.CLASSIC else CONSUMER
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
@@ -106,6 +106,15 @@ class Group:
         self.timers: dict[Key, Timer] = {}
 
     # -- members
+
+    @property
+    def group_epoch(self) -> int:
+        """The epoch of a consumer group (KIP-848). A group that changes its protocol keeps the number."""
+        return self.generation
+
+    @group_epoch.setter
+    def group_epoch(self, epoch: int) -> None:
+        self.generation = epoch
 
     def add(self, member: Member, protocol_type: str = CONSUMER) -> Member:
         """Add a member. The first one sets the protocol type and becomes the leader."""
@@ -200,7 +209,7 @@ class Group:
         member = self.check_member(request.member_id, request.group_instance_id)
         if not member.protocols:
             raise ApiError(kw.ErrorCode.UNKNOWN_MEMBER_ID)
-        generation = self.generation if self.kind is Kind.CLASSIC else member.epoch
+        generation = self.generation if self.kind is GroupKind.CLASSIC else member.epoch
         if request.generation_id != generation:
             raise ApiError(kw.ErrorCode.ILLEGAL_GENERATION)
         return member
@@ -214,9 +223,9 @@ class Group:
         counted = [
             m.member_id
             for m in self.members.values()
-            if m.joining is not None or self.state is not State.PREPARING_REBALANCE
+            if m.joining is not None or self.state is not GroupState.PREPARING_REBALANCE
         ]
-        return member_id in counted or len(counted) < max_size or self.state is State.EMPTY
+        return member_id in counted or len(counted) < max_size or self.state is GroupState.EMPTY
 
     def has_space(self, member_id: str, size: int) -> bool:
         """Return whether the protocols of a member, of ``size`` bytes, and those of all others fit into memory."""
@@ -244,7 +253,7 @@ class Group:
         """Return whether a member could join: all other members support one of its protocols."""
         if not request.protocols:
             return False
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             return bool(request.protocol_type)
         if request.protocol_type != self.protocol_type:
             return False
@@ -331,17 +340,17 @@ class Group:
     def refresh_state(self) -> None:
         """Set the state of a consumer group, which follows from its members."""
         if not self.members:
-            self.state = State.EMPTY
-        elif self.generation > self.assignment_epoch:
-            self.state = State.ASSIGNING
+            self.state = GroupState.EMPTY
+        elif self.group_epoch > self.assignment_epoch:
+            self.state = GroupState.ASSIGNING
         elif all(m.is_reconciled(self.assignment_epoch) for m in self.members.values()):
-            self.state = State.STABLE
+            self.state = GroupState.STABLE
         else:
-            self.state = State.RECONCILING
+            self.state = GroupState.RECONCILING
 
     # -- states
 
-    def move_to(self, state: State, now: int) -> None:
+    def move_to(self, state: GroupState, now: int) -> None:
         self.previous_state = self.state
         self.state = state
         self.state_since = now
@@ -351,7 +360,7 @@ class Group:
         self.generation += 1
         self.protocol = self.select_protocol() if self.members else None
         self.subscriptions = self.read_subscriptions()
-        self.move_to(State.COMPLETING_REBALANCE if self.members else State.EMPTY, now)
+        self.move_to(GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY, now)
         self.unsynced.clear()
 
     # -- answers
@@ -427,17 +436,17 @@ class Group:
         A client without a generation is an administrator, or a consumer that assigns partitions itself. It may
         commit while the group is empty, or in a transaction if it predates KIP-447.
         """
-        if generation < 0 and self.state is State.EMPTY:
+        if generation < 0 and self.state is GroupState.EMPTY:
             return
         if transactional and generation < 0 and not member_id and instance_id is None:
             return
-        if self.kind is Kind.CONSUMER:
+        if self.kind is GroupKind.CONSUMER:
             self.check_epoch(member_id, generation, places, transactional=transactional)
             return
         self.check_member(member_id, instance_id)
         if generation != self.generation:
             raise ApiError(kw.ErrorCode.ILLEGAL_GENERATION)
-        if not transactional and self.state is State.COMPLETING_REBALANCE:
+        if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
             raise ApiError(kw.ErrorCode.REBALANCE_IN_PROGRESS)
 
     def expiry_base(self, commit_timestamp: int) -> int | None:
@@ -445,11 +454,11 @@ class Group:
 
         Times are in milliseconds since 1970.
         """
-        if self.protocol_type is None or self.kind is Kind.CONSUMER:
+        if self.protocol_type is None or self.kind is GroupKind.CONSUMER:
             return commit_timestamp
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             return commit_timestamp if self.state_since is None else self.state_since
-        is_stable = self.state is State.STABLE and self.protocol_type == CONSUMER
+        is_stable = self.state is GroupState.STABLE and self.protocol_type == CONSUMER
         return commit_timestamp if is_stable else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from krammar.broker.groups.records import Committed, TopicPartition
+from krammar.broker.groups.records import CommittedOffset, TopicPartition
 from krammar.wire.primitives import NULL_UUID
 
 
@@ -14,9 +14,11 @@ class Offsets:
 
     def __init__(self) -> None:
         # By producer id, which is None for committed offsets, then by group.
-        self._offsets: dict[int | None, dict[str, dict[TopicPartition, Committed]]] = {None: {}}
+        self._offsets: dict[int | None, dict[str, dict[TopicPartition, CommittedOffset]]] = {
+            None: {}
+        }
 
-    def of_group(self, group_id: str) -> dict[TopicPartition, Committed]:
+    def of_group(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
         return self._offsets[None].get(group_id, {})
 
     def pending(self, group_id: str) -> set[TopicPartition]:
@@ -29,13 +31,20 @@ class Offsets:
         }
 
     def put(
-        self, group_id: str, where: TopicPartition, committed: Committed, producer_id: int = -1
+        self,
+        group_id: str,
+        where: TopicPartition,
+        committed: CommittedOffset,
+        producer_id: int = -1,
     ) -> None:
         """Store an offset; with a producer id it is pending until the producer's transaction ends."""
         self.update(group_id, {where: committed}, producer_id)
 
     def update(
-        self, group_id: str, offsets: Mapping[TopicPartition, Committed], producer_id: int = -1
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        producer_id: int = -1,
     ) -> None:
         """Store several offsets, as ``put`` does."""
         groups = self._offsets.setdefault(None if producer_id < 0 else producer_id, {})

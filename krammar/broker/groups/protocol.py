@@ -21,7 +21,7 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import Group, Key, State
+from krammar.broker.groups.group import Group, GroupState, Key
 from krammar.broker.groups.member import JoinReply, Member, SyncReply, join_error, protocols_of
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class Host(Protocol):
         """Run a function in another thread, and ``then`` with its result if the group still exists."""
 
 
-class Client(NamedTuple):
+class GroupClient(NamedTuple):
     """The client of a request, and the request's version."""
 
     client_id: str
@@ -67,7 +67,7 @@ class _Join(NamedTuple):
     """A JoinGroup, its client, and the function that sends the response."""
 
     request: JoinGroupRequest
-    client: Client
+    client: GroupClient
     reply: JoinReply
 
 
@@ -104,7 +104,7 @@ class ClassicProtocol:
     # -- JoinGroup
 
     def join(
-        self, group: Group, request: JoinGroupRequest, client: Client, reply: JoinReply
+        self, group: Group, request: JoinGroupRequest, client: GroupClient, reply: JoinReply
     ) -> None:
         """Let a member join the next generation; ``reply`` is called with the response."""
         member_id, instance_id = request.member_id, request.group_instance_id
@@ -159,8 +159,8 @@ class ClassicProtocol:
         is_leader = group.leader == member.member_id
         if unchanged and (
             # Most likely, the response did not reach the member.
-            group.state is State.COMPLETING_REBALANCE
-            or (group.state is State.STABLE and not is_leader)
+            group.state is GroupState.COMPLETING_REBALANCE
+            or (group.state is GroupState.STABLE and not is_leader)
         ):
             reply(group.joined(member))
             return
@@ -182,7 +182,7 @@ class ClassicProtocol:
         before = (member.protocols, member.rebalance_timeout, member.session_timeout)
         self._update(member, join)
         self.extend_session(group, member)
-        if group.state is not State.STABLE or group.select_protocol() != group.protocol:
+        if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol:
             # During a rebalance, the leader may be assigning partitions to the old id.
             self._rebalance_or_complete(group)
             return
@@ -207,7 +207,7 @@ class ClassicProtocol:
     # -- rebalances
 
     def _rebalance_or_complete(self, group: Group) -> None:
-        if group.state is State.PREPARING_REBALANCE:
+        if group.state is GroupState.PREPARING_REBALANCE:
             self._maybe_complete(group)
         else:
             self.rebalance(group)
@@ -215,20 +215,20 @@ class ClassicProtocol:
     def _maybe_complete(self, group: Group) -> None:
         """Complete a rebalance that all members have joined; the first one waits for more members."""
         if (
-            group.state is State.PREPARING_REBALANCE
-            and group.previous_state is not State.EMPTY
+            group.state is GroupState.PREPARING_REBALANCE
+            and group.previous_state is not GroupState.EMPTY
             and group.all_joined()
         ):
             self._complete_join(group)
 
     def rebalance(self, group: Group) -> None:
         """Make all members join again. The first members of a group wait for more members."""
-        if group.state is State.COMPLETING_REBALANCE:
+        if group.state is GroupState.COMPLETING_REBALANCE:
             self._fail_sync(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced.clear()
         self._host.cancel(group, SYNC)
-        first = group.state is State.EMPTY
-        group.move_to(State.PREPARING_REBALANCE, self._host.now_ms())
+        first = group.state is GroupState.EMPTY
+        group.move_to(GroupState.PREPARING_REBALANCE, self._host.now_ms())
         if first:
             group.grew = False
             delay = self._initial_delay
@@ -265,7 +265,7 @@ class ClassicProtocol:
             self._wait_for_join(group)
             return
         group.next_generation(self._host.now_ms())
-        if group.state is State.EMPTY:
+        if group.state is GroupState.EMPTY:
             with suppress(ApiError):
                 # After a failure, a restart would load the previous generation, whose members then time out.
                 self._host.store(group)
@@ -288,12 +288,12 @@ class ClassicProtocol:
         """
         member = group.check_classic(request)
         check_protocol(request, group.protocol_type, group.protocol)
-        if group.state is State.PREPARING_REBALANCE:
+        if group.state is GroupState.PREPARING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced.discard(member.member_id)
         if not group.unsynced:
             self._host.cancel(group, SYNC)
-        if group.state is State.STABLE:
+        if group.state is GroupState.STABLE:
             reply(group.synced(member))
             return
         member.answer_sync(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
@@ -311,7 +311,7 @@ class ClassicProtocol:
             self._fail_sync(group, error.code)
             self.rebalance(group)
             return
-        group.move_to(State.STABLE, self._host.now_ms())
+        group.move_to(GroupState.STABLE, self._host.now_ms())
         for member in group.members.values():
             if member.answer_sync(group.synced(member)):
                 self.extend_session(group, member)
@@ -337,7 +337,7 @@ class ClassicProtocol:
             ApiError: REBALANCE_IN_PROGRESS tells the member to join again.
         """
         self.extend_session(group, group.check_classic(request))
-        if group.state is State.PREPARING_REBALANCE:
+        if group.state is GroupState.PREPARING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def extend_session(self, group: Group, member: Member) -> None:
@@ -357,9 +357,12 @@ class ClassicProtocol:
             if member_id not in group.pending and (member is None or member.is_waiting()):
                 return
             self._remove(group, member_id)
-            if group.state is State.PREPARING_REBALANCE and group.all_joined():
+            if group.state is GroupState.PREPARING_REBALANCE and group.all_joined():
                 self._complete_join(group)
-            elif member is not None and group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            elif member is not None and group.state in (
+                GroupState.STABLE,
+                GroupState.COMPLETING_REBALANCE,
+            ):
                 self.rebalance(group)
 
         self._host.schedule(group, member_key(member_id), timeout, elapsed)
@@ -376,7 +379,7 @@ class ClassicProtocol:
         """Remove members that are identified by member id, instance id or both."""
         results = group.leave(leaving, lambda member_id: self._remove(group, member_id))
         if any(result.error_code == ErrorCode.NONE for result in results):
-            if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+            if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
                 self.rebalance(group)
             else:
                 self._maybe_complete(group)

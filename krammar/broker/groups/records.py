@@ -20,7 +20,7 @@ from kafka_wire import (
     OffsetCommitValue,
 )
 
-from krammar.broker.groups.group import Group, Kind, State
+from krammar.broker.groups.group import Group, GroupKind, GroupState
 from krammar.broker.groups.member import Member, Place, by_topic, places_of
 from krammar.wire.batches import Record
 from krammar.wire.primitives import NULL_UUID
@@ -77,7 +77,7 @@ def fits(text: str | None) -> bool:
     return text is None or len(text) < 8192 or len(text.encode()) <= 32767
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """A committed offset; times in milliseconds since 1970.
 
     ``position``  the offset of its record in `__consumer_offsets`; the larger one wins
@@ -94,7 +94,9 @@ class Committed(NamedTuple):
     position: int = -1
 
 
-def offset_record(group_id: str, where: TopicPartition, committed: Committed | None) -> Record:
+def offset_record(
+    group_id: str, where: TopicPartition, committed: CommittedOffset | None
+) -> Record:
     """Build the record of a committed offset, or its tombstone for None."""
     key = OffsetCommitKey(group=group_id, topic=where[0], partition=where[1]).encode()
     if committed is None:
@@ -113,10 +115,12 @@ def offset_record(group_id: str, where: TopicPartition, committed: Committed | N
     return Record(key=key, value=value.encode())
 
 
-def read_offset(value: OffsetCommitValue | LegacyOffsetCommitValue, position: int) -> Committed:
+def read_offset(
+    value: OffsetCommitValue | LegacyOffsetCommitValue, position: int
+) -> CommittedOffset:
     """Convert the value of a record at offset ``position``."""
     time = value.commit_timestamp
-    committed = Committed(value.offset, -1, value.metadata, time, position=position)
+    committed = CommittedOffset(value.offset, -1, value.metadata, time, position=position)
     if isinstance(value, LegacyOffsetCommitValue):
         return committed
     expires = None if value.expire_timestamp == -1 else value.expire_timestamp
@@ -163,11 +167,11 @@ def _key(group: Group, key: RecordKey) -> bytes:
 
 
 def _all_records(group: Group) -> dict[RecordKey, Any]:
-    if group.kind is Kind.CLASSIC:
+    if group.kind is GroupKind.CLASSIC:
         return {(CLASSIC, ""): _classic(group)}
     found: dict[RecordKey, Any] = {
         (GROUP, ""): ConsumerGroupMetadataValue(
-            epoch=group.generation, metadata_hash=group.topics_hash
+            epoch=group.group_epoch, metadata_hash=group.topics_hash
         ),
         (TARGETS, ""): ConsumerGroupTargetAssignmentMetadataValue(
             assignment_epoch=group.assignment_epoch, assignment_timestamp=group.assigned_at
@@ -264,11 +268,11 @@ def read_group(group_id: str, stored: Mapping[RecordKey, Any]) -> Group:
         group = _read_classic(group_id, stored[CLASSIC, ""])
         group.stored = {(CLASSIC, ""): stored[CLASSIC, ""]}
         return group
-    group = Group(group_id, None, Kind.CONSUMER)
+    group = Group(group_id, None, GroupKind.CONSUMER)
     group.stored = dict(stored)
     for (kind, name), value in stored.items():
         if kind == GROUP:
-            group.generation, group.topics_hash = value.epoch, value.metadata_hash
+            group.group_epoch, group.topics_hash = value.epoch, value.metadata_hash
         elif kind == TARGETS:
             group.assignment_epoch = value.assignment_epoch
             group.assigned_at = value.assignment_timestamp
@@ -341,6 +345,6 @@ def _read_classic(group_id: str, value: GroupMetadataValue) -> Group:
             member.rebalance_timeout = member.session_timeout
         group.add(member, value.protocol_type)
     group.protocol_type = value.protocol_type or None
-    group.state = State.STABLE if group.members else State.EMPTY
+    group.state = GroupState.STABLE if group.members else GroupState.EMPTY
     group.subscriptions = group.read_subscriptions()
     return group

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from krammar.broker.cluster import OFFSETS_TOPIC
 from krammar.broker.groups import records
-from krammar.broker.groups.group import Group, State
+from krammar.broker.groups.group import Group, GroupState
 from krammar.broker.groups.offsets import Offsets
-from krammar.broker.groups.records import Committed
+from krammar.broker.groups.records import CommittedOffset
 from krammar.broker.slices import Steps, finish
 from krammar.logfiles.internal_topics import decode_record
 from krammar.wire.batches import ControlRecordType, Record
@@ -88,7 +88,7 @@ class Shard:
                 values[own] = value
 
     def _put(
-        self, group_id: str, where: TopicPartition, committed: Committed, producer_id: int
+        self, group_id: str, where: TopicPartition, committed: CommittedOffset, producer_id: int
     ) -> None:
         self._know(group_id)
         self.offsets.put(group_id, where, committed, producer_id)
@@ -103,7 +103,7 @@ class Shard:
     def commit(
         self,
         group_id: str,
-        offsets: Mapping[TopicPartition, tuple[int, Committed]],
+        offsets: Mapping[TopicPartition, tuple[int, CommittedOffset]],
         batch: bytes,
         producer_id: int = -1,
     ) -> None:
@@ -118,7 +118,7 @@ class Shard:
             group_id,
             {
                 # Faster than _replace. The position is the last field.
-                where: Committed(*offset[:-1], base + index)
+                where: CommittedOffset(*offset[:-1], base + index)
                 for where, (index, offset) in offsets.items()
             },
             producer_id,
@@ -200,5 +200,5 @@ class Shard:
             and (base := group.expiry_base(offset.timestamp)) is not None
             and now >= (base + retention if offset.expires is None else offset.expires)
         ]
-        is_unused = group.state is State.EMPTY and not group.pending and not pending
+        is_unused = group.state is GroupState.EMPTY and not group.pending and not pending
         return over, is_unused and len(over) == len(committed)

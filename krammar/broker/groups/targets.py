@@ -30,7 +30,7 @@ class Problem:
     ``current``  the current target of each member
     """
 
-    generation: int
+    group_epoch: int
     assignor: str
     members: Sequence[tuple[str, Sequence[str], Sequence[str]]]
     known: Mapping[str, tuple[UUID, int]]
@@ -72,7 +72,7 @@ def problem_of(group: Group, cluster: ClusterMetadata, assignor: str) -> Problem
         for name in group.subscribed_topics() & topics.keys()
     }
     current = {member_id: member.target for member_id, member in group.members.items()}
-    return Problem(group.generation, assignor, members, known, current)
+    return Problem(group.group_epoch, assignor, members, known, current)
 
 
 def apply(group: Group, problem: Problem, targets: Assignment, now_ms: int) -> bool:
@@ -82,8 +82,8 @@ def apply(group: Group, problem: Problem, targets: Assignment, now_ms: int) -> b
     assignment. Returns False, without a change, if the members are not those of the same epoch.
     """
     known = group.members.keys() <= targets.keys()
-    if group.generation < problem.generation or (
-        group.generation == problem.generation and not known
+    if group.group_epoch < problem.group_epoch or (
+        group.group_epoch == problem.group_epoch and not known
     ):
         return False
     for member_id, member in group.members.items():
@@ -91,6 +91,6 @@ def apply(group: Group, problem: Problem, targets: Assignment, now_ms: int) -> b
         if places is not None and member.target != places:
             member.target = frozenset(places)
             group.touched.add(member_id)
-    group.assignment_epoch = problem.generation
+    group.assignment_epoch = problem.group_epoch
     group.assigned_at = now_ms
     return True

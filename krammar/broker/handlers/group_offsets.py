@@ -10,7 +10,7 @@ from uuid import UUID
 import kafka_wire as kw
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.records import Committed, TopicPartition, fits, offset_record
+from krammar.broker.groups.records import CommittedOffset, TopicPartition, fits, offset_record
 from krammar.broker.slices import InThread, Steps
 from krammar.wire.batches import Record
 from krammar.wire.primitives import NULL_UUID
@@ -41,7 +41,7 @@ _OF_ONE_GROUP = (kw.OffsetFetchResponse.Topic, kw.OffsetFetchResponse.Partition)
 
 # The number of offsets whose batch is built without another thread.
 _FEW = 1000
-_NO_OFFSET = Committed(offset=-1, leader_epoch=-1, metadata="", timestamp=-1)
+_NO_OFFSET = CommittedOffset(offset=-1, leader_epoch=-1, metadata="", timestamp=-1)
 
 
 @dataclass(eq=False)
@@ -112,7 +112,7 @@ class GroupOffsetHandlers:
         refused: list[Result] = []
         taken: list[Result] = []
         # Of a partition that is named several times, the last offset counts.
-        offsets: dict[TopicPartition, tuple[int, Committed]] = {}
+        offsets: dict[TopicPartition, tuple[int, CommittedOffset]] = {}
         records: list[Record] = []
         cluster = self.cluster
         unknown = (
@@ -135,7 +135,7 @@ class GroupOffsetHandlers:
                     taken.append((name, index, kw.ErrorCode.OFFSET_METADATA_TOO_LARGE))
                 else:
                     taken.append((name, index, kw.ErrorCode.NONE))
-                    committed = Committed(
+                    committed = CommittedOffset(
                         partition.committed_offset,
                         partition.committed_leader_epoch,
                         metadata,
@@ -203,7 +203,7 @@ class GroupOffsetHandlers:
         make_topic, make_partition = classes
         by_id = version >= FETCH_BY_ID
         failure = kw.ErrorCode.NONE
-        offsets: dict[TopicPartition, Committed] = {}
+        offsets: dict[TopicPartition, CommittedOffset] = {}
         try:
             offsets = self.groups.offsets_of(group_id, member_id, member_epoch)
         except ApiError as error:
@@ -305,6 +305,6 @@ def _topics(
     return list(found.values())
 
 
-def _is_of_another(committed: Committed, topic_id: UUID) -> bool:
+def _is_of_another(committed: CommittedOffset, topic_id: UUID) -> bool:
     """Return whether the offset belongs to a deleted topic with the same name."""
     return NULL_UUID not in (topic_id, committed.topic_id) and topic_id != committed.topic_id

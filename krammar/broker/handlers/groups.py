@@ -13,9 +13,9 @@ import kafka_wire as kw
 
 from krammar.broker.cluster import GROUP_VERSION, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError, errors_in
-from krammar.broker.groups.group import Group, Kind, State
+from krammar.broker.groups.group import Group, GroupKind, GroupState
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic
-from krammar.broker.groups.protocol import Client
+from krammar.broker.groups.protocol import GroupClient
 from krammar.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from krammar.broker.slices import Steps, one_by_one
 
@@ -186,13 +186,13 @@ class GroupHandlers:
         described = kw.DescribeGroupsResponse.DescribedGroup(group_id=group_id)
         with errors_in(described):
             group = self.groups.find(group_id)
-            if group is None or group.kind is not Kind.CLASSIC:
-                described.group_state = State.DEAD.value
+            if group is None or group.kind is not GroupKind.CLASSIC:
+                described.group_state = GroupState.DEAD.value
                 if version >= 6:
                     raise _not_found(group_id, group)
                 described.authorized_operations = operations
                 return described
-            is_stable = group.state is State.STABLE
+            is_stable = group.state is GroupState.STABLE
             described.group_state = group.state.value
             described.protocol_type = group.protocol_type or ""
             described.protocol_data = (group.protocol or "") if is_stable else ""
@@ -221,10 +221,10 @@ class GroupHandlers:
             with errors_in(described):
                 self._check_enabled()
                 group = self.groups.find(group_id)
-                if group is None or group.kind is not Kind.CONSUMER:
+                if group is None or group.kind is not GroupKind.CONSUMER:
                     raise _not_found(group_id, group)
                 described.group_state = group.state.value
-                described.group_epoch = group.generation
+                described.group_epoch = group.group_epoch
                 described.assignment_epoch = group.assignment_epoch
                 described.assignor_name = (
                     group.preferred_assignor() or self.config.group_consumer_assignors[0]
@@ -279,13 +279,13 @@ class GroupHandlers:
         return kw.DeleteGroupsResponse(results=results)
 
 
-def _client(session: Session, version: int) -> Client:
+def _client(session: Session, version: int) -> GroupClient:
     # Kafka shows addresses in Java's form, with a leading slash.
-    return Client(session.client_id or "", f"/{session.host}", version)
+    return GroupClient(session.client_id or "", f"/{session.host}", version)
 
 
 def _not_found(group_id: str, group: Group | None) -> ApiError:
     problem = "not found"
     if group is not None:
-        problem = f"is not a {'classic' if group.kind is Kind.CONSUMER else 'consumer'} group"
+        problem = f"is not a {'classic' if group.kind is GroupKind.CONSUMER else 'consumer'} group"
     return ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")

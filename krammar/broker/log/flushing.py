@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +20,9 @@ from krammar.broker.log.segment import Segment, segment_of
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import LEADER_EPOCHS, PARTITION_METADATA
 from krammar.util.durable import sync, sync_all
+
+# Errors that say nothing about the disk.
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
 
 class FlushedLog(LogReader):
@@ -95,6 +99,11 @@ class FlushedLog(LogReader):
             self._refused = True  # one line is enough until a write succeeds
             self.environment.error(
                 f"{self.path}: records are refused until they can be written: {error}"
+                + (
+                    " (raise the limit: ulimit -n)"
+                    if getattr(error, "errno", 0) in _TOO_MANY
+                    else ""
+                )
             )
         return self._failure(str(error))
 
@@ -108,9 +117,13 @@ class FlushedLog(LogReader):
             return
         self.offline = str(error)
         self.closed = True
+        if error.errno in _TOO_MANY:
+            reason, advice = "no more files can be opened", "Raise the limit (ulimit -n)"
+        else:
+            reason, advice = "the disk failed", "Check the disk"
         self.environment.error(
-            f"{self.path}: the disk failed: {error}. The partition is offline, and other partitions continue."
-            " Check the disk, then restart the broker: it verifies the log and serves what is intact"
+            f"{self.path}: {reason}: {error}. The partition is offline, and other partitions continue."
+            f" {advice}, then restart the broker: it verifies the log and serves what is intact"
         )
         self.notify()
 

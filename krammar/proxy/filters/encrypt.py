@@ -64,6 +64,10 @@ _MOST_KEYS = 100
 _MOST_RECORDS = 1 << 31
 
 
+# A record, VALUE or HEADERS, and the envelope of it.
+_Sealed = tuple[Record, int, Sealed]
+
+
 class Encrypt(ProduceFilter, FetchFilter):
     """Encrypts values with AES-256-GCM when they are produced, and decrypts them for consumers.
 
@@ -155,27 +159,35 @@ class Encrypt(ProduceFilter, FetchFilter):
     async def fetched(
         self, topic: str, batch: RecordBatch, exchange: Exchange, allowance: Allowance
     ) -> bytes | None:
-        records, keys = await allowance.run(batch, self._scan, batch)
+        records, sealed = await allowance.run(batch, self._scan, batch)
         allowance.spend(records)
-        if not keys:
+        if not sealed:
             return None
         try:
-            ciphers = {each: await self._keys.for_reading(each) for each in keys}
+            ciphers = {
+                each: await self._keys.for_reading(each)
+                for each in {envelope.wrapped for _, _, envelope in sealed}
+            }
         except CannotUnwrap as error:
             raise Unreadable(f"a data key cannot be unwrapped: {error}") from error
-        return await allowance.run(batch, self._open, topic, batch, records, ciphers)
+        return await allowance.run(batch, _open, topic, batch, records, sealed, ciphers)
 
-    def _scan(self, batch: RecordBatch) -> tuple[list[Record], set[bytes]]:
-        """Return the records of a batch, and the wrapped keys of their envelopes."""
+    def _scan(self, batch: RecordBatch) -> tuple[list[Record], list[_Sealed]]:
+        """Return the records of a batch, and their envelopes."""
         records = batch.records()
         keys = set()
+        found: list[_Sealed] = []
         for record in records:
-            for sealed in (self._sealed_value(record), _sealed_headers(record)):
-                if sealed is not None:
-                    keys.add(sealed.wrapped)
+            value, headers = self._sealed_value(record), _sealed_headers(record)
+            if value is not None:
+                keys.add(value.wrapped)
+                found.append((record, VALUE, value))
+            if headers is not None:
+                keys.add(headers.wrapped)
+                found.append((record, HEADERS, headers))
             if len(keys) > _MOST_KEYS:
                 raise Unreadable(f"more than {_MOST_KEYS} data keys in one batch")
-        return records, keys
+        return records, found
 
     def _sealed_value(self, record: Record) -> Sealed | None:
         value = record.value
@@ -192,25 +204,27 @@ class Encrypt(ProduceFilter, FetchFilter):
         except EnvelopeError as error:
             raise Unreadable(f"the value at offset {record.offset}: {error}") from None
 
-    def _open(
-        self, topic: str, batch: RecordBatch, records: list[Record], ciphers: dict[bytes, AESGCM]
-    ) -> bytes:
-        for record in records:
-            value, headers = self._sealed_value(record), _sealed_headers(record)
-            bound = context(topic, record.key)
-            what = "value"
-            try:
-                if value is not None:
-                    record.value = unseal(ciphers[value.wrapped], value, bound)
-                what = "headers"
-                if headers is not None:
-                    content = unseal(ciphers[headers.wrapped], headers, bound)
-                    record.headers = unpack_headers(content)
-            except EnvelopeError as error:
-                raise Unreadable(
-                    f"the {what} at offset {record.offset} cannot be decrypted: {error}"
-                ) from None
-        return rewritten(batch, records)
+
+def _open(
+    topic: str,
+    batch: RecordBatch,
+    records: list[Record],
+    sealed: list[_Sealed],
+    ciphers: dict[bytes, AESGCM],
+) -> bytes:
+    for record, kind, envelope in sealed:
+        try:
+            content = unseal(ciphers[envelope.wrapped], envelope, context(topic, record.key))
+            if kind == VALUE:
+                record.value = content
+            else:
+                record.headers = unpack_headers(content)
+        except EnvelopeError as error:
+            what = "value" if kind == VALUE else "headers"
+            raise Unreadable(
+                f"the {what} at offset {record.offset} cannot be decrypted: {error}"
+            ) from None
+    return rewritten(batch, records)
 
 
 def _sealed_headers(record: Record) -> Sealed | None:

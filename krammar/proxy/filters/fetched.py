@@ -9,7 +9,7 @@ from typing import Any
 from kafka_wire import ErrorCode, FetchResponse, ShareFetchResponse
 
 from krammar.proxy.filters.batches import CUT_OFF, Allowance, TooMuch
-from krammar.proxy.filters.topics import Patterns, TopicIds
+from krammar.proxy.filters.topics import INTERNAL_TOPICS, Patterns, TopicIds
 from krammar.proxy.interface import Exchange, Filter, on
 from krammar.util.printable import escape
 from krammar.wire.batches import RecordBatch, read_batches
@@ -34,7 +34,7 @@ class FetchFilter(Filter):
     the log has a line with topic, partition and offsets.
 
     Args:
-        topics: patterns of the topics. Records of other topics pass.
+        topics: patterns of the topics. Records of other topics, and of Kafka's internal topics, pass.
     """
 
     def __init__(self, topics: Iterable[str] = ("*",)) -> None:
@@ -68,7 +68,7 @@ class FetchFilter(Filter):
         allowance = Allowance()
         for topic in response.responses:
             name = _name(topic) or self.topic_ids(topic.topic_id)
-            if name is not None and name not in self.topics:
+            if name is not None and (name not in self.topics or name in INTERNAL_TOPICS):
                 continue
             for partition in topic.partitions:
                 if not partition.records:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from kafka_wire import ErrorCode, ProduceRequest, ProduceResponse
 
 from krammar.proxy.filters.batches import Allowance, TooMuch
-from krammar.proxy.filters.topics import Patterns, TopicIds
+from krammar.proxy.filters.topics import INTERNAL_TOPICS, Patterns, TopicIds
 from krammar.proxy.interface import Exchange, Filter, on
 from krammar.util.printable import escape
 from krammar.wire.errors import BatchLimitError, CorruptRecordError, DecodeError, EncodeError
@@ -46,7 +46,7 @@ class ProduceFilter(Filter):
     written. In a transaction, the producer gets the error as if the broker had refused the records, and aborts.
 
     Args:
-        topics: patterns of the topics. Records of other topics pass.
+        topics: patterns of the topics. Records of other topics, and of Kafka's internal topics, pass.
     """
 
     def __init__(self, topics: Iterable[str] = ("*",)) -> None:
@@ -70,7 +70,7 @@ class ProduceFilter(Filter):
         places: list[_Place] = []
         for topic in request.topic_data:
             name = topic.name or self.topic_ids(topic.topic_id)
-            if name is not None and name not in self.topics:
+            if name is not None and (name not in self.topics or name in INTERNAL_TOPICS):
                 continue
             kept = []
             for partition in topic.partition_data:
@@ -88,12 +88,12 @@ class ProduceFilter(Filter):
         if request.acks == 0:  # the producer gets no response
             for place in places:
                 LOG.warning(
-                    "connection %d of %s: records for %s-%d are refused: %s",
+                    "connection %d of %s: records for %s-%d are refused: error %d",
                     exchange.connection.number,
                     exchange.connection.client,
                     escape(place.topic.name or str(place.topic.topic_id)),
                     place.partition,
-                    escape(place.refused.text),
+                    place.refused.code,  # the text can contain values of records
                 )
         request.topic_data = [each for each in request.topic_data if each.partition_data]
         if not request.topic_data:

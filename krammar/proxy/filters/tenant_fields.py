@@ -98,10 +98,18 @@ class TopicIds:
         self._limit = limit
         self._names: OrderedDict[UUID, str] = OrderedDict()
         self._originals: OrderedDict[UUID, UUID] = OrderedDict()
+        self._by_bytes: dict[bytes, str] = {}
         self._secret = randbits(128)
 
     def learn(self, topic_id: UUID, name: str) -> None:
         _remember(self._names, topic_id, name, self._limit)
+        self._by_bytes[topic_id.bytes] = name
+        if len(self._by_bytes) > self._limit:
+            self._by_bytes.pop(next(iter(self._by_bytes)))
+
+    def name_of_bytes(self, topic_id: bytes) -> str | None:
+        """Return the name for 16 bytes as ``name`` does."""
+        return self._by_bytes.get(topic_id)
 
     def name(self, topic_id: UUID) -> str | None:
         """Return the name of a topic at the broker; None if it is not known."""

@@ -24,7 +24,7 @@ class Tenant:
         ValueError: the name cannot be a prefix.
     """
 
-    __slots__ = ("_hidden", "_mine", "_pattern", "name", "prefix")
+    __slots__ = ("_hidden", "_mine", "_pattern", "name", "prefix", "prefix_bytes")
 
     def __init__(self, name: str, others: Iterable[str] = ()) -> None:
         if not isinstance(name, str) or not _TENANT.fullmatch(name):
@@ -34,6 +34,7 @@ class Tenant:
             )
         self.name = name
         self.prefix = name + SEPARATOR
+        self.prefix_bytes = self.prefix.encode()
         if len(self.prefix) >= MAX_TOPIC:
             raise ValueError(
                 f"tenant {name[:20]!r}…: a name has {MAX_TOPIC - 2} characters at most"

@@ -15,7 +15,7 @@ from kafka_wire import ApiVersionsResponse, ErrorCode, MetadataRequest, SaslHand
 
 from krammar.proxy.filters.logins import SeesLogins
 from krammar.proxy.filters.tenant_apis import ALLOWED, PASSED, REFUSED
-from krammar.proxy.filters.tenant_calls import REQUESTS, RESPONSES, Call, Memory
+from krammar.proxy.filters.tenant_calls import REQUESTS, RESPONSES, Call, Memory, remember
 from krammar.proxy.filters.tenant_fields import (
     ENTITIES,
     NamePlan,
@@ -24,15 +24,28 @@ from krammar.proxy.filters.tenant_fields import (
     restore,
     with_ids,
 )
+from krammar.proxy.filters.tenant_frames import (
+    body_of_request,
+    body_of_response,
+    change_of,
+)
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.tenant_tags import untag_of
-from krammar.proxy.interface import Close, Connection, Exchange, Method, on
+from krammar.proxy.interface import Close, Connection, Exchange, Method, Patch, on
 from krammar.wire.package import package_of
 from krammar.wire.reflection import Walker, walker
 
 # The first version of Metadata that finds topics by id.
 _METADATA_BY_ID = 12
 _PACKAGE = package_of(kafka_wire)
+# The first versions of headers with tagged fields.
+_FLEXIBLE_REQUEST, _FLEXIBLE_RESPONSE = 2, 1
+_FREQUENT = (
+    kafka_wire.ProduceRequest,
+    kafka_wire.ProduceResponse,
+    kafka_wire.FetchRequest,
+    kafka_wire.FetchResponse,
+)
 
 
 def _on_all(method: Method) -> Method:
@@ -166,10 +179,13 @@ class Tenants(SeesLogins):
             return self._request(message, exchange)
         return self._response(message, exchange)
 
+    def _call(self, exchange: Exchange) -> Call:
+        connection = exchange.connection
+        return Call(self._find(connection), self._memory, exchange.version, connection.upstream)
+
     def _request(self, request: Any, exchange: Exchange) -> Any:
-        tenant = self._find(exchange.connection)
-        call = Call(tenant, self._memory, exchange.version, exchange.connection.upstream)
-        exchange.state[self] = call
+        call = exchange.state[self] = self._call(exchange)
+        tenant = call.tenant
         kind = _kind(request, exchange.version)
         if kind.special is not None and (answer := kind.special(request, call)) is not None:
             return answer
@@ -231,7 +247,9 @@ class Tenants(SeesLogins):
         self._restore(plan, response, exchange)
 
     def _restore(self, plan: NamePlan, response: Any, exchange: Exchange) -> None:
-        call: Call = exchange.state[self]
+        call: Call | None = exchange.state.get(self)
+        if call is None:  # the request was changed as bytes
+            call = self._call(exchange)
         if not restore(plan, response, call.tenant, self._memory.ids):
             raise Close(f"the broker's {type(response).__name__} names something of others")
         kind = _kind(response, exchange.version)
@@ -239,6 +257,52 @@ class Tenants(SeesLogins):
             kind.special(response, call)
         if kind.untag is not None:
             kind.untag(response)
+
+    # -- frames
+
+    def patch(self, message: Any, version: int) -> Patch | None:
+        if message not in _FREQUENT:
+            return None
+        if version > ALLOWED[getattr(message, "request_class", message)]:
+            return None  # it is refused
+        change = change_of(message, version)
+        headers = _PACKAGE.header_versions(message.api_key, version)
+        if hasattr(message, "response_class"):
+            begin, flexible = body_of_request, headers.request >= _FLEXIBLE_REQUEST
+            check = self._allows
+        else:
+            begin, flexible = body_of_response, headers.response >= _FLEXIBLE_RESPONSE
+            check = self._notes
+        name_of = self._memory.ids.name_of_bytes
+
+        def patched(frame: bytes, connection: Connection) -> bytes | None:
+            tenant = self._find(connection)
+            body = begin(frame, flexible)
+            if not body:
+                return None
+
+            def owned(topic_id: bytes) -> bool:
+                name = name_of(topic_id)
+                return name is not None and tenant.owns(name)
+
+            def allowed(number: str, value: int) -> bool:
+                return check(tenant, connection, number, value)
+
+            return change(frame, body, tenant.prefix_bytes, owned, allowed)
+
+        return patched
+
+    def _allows(self, tenant: Tenant, connection: Connection, number: str, value: int) -> bool:
+        """Return whether a number in a request can go on."""
+        if number == "replica_id":
+            return value == -1
+        return not value or (self._memory.sessions.get((connection.upstream, value)) == tenant.name)
+
+    def _notes(self, tenant: Tenant, connection: Connection, number: str, value: int) -> bool:
+        """Remember a fetch session of a response."""
+        if value:
+            remember(self._memory.sessions, (connection.upstream, value), tenant.name)
+        return True
 
     # -- topic ids
 

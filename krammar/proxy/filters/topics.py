@@ -16,6 +16,9 @@ _MOST = 100_000
 # Metadata by topic id is served from this version on (KIP-516). Brokers with topic ids in Produce or Fetch have it.
 _BY_ID = 12
 
+# Kafka's own topics. Clients read them with tools, and cannot write them.
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+
 
 class Patterns(tuple[str, ...]):
     """Names with wildcards, such as ``orders`` and ``team-*``. A name is in them if a pattern matches.
@@ -70,4 +73,4 @@ class TopicIds:
                 self._names[topic.topic_id] = topic.name
 
 
-__all__ = ["Patterns", "TopicIds"]
+__all__ = ["INTERNAL_TOPICS", "Patterns", "TopicIds"]

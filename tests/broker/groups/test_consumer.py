@@ -25,13 +25,13 @@ from kafka_wire import (
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.consumer import ConsumerProtocol
-from krammar.broker.groups.group import Group, Key, Kind, State
+from krammar.broker.groups.group import Group, GroupKind, GroupState, Key
 from krammar.broker.groups.matching import matcher
 from krammar.broker.groups.member import Place
-from krammar.broker.groups.protocol import ClassicProtocol, Client
+from krammar.broker.groups.protocol import ClassicProtocol, GroupClient
 from krammar.broker.groups.records import group_records, read_group
 
-CLIENT = Client("client", "/127.0.0.1", 9)
+CLIENT = GroupClient("client", "/127.0.0.1", 9)
 SESSION = 45_000
 REBALANCE = 10_000
 
@@ -79,7 +79,7 @@ class World:
         classic = ClassicProtocol(self, initial_rebalance_delay=0)
         self.classic = classic
         self.protocol = ConsumerProtocol(self, config, self.cluster, classic)  # type: ignore[arg-type]
-        self.group = Group("g", self.now, Kind.CONSUMER)
+        self.group = Group("g", self.now, GroupKind.CONSUMER)
 
     def now_ms(self) -> int:
         return self.now
@@ -106,7 +106,7 @@ class World:
         group.touched.clear()
         again = read_group(group.group_id, stored)
         assert (again.kind, again.generation) == (group.kind, group.generation)
-        if group.kind is Kind.CONSUMER:
+        if group.kind is GroupKind.CONSUMER:
             assert group_records(again)[1] == []  # the log has all of it
             assert {m: (o.epoch, o.assigned, o.target) for m, o in again.members.items()} == {
                 m: (o.epoch, o.assigned, o.target) for m, o in group.members.items()
@@ -184,7 +184,7 @@ def test_a_silent_member_is_removed(world: World) -> None:
     world.advance(SESSION - 1)
     assert "a" in world.group.members
     world.advance(1)
-    assert world.group.state is State.EMPTY
+    assert world.group.state is GroupState.EMPTY
     assert refused(world.heartbeat, "a", 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -218,7 +218,7 @@ def test_assignments_wait_for_the_interval() -> None:
     world.cluster.create("t", 4)
     world.join("a")
     assert places(world.join("b")) == set()
-    assert world.group.state is State.ASSIGNING
+    assert world.group.state is GroupState.ASSIGNING
     assert places(world.heartbeat("a", 2)) is None
     world.advance(1000)
     assert len(places(world.heartbeat("a", 2)) or ()) == 2
@@ -432,7 +432,7 @@ def test_classic_groups_that_cannot_become_consumer_groups(
     with pytest.raises(ApiError, match=message) as caught:
         world.join("a")
     assert caught.value.code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert group.kind is Kind.CLASSIC and len(group.members) == 2
+    assert group.kind is GroupKind.CLASSIC and len(group.members) == 2
 
 
 @pytest.mark.parametrize("field", ["member", "instance_id", "rack_id"])
@@ -471,17 +471,17 @@ def test_migration_policies(policy: str, upgrades: bool, downgrades: bool) -> No
     world.classic.sync(group, request, joined.append)
     if not upgrades:
         assert refused(world.join, "a") == ErrorCode.GROUP_ID_NOT_FOUND
-        assert group.kind is Kind.CLASSIC
-        world.group = group = Group("g", world.now, Kind.CONSUMER)
+        assert group.kind is GroupKind.CLASSIC
+        world.group = group = Group("g", world.now, GroupKind.CONSUMER)
     world.join("a")
-    assert group.kind is Kind.CONSUMER
+    assert group.kind is GroupKind.CONSUMER
     if policy == "disabled":
         code = refused(world.protocol.join, group, join_request(""), CLIENT)
         assert code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return
     member_id = world.protocol.join(group, join_request(member_id), CLIENT).member_id
     world.heartbeat("a", -1)
-    assert (group.kind is Kind.CLASSIC) == downgrades
+    assert (group.kind is GroupKind.CLASSIC) == downgrades
     assert list(group.members) == [member_id]
 
 
@@ -495,7 +495,7 @@ def test_a_write_that_fails_changes_nothing(world: World) -> None:
     ):
         assert refused(call, *args) == ErrorCode.NOT_COORDINATOR
         assert list(world.group.members) == ["a"]
-        assert (world.group.generation, world.group.state) == (2, State.STABLE)
+        assert (world.group.generation, world.group.state) == (2, GroupState.STABLE)
         assert len(world.group.members["a"].assigned) == 4
     world.failure = False
     assert world.heartbeat("a", 2).member_epoch == 2
@@ -589,8 +589,8 @@ class Groups(RuleBasedStateMachine):
             self.beat(self.clients[data.draw(st.sampled_from(sorted(self.clients)))], lost=lost)
 
     def beat(self, client: Client848, *, lost: bool) -> None:
-        if self.world.group.kind is Kind.CLASSIC:
-            self.world.group = Group("g", self.world.now, Kind.CONSUMER)
+        if self.world.group.kind is GroupKind.CLASSIC:
+            self.world.group = Group("g", self.world.now, GroupKind.CONSUMER)
             for other in self.clients.values():
                 self.reset(other)
         try:
@@ -666,7 +666,7 @@ class Groups(RuleBasedStateMachine):
         if kind == "away" and client.instance is None:
             kind = "leave"
         if kind != "crash" and client.member in self.world.group.members:
-            if self.world.group.kind is Kind.CLASSIC:
+            if self.world.group.kind is GroupKind.CLASSIC:
                 return
             if client.classic:
                 leaving = [LeaveGroupRequest.MemberIdentity(member_id=client.member)]
@@ -701,7 +701,7 @@ class Groups(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """The broker restarts: the group is read from its records."""
-        if self.world.group.kind is Kind.CONSUMER and self.world.group.stored:
+        if self.world.group.kind is GroupKind.CONSUMER and self.world.group.stored:
             self.world.timers.clear()
             self.world.group = read_group("g", self.world.group.stored)
             self.world.protocol.loaded(self.world.group)
@@ -709,7 +709,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def topics_are_counted(self) -> None:
         group = self.world.group
-        if group.kind is Kind.CONSUMER:
+        if group.kind is GroupKind.CONSUMER:
             named = [member.topics for member in group.members.values()]
             matched = [match.topics for match in group.matches.values()]
             assert group.subscribed_topics() == set().union(*named, *matched)
@@ -717,7 +717,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def no_partition_has_two_owners(self) -> None:
         group = self.world.group
-        if group.kind is Kind.CLASSIC:
+        if group.kind is GroupKind.CLASSIC:
             return
         held: dict[Place, str] = {}
         for member in group.members.values():
@@ -740,7 +740,7 @@ class Groups(RuleBasedStateMachine):
             for client in list(self.clients.values()):
                 self.beat(client, lost=False)
         group = self.world.group
-        assert group.state is State.STABLE, group
+        assert group.state is GroupState.STABLE, group
         assert set(group.members) == set(self.clients)
         owners: dict[Place, str] = {}
         for client in self.clients.values():

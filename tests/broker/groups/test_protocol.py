@@ -19,8 +19,8 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import Group, Key, State
-from krammar.broker.groups.protocol import ClassicProtocol, Client
+from krammar.broker.groups.group import Group, GroupState, Key
+from krammar.broker.groups.protocol import ClassicProtocol, GroupClient
 from krammar.broker.groups.records import CLASSIC, group_records, read_group
 
 SESSION = 10_000
@@ -81,7 +81,7 @@ class World:
             }
         )
         self.protocol.join(
-            self.group, request, Client("client", "/127.0.0.1", version), answers.append
+            self.group, request, GroupClient("client", "/127.0.0.1", version), answers.append
         )
         return answers
 
@@ -132,7 +132,7 @@ class World:
         shares = {member: member.encode() for member in ids}
         for member in reversed(ids):
             self.sync(member, generation, shares if member == self.group.leader else None)
-        assert self.group.state is State.STABLE
+        assert self.group.state is GroupState.STABLE
         return ids
 
     def stable_static(self, *instances: str, **changes: Any) -> list[str]:
@@ -143,7 +143,7 @@ class World:
         shares = {member: name.encode() for member, name in zip(ids, instances, strict=True)}
         for member in reversed(ids):
             self.sync(member, 1, shares if member == self.group.leader else None)
-        assert self.group.state is State.STABLE
+        assert self.group.state is GroupState.STABLE
         return ids
 
 
@@ -163,7 +163,7 @@ def test_a_first_member_needs_an_id_from_version_4_on() -> None:
     (answer,) = world.join(version=4)
     assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert answer.member_id.startswith("client-")
-    assert world.group.state is State.EMPTY
+    assert world.group.state is GroupState.EMPTY
     joined = world.join(answer.member_id, version=4)
     assert not joined
     world.advance()
@@ -195,7 +195,7 @@ def test_the_leader_assigns_and_all_get_their_share() -> None:
     shares = {r.member_id: str(n).encode() for n, r in enumerate(responses)}
     mine = world.sync(first.member_id, 1, shares)
     assert [mine[0].assignment, *(w[0].assignment for w in waiting)] == [b"0", b"1", b"2"]
-    assert world.group.state is State.STABLE
+    assert world.group.state is GroupState.STABLE
     # The group was written before any response.
     (stored,) = world.stored
     assert {m.member_id: m.assignment for m in stored.members.values()} == shares
@@ -267,9 +267,9 @@ def test_a_group_whose_members_are_all_gone_is_empty_and_written_so() -> None:
     world = World()
     world.stable(2)
     world.advance(REBALANCE + SESSION)
-    assert world.group.state is State.EMPTY
+    assert world.group.state is GroupState.EMPTY
     assert world.group.generation == 2
-    assert world.stored[-1].state is State.EMPTY
+    assert world.stored[-1].state is GroupState.EMPTY
     assert world.stored[-1].generation == 2
     assert not world.timers
 
@@ -304,7 +304,7 @@ def test_who_does_not_sync_is_out_after_the_rebalance_timeout() -> None:
     world.advance(REBALANCE)
     assert list(world.group.members) == [two]
     assert waiting[0].error_code == ErrorCode.REBALANCE_IN_PROGRESS
-    assert world.group.state is State.PREPARING_REBALANCE
+    assert world.group.state is GroupState.PREPARING_REBALANCE
     assert refused(world.sync, one, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -314,7 +314,7 @@ def test_late_syncs_in_a_stable_group_keep_the_member() -> None:
     world.advance()
     one, two = (a[0].member_id for a in answers)
     world.sync(one, 1, {one: b"1", two: b"2"})
-    assert world.group.state is State.STABLE
+    assert world.group.state is GroupState.STABLE
     assert world.sync(two, 1)[0].assignment == b"2"
     assert not any(key == (0, "sync") for _, key in world.timers)
 
@@ -327,7 +327,7 @@ def test_a_rebalance_interrupts_those_that_wait_for_their_share() -> None:
     waiting = world.sync(two, 1)
     world.join(version=3)
     assert waiting[0].error_code == ErrorCode.REBALANCE_IN_PROGRESS
-    assert world.group.state is State.PREPARING_REBALANCE
+    assert world.group.state is GroupState.PREPARING_REBALANCE
     assert refused(world.sync, two, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -336,17 +336,17 @@ def test_a_repeated_join_gets_the_same_generation() -> None:
     one, two = world.stable(2)
     (again,) = world.join(two)
     assert (again.generation_id, again.leader, again.members) == (1, one, [])
-    assert world.group.state is State.STABLE
+    assert world.group.state is GroupState.STABLE
     # But not if it wants something else, or leads.
     assert not world.join(two, protocols=protocols("range", topics=("t", "u")))
-    assert world.group.state is State.PREPARING_REBALANCE
+    assert world.group.state is GroupState.PREPARING_REBALANCE
 
 
 def test_a_leader_that_joins_again_makes_a_rebalance() -> None:
     world = World()
     one, _ = world.stable(2)
     assert not world.join(one)
-    assert world.group.state is State.PREPARING_REBALANCE
+    assert world.group.state is GroupState.PREPARING_REBALANCE
 
 
 def test_the_protocol_with_most_votes_wins() -> None:
@@ -372,7 +372,7 @@ def test_a_member_must_fit_to_the_others(changes: dict[str, Any]) -> None:
     world.stable(1)
     (answer,) = world.join(**changes)
     assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert world.group.state is State.STABLE
+    assert world.group.state is GroupState.STABLE
 
 
 @pytest.mark.parametrize("changes", [{"protocol_type": ""}, {"protocols": []}])
@@ -386,7 +386,7 @@ def test_a_full_group_takes_nobody() -> None:
     world.stable(2)
     (answer,) = world.join()
     assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert world.group.state is State.STABLE
+    assert world.group.state is GroupState.STABLE
 
 
 def test_sync_compares_protocols() -> None:
@@ -405,10 +405,10 @@ def test_leaving_starts_a_rebalance() -> None:
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,
     ]
-    assert world.group.state is State.PREPARING_REBALANCE
+    assert world.group.state is GroupState.PREPARING_REBALANCE
     assert world.join(one)[0].generation_id == 2
     assert world.leave((one, None)) == [ErrorCode.NONE]
-    assert world.group.state is State.EMPTY
+    assert world.group.state is GroupState.EMPTY
     assert not world.timers
 
 
@@ -428,7 +428,7 @@ def test_a_static_member_comes_back_to_its_old_share() -> None:
     assert back.generation_id == 1
     assert back.member_id != two
     assert (back.leader, back.skip_assignment, back.members) == (one, False, [])
-    assert world.group.state is State.STABLE
+    assert world.group.state is GroupState.STABLE
     assert world.sync(back.member_id, 1)[0].assignment == b"b"
     assert back.member_id in world.stored[-1].members
     # The one that it replaced is fenced off.
@@ -459,7 +459,7 @@ def test_a_static_member_with_other_protocols_makes_a_rebalance() -> None:
     world.stable_static("a", protocols=protocols("range", "sticky"))
     (back,) = world.join(group_instance_id="a", protocols=protocols("sticky"))
     assert (back.generation_id, back.protocol_name) == (2, "sticky")
-    assert world.group.state is State.COMPLETING_REBALANCE
+    assert world.group.state is GroupState.COMPLETING_REBALANCE
 
 
 def test_a_static_member_that_cannot_be_written_stays_who_it_was() -> None:
@@ -509,7 +509,7 @@ def test_a_static_member_leaves_only_under_its_present_id() -> None:
     world = World()
     world.stable_static("a")
     assert world.leave(("other", "a")) == [ErrorCode.FENCED_INSTANCE_ID]
-    assert world.group.state is State.STABLE
+    assert world.group.state is GroupState.STABLE
 
 
 def test_an_assignment_that_cannot_be_written_is_not_given_out() -> None:
@@ -520,7 +520,7 @@ def test_an_assignment_that_cannot_be_written_is_not_given_out() -> None:
     world.failure = ErrorCode.NOT_COORDINATOR
     (synced,) = world.sync(one, 1, {one: b"share"})
     assert (synced.error_code, synced.assignment) == (ErrorCode.NOT_COORDINATOR, b"")
-    assert world.group.state is State.PREPARING_REBALANCE
+    assert world.group.state is GroupState.PREPARING_REBALANCE
     world.failure = None
     assert world.join(one)[0].generation_id == 2
     assert world.sync(one, 2, {one: b"share"})[0].assignment == b"share"
@@ -530,7 +530,7 @@ def test_a_group_from_the_log_gives_its_members_a_whole_session() -> None:
     world = World()
     one, two = world.stable(2)
     loaded = world.stored[-1]
-    assert loaded.state is State.STABLE
+    assert loaded.state is GroupState.STABLE
     assert loaded.subscriptions == {"t"}
     later = World()
     later.group = loaded

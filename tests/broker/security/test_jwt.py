@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,7 +32,7 @@ from krammar.broker.errors import BrokerError
 from krammar.client import Client
 from krammar.testing.tokens import TokenIssuer
 from krammar.util import extras
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import PATIENCE, RawClient, until
 
 URL = "sasl.oauthbearer.jwks.endpoint.url"
 QUICK = {
@@ -93,12 +93,6 @@ def refusal(broker: Broker, token: str) -> str:
     assert login.code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert login.text is not None
     return login.text.removeprefix("Authentication failed: ")
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "PS512", "ES256", "ES384", "ES512", "Ed25519"])

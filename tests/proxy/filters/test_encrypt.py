@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from kafka_wire import ErrorCode
 
 from krammar.client import Client as KrammarClient
 from krammar.proxy import Proxy
 from krammar.proxy.filters.encrypt import HEADER, Encrypt
 from krammar.proxy.filters.envelope import WrappedKey, is_sealed, parse
+from krammar.proxy.filters.mask import Mask
+from krammar.proxy.filters.validate import Validate
 from krammar.wire.batches import Compression, Record, encode_batch, read_batches
 from tests.proxy.filters.encrypted import decoded, fetch_direct, key_of, line, stored
 from tests.proxy.filters.support import NOW, PATIENCE, fetch, produce, through
@@ -233,9 +236,47 @@ def test_compaction(keys: Path) -> None:
     ]
 
 
+def test_with_other_filters_of_records(keys: Path) -> None:
+    """Encrypt is the last filter, so the others see what clients send and get."""
+    filters = [Validate(), Mask(fields=["email"]), Encrypt(keys=keys)]
+    topics = {"orders": 2, "other": 1}
+    with through(*filters, topics=topics) as (broker, proxy):
+        good = b'{"email": "ada@example.org"}'
+        batches: dict[tuple[str, int], bytes | list[bytes]] = {
+            ("orders", 0): [good],
+            ("orders", 1): [b"{"],  # refused by Validate
+            ("other", 0): encode_batch([Record(value=b"{}")], is_control=True),  # and by Encrypt
+        }
+        found = produce(proxy, 13, batches)
+        assert {place: each.error_code for place, each in found.items()} == {
+            ("orders", 0): 0,
+            ("orders", 1): ErrorCode.INVALID_RECORD,
+            ("other", 0): ErrorCode.INVALID_RECORD,
+        }
+        del batches["orders", 0]
+        found = produce(proxy, 13, batches)  # nothing is left for the broker
+        assert {each.error_code for each in found.values()} == {ErrorCode.INVALID_RECORD}
+        assert len(found) == 2
+        assert list(map(is_sealed, stored(broker))) == [True]
+        assert decoded(fetch(proxy, 17, "orders").records)[0].value == b'{"email": "***"}'
+
+
 def everything(proxy: Proxy) -> list[Record]:
     found: list[Record] = []
     while not found or found[-1].key != b"z":
         offset = found[-1].offset + 1 if found else 0
         found += decoded(fetch(proxy, 12, "orders", offset=offset).records)
     return found
+
+
+def test_internal_topics_pass(keys: Path) -> None:
+    with through(Encrypt(keys=keys)) as (broker, proxy):
+        servers = {"bootstrap.servers": proxy.bootstrap_servers, "group.id": "g"}
+        consumer = Consumer(servers)
+        consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+        consumer.close()
+        with KrammarClient(proxy.bootstrap_servers) as client:
+            through_it = [record.value for _, record in client.records("__consumer_offsets")]
+        with KrammarClient(broker.bootstrap_servers) as client:
+            assert through_it == [rec.value for _, rec in client.records("__consumer_offsets")]
+        assert through_it

@@ -9,7 +9,6 @@ import pytest
 
 from krammar.proxy.filters.encrypt import Encrypt
 from krammar.proxy.filters.keys import KeyFile
-from tests.proxy.filters.encrypted import line
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from krammar.proxy.addresses import Address
 from krammar.proxy.filters.tenants import Tenants
 from krammar.testing import KafkaBroker, KafkaCluster
 from krammar.wire.batches import Record, encode_batch
+from tests.proxy.filters.test_tenant_frames import request_frame
 from tests.proxy.support import Client, address
 
 Ask = Callable[..., Any]
@@ -528,3 +529,45 @@ def test_the_listener_chooses_the_tenant() -> None:
         with Client(Address.parse(proxy.addresses["three"])) as client:
             client.socket.sendall(client.connection.send_request(kw.MetadataRequest(), 12))
             assert client.read_to_end() == b""
+
+
+def test_requests_that_arrive_together_are_answered_in_their_order(place: Place) -> None:
+    client = place._clients["blue"]
+    data = kw.ProduceRequest.PartitionProduceData(records=encode_batch([Record(value=b"x")]))
+    topic = kw.ProduceRequest.TopicProduceData(name="orders", partition_data=[data])
+    part = kw.FetchRequest.FetchPartition(partition_max_bytes=1 << 20)
+    wanted = kw.FetchRequest.FetchTopic(topic="orders", partitions=[part])
+    sent: list[tuple[Any, int]] = [
+        (kw.MetadataRequest(topics=None), 9),
+        (kw.ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[topic]), 9),
+        (kw.HeartbeatRequest(group_id="g", member_id="m"), 4),
+        (kw.FetchRequest(max_bytes=1 << 20, topics=[wanted]), 12),
+        (kw.ProduceRequest(acks=-1, timeout_ms=1_000, topic_data=[topic]), 3),
+    ]
+    silent = kw.ProduceRequest(acks=0, timeout_ms=1_000, topic_data=[topic])
+    frames = [request_frame(silent, 9)]
+    frames += [client.connection.send_request(request, version) for request, version in sent]
+    client.socket.sendall(b"".join(frames))
+    found = [client.next().response for _ in sent]
+    assert [type(each) for each in found] == [type(each).response_class for each, _ in sent]
+    assert [each.name for each in found[0].topics] == ["orders"]
+    assert found[1].responses[0].name == found[4].responses[0].name == "orders"
+    assert found[1].responses[0].partition_responses[0].base_offset == 1
+    assert found[3].responses[0].topic == "orders"
+
+
+def test_what_arrives_before_a_refused_request_is_passed(place: Place) -> None:
+    client = place._clients["blue"]
+    data = kw.ProduceRequest.PartitionProduceData(records=encode_batch([Record(value=b"x")]))
+    topic = kw.ProduceRequest.TopicProduceData(name="orders", partition_data=[data])
+    silent = kw.ProduceRequest(acks=0, timeout_ms=1_000, topic_data=[topic])
+    frames = [request_frame(silent, 9) for _ in range(2)]
+    frames.append((10).to_bytes(4, "big") + (4_000).to_bytes(2, "big") + bytes(8))
+    client.socket.sendall(b"".join(frames))
+    assert client.read_to_end() == b""
+    for _ in range(1_000):
+        if len(place.broker.records("blue.orders")) == 2:
+            break
+        place.ask("", kw.MetadataRequest(topics=None))
+    else:
+        raise AssertionError("the records have not arrived")
