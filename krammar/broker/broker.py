@@ -150,7 +150,12 @@ class Broker:
                     **(properties or {}),
                 }
             )
-        broker = cls(config, nodes=nodes, clock=clock or system_ms, filters=filters)
+        try:
+            broker = cls(config, nodes=nodes, clock=clock or system_ms, filters=filters)
+        except BaseException:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+            raise
         broker._temporary = temporary
         started: Future[None] = Future()
         broker._thread = threading.Thread(
