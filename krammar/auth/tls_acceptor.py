@@ -114,7 +114,7 @@ class TlsAcceptor:
         self._stop_watching(client)
         if not _has_sent(client):
             client.close()
-            self._admission.leave(self._listener, host)
+            self._leave(host)
             return
         self._ready.append((client, host))
         if len(self._ready) == 1:

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from krammar.broker.tls_acceptor import BUFFER
 
 from krammar.broker import Broker
 from krammar.broker.connection import TLS_PIECE
-from krammar.broker.tls_acceptor import BUFFER
 from krammar.testing.certificates import make_certificates
 from krammar.wire.batches import read_batches
 from tests.broker.requests import batch, create_topic, fetch_request, produce
