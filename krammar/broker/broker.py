@@ -90,13 +90,7 @@ class Broker:
         for node in self.nodes.values():
             node.connections.share(self.connections)
         if filters := tuple(filters):
-            import kafka_wire
-
-            from krammar.proxy.chain import Chain
-
-            chain = Chain(kafka_wire, filters)
-            for node in self.nodes.values():
-                node.connections.chain = chain
+            self._filter(filters)
         self._clock = clock
         self._opened = AsyncExitStack()  # closes everything that is open
         self._thread: threading.Thread | None = None
@@ -156,7 +150,12 @@ class Broker:
                     **(properties or {}),
                 }
             )
-        broker = cls(config, nodes=nodes, clock=clock or system_ms, filters=filters)
+        try:
+            broker = cls(config, nodes=nodes, clock=clock or system_ms, filters=filters)
+        except BaseException:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+            raise
         broker._temporary = temporary
         started: Future[None] = Future()
         broker._thread = threading.Thread(
@@ -369,10 +368,26 @@ class Broker:
             topic = self.cluster.topics_by_id.get(topic_id)
             return None if topic is None else topic.name
 
-        faults = Faults(kafka_wire, topic_names=topic_name, sees=("principal", "clock"))
-        for node in self.nodes.values():
-            node.connections.faults = faults
+        faults = Faults(
+            kafka_wire,
+            topic_names=topic_name,
+            sees=("principal", "clock"),
+            advance=lambda ms, members: self.timers.advance(ms, members=members),
+        )
+        if self.connections.chain is None:
+            self._filter([faults])
+        else:
+            self.connections.chain.add_first(faults)
         return faults
+
+    def _filter(self, filters: Iterable[Filter]) -> None:
+        import kafka_wire
+
+        from krammar.proxy.chain import Chain
+
+        chain = Chain(kafka_wire, filters)
+        for node in self.nodes.values():
+            node.connections.chain = chain
 
     @cached_property
     def metrics(self) -> Metrics:

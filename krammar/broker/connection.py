@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from types import ModuleType
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
     from krammar.broker.connections import Connections
     from krammar.broker.dispatch import Handlers
-    from krammar.broker.faulty import Faulty
     from krammar.broker.filtered import Filtered
     from krammar.broker.security.users import Credentials
     from krammar.broker.timers import Timer, Timers
+    from krammar.proxy.chain import Chain
 
 log = logging.getLogger("krammar.broker")
 
@@ -117,7 +117,6 @@ class Connection(asyncio.BufferedProtocol):
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
         self._rest = memoryview(b"")  # of a response, once the client's connection is full
         self.number = 0  # from 1, in the order of connections
-        self._faulty: Faulty | None = None  # once there are rules of faults
         self._filtered: Filtered | None = None  # if the broker has filters
 
     @property
@@ -170,12 +169,8 @@ class Connection(asyncio.BufferedProtocol):
             session.principal = principal_of(transport)
         self.last_active = self.timers.loop.time()
         self.connections.open.add(self)
-        chain = self.connections.chain
-        if chain is not None and self.listener.kafka:
-            from krammar.broker.filtered import Filtered
-
-            self._filtered = Filtered(chain, self)
-            self._filtered.opened()
+        if self.connections.chain is not None:
+            self._filter(self.connections.chain)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.remove(self)
@@ -326,22 +321,20 @@ class Connection(asyncio.BufferedProtocol):
         ):
             raise CloseConnection("the login has expired")
         session.client_id = event.header.client_id
-        faults = self.connections.faults
-        if faults is not None and self._faulty is None and faults.rules:
-            from krammar.broker.faulty import Faulty
-
-            self._faulty = Faulty(faults, self, self.config.node_id)
-        if self._faulty is None:
-            self.serve(event, event.request)
-        else:
-            self._faulty.request(event)
-
-    def serve(self, event: RequestReceived, request: Any) -> None:
-        """Let the filters and the handler answer."""
+        if self._filtered is None and self.connections.chain is not None:
+            self._filter(self.connections.chain)  # faults came after the connection
         if self._filtered is None:
-            self.handle(event, request)
+            self.handle(event, event.request)
         else:
             self._filtered.request(event)
+
+    def _filter(self, chain: Chain) -> None:
+        """Run filters over requests and responses from now on."""
+        from krammar.broker.filtered import Filtered
+
+        if self.listener.kafka:
+            self._filtered = Filtered(chain, self)
+            self._filtered.opened()
 
     def handle(self, event: RequestReceived, request: Any) -> None:
         """Let the handler answer."""
@@ -389,8 +382,8 @@ class Connection(asyncio.BufferedProtocol):
         response = await self.connections.slices.run(steps, job)
         if inspect.isawaitable(response):
             response = await response
-        if response is None or self._faulty is not None:
-            return response
+        if response is None:
+            return None
         # The response is long, so another thread encodes it.
         return await self.timers.loop.run_in_executor(
             None, self.wire.send_response, event, response
@@ -421,7 +414,6 @@ class Connection(asyncio.BufferedProtocol):
         if response is None:
             self.wire.skip_response(event)
             return
-        delivery = None if self._faulty is None else self._faulty.response(response)
         frame = response
         if not isinstance(response, bytes):
             try:
@@ -429,24 +421,31 @@ class Connection(asyncio.BufferedProtocol):
             except WireError as error:
                 self._failed(event, error)
                 return
-        if self._filtered is not None and delivery is None:
-            self._filtered.response(event, frame)
+        if self._filtered is None:
+            self.send(event, frame)
         else:
-            self.send(event, frame, delivery)
+            self._filtered.response(event, frame)
 
-    def send(self, event: RequestReceived, frame: bytes, delivery: Any = None) -> None:
-        """Send the frame of a response."""
+    def send(
+        self,
+        event: RequestReceived,
+        frame: bytes,
+        delivery: Coroutine[Any, Any, None] | None = None,
+    ) -> None:
+        """Send the frame of a response, or await what delivers it."""
         session = self.session
         if session.authenticated:
             self.wire.max_frame = self.config.socket_request_max_bytes
         elif session.sasl is not None and session.sasl.failed:
+            if delivery is not None:
+                delivery.close()
             self._refuse_login(frame)
             return
         self.connections.sent += len(frame)
-        if self._faulty is None or delivery is None:
+        if delivery is None:
             self._write(frame)
         else:
-            self._faulty.deliver(event, delivery, frame)
+            self.wait_for(event, delivery, lambda _: None)
 
     def _write(self, frame: bytes) -> None:
         """Send a response. Over TLS, a long one is encrypted in pieces, as the client reads.

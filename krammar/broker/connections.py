@@ -14,7 +14,6 @@ from krammar.broker.turns import Turns
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig
-    from krammar.faults import Faults
     from krammar.proxy.chain import Chain
 
 # The size in bytes of the shared read buffer; large frames get buffers of their own.
@@ -31,6 +30,7 @@ class OpenConnection(Protocol):
     """The interface of connections for the server."""
 
     session: Session
+    transport: asyncio.Transport
     task: asyncio.Future[Any] | None
     last_active: float
 
@@ -58,8 +58,7 @@ class Connections:
     ``scratch``  the read buffer of all connections, until one of them takes it over
     ``slices``   runs the long requests of all connections in turn
     ``turns``    shares each turn of the event loop among the connections
-    ``faults``   the rules of faults, once a user has asked for them
-    ``chain``    the filters; None if there are none
+    ``chain``    the filters, and the rules of faults; None if there are none
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -75,7 +74,6 @@ class Connections:
         self.scratch = memoryview(bytearray(RECEIVE_SIZE))
         self.slices = Slices()
         self.turns = Turns()
-        self.faults: Faults | None = None
         self.chain: Chain | None = None
         # The sum of ``Session.building``.
         self._building = 0

@@ -7,35 +7,45 @@ that runs inside of the broker meets the same errors as the proxy, and no filter
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from krammar.broker import apis
 from krammar.broker.connections import OpenConnection
+from krammar.broker.session import ANONYMOUS
 from krammar.proxy.chain import Chain, FilterError, Settled, Work, why_closed
-from krammar.proxy.interface import Close, Connection, Exchange
+from krammar.proxy.delivery import reset, take
+from krammar.proxy.interface import Close, Connection, Exchange, Silence
 from krammar.wire.framing import PREFIX
 
 if TYPE_CHECKING:
-    import asyncio
 
+    from krammar.broker.config import BrokerConfig
     from krammar.wire.connection import RequestReceived, ServerConnection
 
 log = logging.getLogger("krammar.broker")
+
+# Before the name of a principal.
+USER = "User:"
 
 
 class Served(OpenConnection, Protocol):
     """What this needs of a connection."""
 
-    transport: asyncio.Transport
     wire: ServerConnection
     number: int
+    config: BrokerConfig
 
     def handle(self, event: RequestReceived, request: Any) -> None: ...
     async def ask(self, request: Any, version: int) -> Any: ...
     def answer(self, event: RequestReceived, response: Any) -> None: ...
-    def send(self, event: RequestReceived, frame: bytes) -> None: ...
+    def send(
+        self,
+        event: RequestReceived,
+        frame: bytes,
+        delivery: Coroutine[Any, Any, None] | None = None,
+    ) -> None: ...
     def wait_for(
         self, event: RequestReceived, work: Awaitable[Any], then: Callable[[Any], object]
     ) -> None: ...
@@ -49,8 +59,10 @@ class Filtered:
         self._served = served
         here, peer = map(served.transport.get_extra_info, ("sockname", "peername"))
         self._connection = Connection(served.number, _place(peer), _place(here))
+        self._connection.node = served.config.node_id
         self._current: tuple[Work, Exchange] | None = None  # of the request that is handled
         self._waits = False  # for an async method
+        self._silent = False  # no more requests are handled or answered
 
     def opened(self) -> None:
         """Call the filters for a new connection."""
@@ -69,6 +81,9 @@ class Filtered:
     def request(self, event: RequestReceived) -> None:
         """Let the filters and the handler answer."""
         chain = self._chain
+        if self._silent:
+            self._served.wire.skip_response(event)
+            return
         work = chain.works.get(event.api_key << 16 | event.version)
         if work is None or not (work.requests or work.responses):
             self._served.handle(event, event.request)
@@ -81,6 +96,10 @@ class Filtered:
             event.header.client_id,
             self._ask,
         )
+        exchange.frame = event.frame
+        principal = self._served.session.principal
+        if principal != ANONYMOUS:
+            self._connection.principal = principal.removeprefix(USER)
         self._current = work, exchange
         if not work.requests:
             self._served.handle(event, event.request)
@@ -97,13 +116,16 @@ class Filtered:
             if settled.answer is None:
                 changed = chain.changed(frame, read, settled.request)
                 self._served.handle(event, chain.read_request(work, changed).message)
+            elif isinstance(settled.answer, Silence):
+                self._silent = True
+                self._served.wire.skip_response(event)
             elif work.silent or (work.has_acks and event.request.acks == 0):
                 self._current = None
                 self._served.answer(event, None)
             else:
                 methods = chain.before(work, settled.answered_by)
                 answer = chain.run_response(methods, settled.answer, exchange)
-                self._then(event, answer, partial(self._answer, event, work))
+                self._then(event, answer, partial(self._answer, event, work, exchange))
 
         self._then(event, settled, go_on)
 
@@ -124,7 +146,7 @@ class Filtered:
         self._then(
             event,
             message,
-            lambda changed: self._served.send(event, chain.changed(frame, read, changed)),
+            lambda changed: self._send(event, exchange, chain.changed(frame, read, changed)),
         )
 
     def failed(self, error: BaseException) -> bool:
@@ -136,7 +158,10 @@ class Filtered:
 
     def _fail(self, error: Exception) -> None:
         self._log(error)
-        self._served.close()
+        if isinstance(error, Close) and error.reset:
+            reset(self._served.transport)
+        else:
+            self._served.close()
 
     def _log(self, error: Exception) -> None:
         level, text = why_closed(error)
@@ -160,11 +185,18 @@ class Filtered:
         else:
             go_on(result)
 
-    def _answer(self, event: RequestReceived, work: Work, answer: Any) -> None:
+    def _answer(self, event: RequestReceived, work: Work, exchange: Exchange, answer: Any) -> None:
         frame = self._chain.answer(work, event.correlation_id, answer)
         self._current = None
         self._served.wire.skip_response(event)
-        self._served.send(event, frame)
+        self._send(event, exchange, frame)
+
+    def _send(self, event: RequestReceived, exchange: Exchange, frame: bytes) -> None:
+        if exchange.delivery is None:
+            self._served.send(event, frame)
+            return
+        steps = exchange.delivery(frame)
+        self._served.send(event, frame, take(steps, self._served.transport))
 
     async def _ask(self, request: Any, version: int | None) -> Any:
         """Let the handlers answer a request of a filter, as ``Exchange.send`` describes."""

@@ -77,6 +77,12 @@ class Server:
         host, port = sockets[0].getsockname()[:2]
         return host, port
 
+    def refuse(self) -> None:
+        """Stop listening, so that new connections are refused. Open connections go on."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
     @property
     def is_listening(self) -> bool:
         return bool(self._servers)

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from krammar.broker.broker import Broker
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, BrokerError
-from krammar.broker.metadata_image import Partition
+from krammar.broker.metadata_image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition
 from krammar.broker.node import Node
+from krammar.proxy.delivery import reset
 
 if TYPE_CHECKING:
     from krammar.faults.rules import Rule
@@ -39,6 +40,7 @@ class Cluster(Broker):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._black_holes: list[tuple[Sequence[int], Rule]] = []
+        self._refusing: set[int] = set()
 
     @classmethod
     def start(
@@ -101,6 +103,34 @@ class Cluster(Broker):
 
         self._run(stop())
 
+    def kill_node(self, node_id: int) -> None:
+        """Kill a node: its connections are reset and its ports close, but nothing moves.
+
+        It stays the leader and coordinator that it was, as in Kafka before the controller notices. ``stop_node`` is
+        that moment; ``start_node`` starts it again. Does nothing if the node does not run.
+
+        Raises:
+            ValueError: the cluster has no such node.
+        """
+        node = self._known(node_id)
+
+        async def kill() -> None:
+            node.server.refuse()
+            for connection in list(node.connections.open):
+                reset(connection.transport)
+
+        self._run(kill())
+
+    def refuse_connections(self, *node_ids: int) -> None:
+        """Let nodes refuse new connections, until ``heal``. Open connections go on.
+
+        Raises:
+            ValueError: the cluster has no such node.
+        """
+        for node_id in node_ids:
+            self.call(self._known(node_id).server.refuse)
+            self._refusing.add(node_id)
+
     def start_node(self, node_id: int) -> None:
         """Start a stopped node on its old ports. It becomes a replica in sync, and a leader where there is none.
 
@@ -149,7 +179,7 @@ class Cluster(Broker):
         self.elections.settle()
 
     def heal(self) -> None:
-        """End all network partitions. Connections with unanswered requests are closed."""
+        """End all network partitions. Connections with unanswered requests are closed, and nodes accept new ones."""
         while self._black_holes:
             node_ids, rule = self._black_holes.pop()
             self.faults.remove(rule)
@@ -157,6 +187,10 @@ class Cluster(Broker):
                 self.call(self.nodes[node_id].connections.abort)
 
         async def rejoin() -> None:
+            while self._refusing:
+                node_id = self._refusing.pop()
+                if node_id in self.cluster.running:
+                    await self.nodes[node_id].listen()
             for node_id, node in self.nodes.items():
                 if node.server.is_listening and node_id not in self.cluster.running:
                     node.handlers.see(self.cluster)
@@ -199,6 +233,33 @@ class Cluster(Broker):
             self.elections.move_leader(*self.elections.find(topic, partition), to)
 
         self._try(move)
+
+    def coordinator(self, key: str, kind: Literal["group", "transaction"] = "group") -> int:
+        """Return the node that coordinates a group or a transactional id, or -1.
+
+        Raises:
+            ValueError: nothing was coordinated yet, or ``kind`` is neither of the two.
+        """
+        return self.leader(*self._coordinating(key, kind))
+
+    def move_coordinator(
+        self, key: str, to: int, kind: Literal["group", "transaction"] = "group"
+    ) -> None:
+        """Make a running node the coordinator of a group, or of a transactional id.
+
+        All groups in the same partition of the internal topic move with it.
+
+        Raises:
+            ValueError: nothing was coordinated yet, the node does not run, or ``kind`` is neither of the two.
+        """
+        self.move_leader(*self._coordinating(key, kind), to)
+
+    def _coordinating(self, key: str, kind: str) -> tuple[str, int]:
+        topics = {"group": OFFSETS_TOPIC, "transaction": TRANSACTIONS_TOPIC}
+        if kind not in topics:
+            raise ValueError(f"nodes coordinate a group or a transaction, not a {kind!r}")
+        topic = topics[kind]
+        return topic, self.call(lambda: self.topics.coordinating_partition(topic, key))
 
     def _known(self, node_id: int) -> Node:
         node = self.nodes.get(node_id)

@@ -15,7 +15,16 @@ TURN_SECONDS = 0.02
 class Timer:
     """A call that is due at some time of the event loop."""
 
-    __slots__ = ("__weakref__", "_args", "_callback", "_due", "_handle", "_loop", "_timers")
+    __slots__ = (
+        "__weakref__",
+        "_args",
+        "_callback",
+        "_due",
+        "_handle",
+        "_loop",
+        "_timers",
+        "of_member",
+    )
 
     def __init__(
         self,
@@ -30,6 +39,8 @@ class Timer:
         self._due = due
         self._callback = callback
         self._args = args
+        # Whether it waits for a member of a group, which cannot hurry when the clock is set ahead.
+        self.of_member = False
         self._handle: asyncio.Handle | None = loop.call_at(due, self._run)
 
     def _run(self) -> None:
@@ -74,11 +85,17 @@ class Timers:
         """Return the time in milliseconds since 1970."""
         return self._now_ms() + self._ahead_ms
 
-    def advance(self, ms: int) -> None:
-        """Set the clock ahead. Timers that are due then run in the loop's next turn."""
+    def advance(self, ms: int, *, members: bool = True) -> None:
+        """Set the clock ahead. Timers that are due then run in the loop's next turn.
+
+        Args:
+            ms: milliseconds.
+            members: whether this includes the sessions and rebalances of group members.
+        """
         self._ahead_ms += ms
         for timer in list(self._timers):
-            timer.hasten(ms / 1000)
+            if members or not timer.of_member:
+                timer.hasten(ms / 1000)
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> Timer:
         """Call a function in the loop after a while, unless ``cancel_all`` comes first."""

@@ -33,7 +33,7 @@ class WafkaConnection(Connection):
             self._answer_invalid(event)
             return
         self.session.client_id = event.header.client_id
-        self.serve(event, event.request)
+        self.handle(event, event.request)
 
     def _call_handler(self, event: RequestReceived, request: ProduceRequest) -> Any:
         return self._produce(request)

@@ -22,6 +22,7 @@ MOST_NODES = 100
         "krammar broker --data-dir data --metrics 9404  # numbers for Prometheus",
         "krammar broker --data-dir data --nodes 3         # for tests of clients: nothing is replicated",
         "krammar broker --data-dir data --faults faults.toml   # fail on cue",
+        "krammar broker --data-dir data --control 8090    # rules, nodes and clock over HTTP",
         "krammar broker --data-dir data --protocol wafka --port 9095 --kafka-port 9092",
     )
 )
@@ -103,6 +104,14 @@ MOST_NODES = 100
     help="Apply the rules of FILE: answer errors, drop connections, delay and change messages. The exit "
     "code is 1 if a fault fires less often than FILE expects.",
 )
+@click.option(
+    "--control",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Accept commands for rules of faults, nodes and the clock on this port of the loopback address, over HTTP, for "
+    "tests in any language. 0 selects a free port. Clients need the token that is printed, or that "
+    "KRAMMAR_CONTROL_TOKEN contains.",
+)
 def broker(
     properties: Path | None,
     data_dir: Path | None,
@@ -117,6 +126,7 @@ def broker(
     metrics: str | None,
     log_format: str,
     faults_file: Path | None,
+    control: int | None,
 ) -> None:
     """Run a Kafka-compatible broker with a single node, or with several for tests.
 
@@ -130,6 +140,7 @@ def broker(
     from krammar.broker.broker import Broker
     from krammar.broker.config import BrokerConfig, ConfigError
     from krammar.broker.errors import BrokerError
+    from krammar.broker.several_nodes import Cluster
     from krammar.cli.faults import read_faults, report
     from krammar.cli.serving import run
 
@@ -161,15 +172,21 @@ def broker(
     try:
         settings = BrokerConfig.from_properties(source if source is not None else "", overrides)
         raise_open_files()
-        broker = Broker(settings, nodes=nodes)
+        broker = (Broker if nodes == 1 else Cluster)(settings, nodes=nodes)
         expected = [] if faults_file is None else read_faults(broker.faults, faults_file)
         if log_format == "json":
             from krammar.util.json_logs import JsonFormatter
 
             form = JsonFormatter()
-            run(broker, lambda line: click.echo(form.line("krammar.broker", line)), started, form)
+            run(
+                broker,
+                lambda line: click.echo(form.line("krammar.broker", line)),
+                started,
+                form,
+                control,
+            )
         else:
-            run(broker, click.echo, started)
+            run(broker, click.echo, started, control=control)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except BrokerError as error:

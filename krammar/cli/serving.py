@@ -9,12 +9,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from krammar import __version__
 from krammar.broker.broker import Broker, new_event_loop
+from krammar.broker.errors import BrokerError
 from krammar.util import malloc
 from krammar.util.garbage import exempt_all
 from krammar.util.logs import TextFormatter
+from krammar.util.sockets import why
+
+if TYPE_CHECKING:
+    from krammar.util.http_control import HttpControl
 
 
 def run(
@@ -22,6 +29,7 @@ def run(
     write: Callable[[str], None],
     started: float,
     formatter: logging.Formatter | None = None,
+    control: int | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM.
 
@@ -30,6 +38,7 @@ def run(
         write: prints a line
         started: the ``time.perf_counter()`` of the process's start, for the "ready after" line
         formatter: the form of log lines; None for plain text
+        control: the port for commands over HTTP; None for no commands
 
     Raises:
         BrokerError, ConfigError: the broker cannot start.
@@ -48,7 +57,8 @@ def run(
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        async with broker:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(broker)
             topics = broker.cluster.topics.values()
             partitions = sum(len(topic.partitions) for topic in topics)
             ids = ", ".join(map(str, broker.nodes))
@@ -68,6 +78,8 @@ def run(
             if config.metrics is not None:
                 host, port = broker.metrics_address
                 write(f"metrics on http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+            if control is not None:
+                write((await _control(broker, control, stack)).line)
             write(f"ready after {(time.perf_counter() - started) * 1000:.0f} ms")
             exempt_all()
             memory.watch(broker)
@@ -77,6 +89,20 @@ def run(
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(serve())
+
+
+async def _control(broker: Broker, port: int, stack: AsyncExitStack) -> HttpControl:
+    """Accept commands until the end of the stack. Raises BrokerError."""
+    from krammar.broker.control import BrokerControl
+    from krammar.util.http_control import HttpControl
+
+    http = HttpControl(BrokerControl(broker))
+    try:
+        await http.listen(port)
+    except OSError as error:
+        raise BrokerError(f"cannot listen on 127.0.0.1:{port} for commands: {why(error)}") from None
+    stack.push_async_callback(http.close)
+    return http
 
 
 class _Memory:

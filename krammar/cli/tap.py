@@ -136,6 +136,13 @@ if TYPE_CHECKING:
     help="The protocol: a generated package that Python can import from the current folder.",
 )
 @click.option("--stay", is_flag=True, help="Keep running when the brokers are gone.")
+@click.option(
+    "--control",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Accept commands for rules of faults on this port of the loopback address, over HTTP. Clients need the "
+    "token that is printed, or that KRAMMAR_CONTROL_TOKEN contains.",
+)
 def tap(
     file: Path | None,
     listen: tuple[str, ...],
@@ -159,6 +166,7 @@ def tap(
     tls_file: Path | None,
     package: str,
     stay: bool,
+    control: int | None,
 ) -> None:
     """Print the requests and responses between clients and brokers.
 
@@ -181,11 +189,11 @@ def tap(
 
     protocol = _protocol(package)
     faults, expected = None, []
-    if faults_file is not None:
+    if faults_file is not None or control is not None:
         from krammar.faults import Faults
 
         faults = Faults(protocol)
-        expected = read_faults(faults, faults_file)
+        expected = [] if faults_file is None else read_faults(faults, faults_file)
     select = Filter(_known_apis(protocol, apis), clients, topics, errors)
     if ui is not None and select and not json_:
         raise click.UsageError(
@@ -214,7 +222,7 @@ def tap(
                 or ui is not None
             ):
                 raise click.UsageError(
-                    "FILE cannot be combined with --listen, --upstream, --save, --advertise, --faults, "
+                    "FILE cannot be combined with --listen, --upstream, --save, --advertise, --faults, --control, "
                     "--stay or --ui (use --html OUT to see a capture in a browser)"
                 )
             if html is not None or pcap is not None:
@@ -246,6 +254,7 @@ def tap(
                 max_frame=max_frame,
                 stay=stay,
                 faults=faults,
+                control=control,
                 ui=None if ui is None else Ui(_address("--ui", ui), secrets),
                 **_tls(tls_file),
             )

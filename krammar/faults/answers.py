@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from krammar.faults.errors import FaultError
@@ -28,6 +29,9 @@ _WHOLE = (
     "CONTROLLER",
     "SASL",
 )
+
+# Fields beside an error code that Kafka sets to -1, although 0 is their default.
+_UNKNOWN = frozenset({"base_offset", "high_watermark", "committed_offset", "node_id", "port"})
 
 # CoordinatorType.TRANSACTION: the key of FindCoordinator is a transactional id.
 _TRANSACTION = 1
@@ -56,9 +60,16 @@ class Selection:
                 value = names(topic_id)
             elif role not in subject:
                 continue
-            if value not in wanted:
+            if value not in wanted and not (role == "topic" and _is_like(value, wanted)):
                 return False
         return True
+
+
+def _is_like(topic: Any, patterns: tuple[str, ...]) -> bool:
+    """Whether a pattern fits. Names of topics have neither ``*`` nor ``?``."""
+    return isinstance(topic, str) and any(
+        fnmatchcase(topic, each) for each in patterns if "*" in each or "?" in each
+    )
 
 
 def subjects(message: Any, shape: Shape, outer: Subject | None = None) -> Iterator[Subject]:
@@ -181,6 +192,9 @@ def refuse(struct: Any, shape: Shape, place: Place, code: int) -> None:
     Kafka sends empty records with an error; librdkafka does not read responses with null ones.
     """
     setattr(struct, place.attribute, code)
+    for name, _ in shape.plain:
+        if name in _UNKNOWN:
+            setattr(struct, name, -1)
     for name in shape.records:
         setattr(struct, name, b"")
 

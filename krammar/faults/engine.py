@@ -14,13 +14,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from itertools import count
 from types import ModuleType
 from typing import Any
 
 from krammar.faults.answers import Selection
 from krammar.faults.errors import FaultError, FaultNotFired
+from krammar.faults.event import Event
+from krammar.faults.filter import FaultFilter
 from krammar.faults.names import LearnedNames
 from krammar.faults.paths import TopicNames
 from krammar.faults.rules import Client, Rule
@@ -36,7 +37,6 @@ from krammar.faults.steps import (
     Verdict,
     Wait,
 )
-from krammar.wire.framing import join_frame
 from krammar.wire.package import package_of
 
 # So many events are remembered.
@@ -46,38 +46,18 @@ _FETCH = "Fetch"
 _SESSION_NOT_FOUND = "FETCH_SESSION_ID_NOT_FOUND"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A fault that fired.
-
-    ``rule`` is its rule, ``action`` what was done. ``time`` is in seconds since 1970; ``frame`` has the
-    bytes of the request as it came, without the length prefix, and ``request`` is the same decoded.
-    ``response`` is the response that the rule acted on, None for a rule that acted on the request.
-    """
-
-    rule: Rule
-    action: str
-    time: float
-    connection: int
-    client_id: str | None
-    api: str
-    version: int
-    correlation_id: int
-    frame: bytes
-    request: Any
-    response: Any
-
-
-class Faults:
+class Faults(FaultFilter):
     """The rules of a broker or a tap.
 
-    Rules can be added and removed from any thread, while clients are connected.
+    Rules can be added and removed from any thread, while clients are connected. The object is a filter:
+    ``Proxy.start(upstream, [faults])``.
 
     Args:
         protocol: a generated package, such as ``kafka_wire``.
         topic_names: returns the name of a topic by its id, or None; responses tell them too.
         sees: what the place of the engine has beside the bytes: ``principal``, ``clock``.
         clock: a monotonic time in seconds.
+        advance: sets the broker's clock ahead, by milliseconds, and for members of groups if the second argument is true.
     """
 
     def __init__(
@@ -87,8 +67,9 @@ class Faults:
         topic_names: TopicNames | None = None,
         sees: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
+        advance: Callable[[int, bool], None] | None = None,
     ) -> None:
-        self.rules: tuple[Rule, ...] = ()
+        super().__init__(advance)
         self.history: deque[Event] = deque(maxlen=HISTORY)
         self.schema = Schema(package_of(protocol))
         self.names = LearnedNames(topic_names)
@@ -160,6 +141,8 @@ class Faults:
                 seen=self._sees,
                 changed=self.changed,
                 now=(self.clock(), time.time()),
+                armed=self.refresh,
+                removed=self.remove,
             )
             self.rules = (*self.rules, rule)
         return rule
@@ -212,7 +195,7 @@ class Talk:
                 target = rule.target(exchange)
                 if target is None:
                     continue
-                if rule.keeps_no_sessions and target.api == _FETCH:
+                if target.api == _FETCH and rule.keeps_no_sessions(faults.clock(), time.time()):
                     exchange.sessionless = True
                     if self._refuses_session(exchange, verdict):
                         return verdict
@@ -237,7 +220,7 @@ class Talk:
         acted = bool(self._held)
         with faults.changed:
             shape = faults.schema.response(exchange.api_key, exchange.version)
-            if shape is not None and "topic" in shape.roles and "topic_id" in shape.roles:
+            if shape is not None and faults.schema.names_topics(exchange.api_key, exchange.version):
                 faults.names.learn(message, shape)
             if exchange.sessionless and message.session_id:
                 message.session_id = 0
@@ -256,6 +239,8 @@ class Talk:
                 acted = True
                 for action in rule.actions:
                     action.response(target, exchange, delivery, faults.names)
+            for event in exchange.events:
+                event.response = delivery.message
         return delivery if acted else None
 
     def steps(self, delivery: Delivery, frame: bytes) -> list[StepTo]:
@@ -266,20 +251,20 @@ class Talk:
         if delivery.delay_ms:
             steps.append(Wait(delivery.delay_ms / 1000))
         if delivery.drop:
-            return [*steps, Close()]
+            return [*steps, Close(delivery.reset)]
         if delivery.cut_at is not None:
             size = delivery.cut_at if delivery.cut_at >= 1 else len(frame) * delivery.cut_at
             frame = frame[: max(1, min(int(size), len(frame) - 1))]
         if delivery.hold_ms is not None:
             self._held.append(frame)
-            return [*steps, Hold(delivery.hold_ms / 1000)]
+            return [*steps, Hold(delivery.hold_ms / 1000, self.release)]
         size, pause = delivery.trickle or (len(frame), 0.0)
         for begin in range(0, len(frame), size):
             if begin and pause:
                 steps.append(Wait(pause / 1000))
             steps.append(Send(frame[begin : begin + size]))
         if delivery.cut_at is not None:
-            return [*steps, Close()]
+            return [*steps, Close(delivery.reset)]
         return [*steps, *(Send(held) for held in self.release())]
 
     def release(self) -> list[bytes]:
@@ -307,35 +292,26 @@ class Talk:
         if not rule.draw(faults.clock(), today):
             return False
         for action in rule.actions:
-            what = action.describe()
+            action.fire(exchange)
+            what = action.describe(exchange)
             exchange.notes.append(f"{rule.name}: {what}")
-            faults.history.append(
-                Event(
-                    rule,
-                    what,
-                    today,
-                    exchange.connection,
-                    exchange.client_id,
-                    faults.schema.name(exchange.api_key),
-                    exchange.version,
-                    exchange.correlation_id,
-                    exchange.frame,
-                    exchange.request,
-                    response,
-                )
+            event = Event(
+                rule,
+                what,
+                today,
+                exchange.connection,
+                exchange.client_id,
+                faults.schema.name(exchange.api_key),
+                exchange.version,
+                exchange.correlation_id,
+                exchange.frame,
+                exchange.request,
+                response,
             )
+            exchange.events.append(event)
+            faults.history.append(event)
         faults.changed.notify_all()
         return True
-
-
-def encode_response(schema: Schema, exchange: Exchange, message: Any, version: int) -> bytes:
-    """Return the frame of a response, length prefix included. Raises EncodeError."""
-    package = schema.package
-    header = package.get("ResponseHeader")(correlation_id=exchange.correlation_id)
-    parts: list[bytes] = []
-    header._encode_parts(package.header_versions(exchange.api_key, version).response, parts)
-    message._encode_parts(version, parts)
-    return join_frame(parts)
 
 
 def _several(key: str, value: Any, kind: type) -> tuple[Any, ...] | None:

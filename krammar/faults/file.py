@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from krammar.faults.action import fits, in_words
+from krammar.faults.actions import ACTIONS
 from krammar.faults.engine import Faults
 from krammar.faults.errors import FaultError, unknown
 from krammar.faults.rules import Rule
@@ -28,22 +30,8 @@ from krammar.util.diagnostics import Diagnostics, Position, format_text
 
 TABLE = "fault"
 
-_WORDS: dict[type, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a string",
-    list: "an array",
-    dict: "a table",
-}
-_NUMBER = (int, float)
 # For keys whose values have a form of their own.
-_EXAMPLES = {
-    "between": "between = [5, 10]",
-    "change": 'change = { "request.acks" = 1 }',
-    "offer": 'offer = { Produce = "3-7" }',
-    "trickle": "trickle = { bytes = 10, every_ms = 5 }",
-}
+_EXAMPLES = {"between": "between = [5, 10]"}
 _MESSAGE = re.compile(r"(?P<message>.*?) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|.*)\)")
 
 
@@ -70,15 +58,21 @@ def read_rules(faults: Faults, path: Path) -> list[Expected]:
         FaultsFileError: the file has errors. No rule was added.
         OSError: the file cannot be read.
     """
-    diagnostics = Diagnostics()
     data = path.read_bytes()
-    before = faults.rules
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
+        diagnostics = Diagnostics()
         line = data[: error.start].count(b"\n") + 1
         diagnostics.add("F101", "the file is not UTF-8", Position(path, line, 1))
         raise FaultsFileError(diagnostics) from None
+    return read_text(faults, path, text)
+
+
+def read_text(faults: Faults, path: Path, text: str) -> list[Expected]:
+    """Add the rules of a file's text, as ``read_rules``. ``path`` is what diagnostics name."""
+    diagnostics = Diagnostics()
+    before = faults.rules
     diagnostics.add_source(path, text)
     try:
         tables = tomllib.loads(text)
@@ -128,13 +122,14 @@ class _Reader:
         return expected
 
     def _rule(self, fault: dict[str, Any], way: Way) -> Rule | None:
+        known = [*_KEYS, *ACTIONS]
         for key in fault:
-            if key not in _KEYS:
-                self._report(unknown("the key", key, _KEYS), (*way, key), on_key=True)
+            if key not in known:
+                self._report(unknown("the key", key, known), (*way, key), on_key=True)
             else:
                 self._try((*way, key), _typed, key, fault[key])
         if len(self._diagnostics.found) and any(
-            key not in _KEYS or not _is_typed(key, fault[key]) for key in fault
+            key not in known or not fits(fault[key], _kinds(key)) for key in fault
         ):
             return None
         selection = {key: fault[key] for key in fault if key in _SELECTION}
@@ -150,10 +145,10 @@ class _Reader:
         if rule is None:
             return None
         self._rules[rule.name] = rule
-        if not any(key in (*_ACTIONS, "change") for key in fault):
+        if not any(key in ACTIONS for key in fault):
             error = FaultError(
                 "the rule does nothing",
-                hint=f"add one of {', '.join([*_ACTIONS, 'change'])}",
+                hint=f"add one of {', '.join(ACTIONS)}",
                 code="F501",
             )
             self._report(error, way, on_key=True)
@@ -168,9 +163,12 @@ class _Reader:
             elif key == "change":
                 for path, new in value.items():
                     self._try((*way, key, path), rule.change, path, new)
-            elif key in _ACTIONS:
-                self._try((*way, key), _act, key, rule, value, fault.get("seed", 0))
+            elif key in ACTIONS:
+                self._try((*way, key), self._act, rule, key, value, fault.get("seed", 0))
         return rule
+
+    def _act(self, rule: Rule, key: str, value: Any, seed: int) -> None:
+        rule.do(ACTIONS[key].from_file(value, seed))
 
     def _after(self, rule: Rule, name: str) -> None:
         if name not in self._rules or self._rules[name] is rule:
@@ -209,105 +207,17 @@ class _Reader:
         self._diagnostics.add(error.code, error.message, position, error.hint)
 
 
-def _is_typed(key: str, value: Any) -> bool:
-    kinds = _KEYS[key]
-    if isinstance(value, bool):
-        return bool in kinds
-    return isinstance(value, kinds)
+def _kinds(key: str) -> tuple[type, ...]:
+    action = ACTIONS.get(key)
+    return _KEYS[key] if action is None else action.kinds_in_files()
 
 
 def _typed(key: str, value: Any) -> None:
-    if not _is_typed(key, value):
-        example = _EXAMPLES.get(key)
+    if not fits(value, _kinds(key)):
+        example = ACTIONS[key].example if key in ACTIONS else _EXAMPLES.get(key)
         raise FaultError(
-            f"{key} needs {_words(_KEYS[key])}", hint=f"write {example}" if example else ""
+            f"{key} needs {in_words(_kinds(key))}", hint=f"write {example}" if example else ""
         )
-
-
-def _words(kinds: Iterable[type]) -> str:
-    """The kinds of values that a key accepts, in words."""
-    words = [_WORDS[kind] for kind in kinds if kind in _WORDS]
-    if _WORDS[float] in words and _WORDS[int] in words:
-        words.remove(_WORDS[int])
-    return " or ".join(words)
-
-
-def _act(key: str, rule: Rule, value: Any, seed: int) -> None:
-    """Add the action that a key names."""
-    names, call = _ACTIONS[key]
-    if not isinstance(value, dict) or key == "offer":
-        call(rule, value, seed)
-        return
-    for name in value:
-        if name not in names:
-            raise unknown("the key", name, names)
-    for name, kinds in names.items():
-        if name not in value and name == next(iter(names)):
-            raise FaultError(f"{key} needs {name}", hint=f"write {key} = {{ {name} = … }}")
-        if name in value and (
-            not isinstance(value[name], kinds)
-            or (isinstance(value[name], bool) and bool not in _several(kinds))
-        ):
-            raise FaultError(
-                f"{name} needs {_words(_several(kinds))}", word=str(value[name]), key=name
-            )
-    call(rule, value, seed)
-
-
-def _several(kinds: Any) -> tuple[type, ...]:
-    return kinds if isinstance(kinds, tuple) else (kinds,)
-
-
-def _true(key: str, value: Any) -> None:
-    if value is not True:
-        raise FaultError(f"{key} needs true", hint="or leave it out", word=str(value).lower())
-
-
-def _answer(rule: Rule, value: Any, seed: int) -> None:
-    given: dict[str, Any] = value if isinstance(value, dict) else {"code": value}
-    rule.answer(given["code"], after=given.get("after", False), at=given.get("at"))
-
-
-def _drop(rule: Rule, value: Any, seed: int) -> None:
-    given: dict[str, Any] = value if isinstance(value, dict) else {"when": value}
-    rule.drop(given["when"], at=given.get("at", 0.5))
-
-
-def _delay(rule: Rule, value: Any, seed: int) -> None:
-    given: dict[str, Any] = value if isinstance(value, dict) else {"ms": value}
-    rule.delay(given["ms"], of=given.get("of", "response"))
-
-
-def _trickle(rule: Rule, value: Any, seed: int) -> None:
-    if "every_ms" not in value:
-        raise FaultError("trickle needs every_ms", hint=f"write {_EXAMPLES['trickle']}")
-    rule.trickle(value["bytes"], every_ms=value["every_ms"])
-
-
-def _offer(rule: Rule, value: Any, seed: int) -> None:
-    versions: dict[str, str | None] = {}
-    for api, offered in value.items():
-        if offered is not False and not isinstance(offered, str):
-            raise FaultError(
-                f"offer: {api} needs a range of versions, or false",
-                hint='write "3-7", or false',
-                key=api,
-            )
-        versions[api] = offered or None
-    rule.offer(versions)
-
-
-def _black_hole(rule: Rule, value: Any, seed: int) -> None:
-    _true("black_hole", value)
-    rule.black_hole()
-
-
-def _reorder(rule: Rule, value: Any, seed: int) -> None:
-    if isinstance(value, bool):
-        _true("reorder", value)
-        rule.reorder()
-    else:
-        rule.reorder(value["ms"])
 
 
 def _between(rule: Rule, value: list[Any]) -> None:
@@ -320,28 +230,11 @@ def _between(rule: Rule, value: list[Any]) -> None:
 
 
 def _once(rule: Rule, value: bool) -> None:
-    _true("once", value)
+    if value is not True:
+        raise FaultError("once needs true", hint="or leave it out", word="false")
     rule.once()
 
 
-_Act = Callable[[Rule, Any, int], object]
-
-# Of each action that can be a table: its keys, the required one first.
-_ACTIONS: Mapping[str, tuple[dict[str, Any], _Act]] = {
-    "answer": ({"code": (int, str), "after": bool, "at": str}, _answer),
-    "drop": ({"when": str, "at": _NUMBER}, _drop),
-    "delay_ms": ({"ms": _NUMBER, "of": str}, _delay),
-    "throttle_ms": ({}, lambda rule, value, seed: rule.throttle(value)),
-    "trickle": ({"bytes": int, "every_ms": _NUMBER}, _trickle),
-    "black_hole": ({}, _black_hole),
-    "truncate": ({}, lambda rule, value, seed: rule.truncate(value)),
-    "flip_bits": ({}, lambda rule, value, seed: rule.flip_bits(value, seed=seed)),
-    "correlation_id": ({}, lambda rule, value, seed: rule.correlation_id(value)),
-    "offer": ({}, _offer),
-    "corrupt": ({}, lambda rule, value, seed: rule.corrupt(value)),
-    "reorder": ({"ms": _NUMBER}, _reorder),
-    "advance_clock_ms": ({}, lambda rule, value, seed: rule.advance_clock(value)),
-}
 _LIMITS: Mapping[str, Callable[[Rule, Any], object]] = {
     "once": _once,
     "times": lambda rule, value: rule.times(value),
@@ -363,7 +256,7 @@ _SELECTION = (
     "transactional_id",
     "where",
 )
-# All keys of a rule, and the types of their values.
+# The keys of a rule that are no actions, and the kinds of their values.
 _KEYS: Mapping[str, tuple[type, ...]] = {
     "name": (str,),
     "api": (str, list),
@@ -381,23 +274,9 @@ _KEYS: Mapping[str, tuple[type, ...]] = {
     "times": (int,),
     "nth": (int,),
     "every": (int,),
-    "probability": _NUMBER,
+    "probability": (int, float),
     "seed": (int,),
     "between": (list,),
     "after": (str,),
-    "answer": (str, int, dict),
-    "drop": (str, dict),
-    "delay_ms": (*_NUMBER, dict),
-    "throttle_ms": (int,),
-    "trickle": (dict,),
-    "black_hole": (bool,),
-    "change": (dict,),
-    "truncate": (int,),
-    "flip_bits": (int,),
-    "correlation_id": (int,),
-    "offer": (dict,),
-    "corrupt": (str,),
-    "reorder": (bool, dict),
-    "advance_clock_ms": (int,),
     "expect": (int,),
 }

@@ -23,6 +23,11 @@ class LearnedNames:
         self._known = known
         self._names: dict[UUID, str] = {}
 
+    @property
+    def learns(self) -> bool:
+        """Whether names come from messages only."""
+        return self._known is None
+
     def __call__(self, topic_id: UUID) -> str | None:
         name = self._names.get(topic_id)
         return self._known(topic_id) if name is None and self._known is not None else name

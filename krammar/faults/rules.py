@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from inspect import Parameter, signature
 from random import Random
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self
 
-from krammar.faults import actions
-from krammar.faults.actions import Action, Target
+from krammar.faults import answer_action, message_actions, wire_actions
+from krammar.faults.action import Action, Target
 from krammar.faults.answers import Selection, subjects
-from krammar.faults.errors import FaultError, FaultNotFired, blaming, unknown
-from krammar.faults.paths import Condition, Path, TopicNames, value_of
-from krammar.faults.shape import Schema, Shape
+from krammar.faults.errors import FaultError, FaultNotFired, blaming
+from krammar.faults.limits import Limits, at_least_one
+from krammar.faults.paths import Condition, TopicNames
+from krammar.faults.shape import Schema
 from krammar.faults.steps import Exchange
-
-# The codes of errors that another message-version may not have.
-_NOT_HERE = ("F401", "F501")
+from krammar.faults.targets import Targets, names_role
 
 # Far longer than a fault takes to fire in a test that works.
 PATIENCE = 30.0
@@ -43,19 +44,22 @@ class Client:
         )
 
 
-@dataclass(slots=True)
-class Limits:
-    """How often a rule fires. Times are in seconds since the rule was made, or since 1970 where
-    ``absolute``."""
+P = ParamSpec("P")
 
-    times: int | None = None
-    nth: int | None = None
-    every: int = 1
-    probability: float = 1.0
-    random: Random = field(default_factory=lambda: Random(0))
-    between: tuple[float, float] | None = None
-    absolute: bool = False
-    after: Rule | None = None
+
+def _adds(action: Callable[P, Action]) -> Callable[Concatenate[Rule, P], Rule]:
+    """Return the method that adds an action to a rule."""
+
+    def add(self: Rule, /, *args: P.args, **kwargs: P.kwargs) -> Rule:
+        return self.do(action(*args, **kwargs))
+
+    add.__doc__ = action.__doc__
+    own = signature(action)
+    add.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[Parameter("self", Parameter.POSITIONAL_ONLY), *own.parameters.values()],
+        return_annotation="Rule",
+    )
+    return add
 
 
 class Rule:
@@ -81,30 +85,26 @@ class Rule:
         seen: Collection[str],
         changed: threading.Condition,
         now: tuple[float, float],
+        armed: Callable[[], None],
+        removed: Callable[[Rule], None],
     ) -> None:
         self.name = name
         self.actions: list[Action] = []
         self.matched = 0
         self.fired = 0
-        self._schema = schema
         self._client = client
         self._selection = selection
         self._limits = Limits()
         self._seen = seen
         self._changed = changed
+        self._armed = armed
+        self._removed = removed
         self._made, self._made_at = now
-        self._named = bool(apis)
-        with blaming("api"):
-            keys = self._keys(apis)
-        with blaming("versions"):
-            self._targets = self._targets_of(keys, versions)
+        self._targets = Targets(schema, apis, versions, selection)
         self._conditions: list[Condition] = []
-        for role in selection.values:
-            with blaming(role):
-                self._keep(partial(_about, role))
         for text in where:
             with blaming("where"):
-                self._conditions.append(self._condition(text))
+                self._conditions.append(self._targets.condition(text))
 
     def __repr__(self) -> str:
         return f"<fault {self.name!r}: matched {self.matched}, fired {self.fired}>"
@@ -112,7 +112,17 @@ class Rule:
     @property
     def api_keys(self) -> list[int]:
         """The keys of the APIs that the rule applies to."""
-        return sorted({key for key, _ in self._targets})
+        return sorted({key for key, _ in self.places})
+
+    @property
+    def places(self) -> Collection[tuple[int, int]]:
+        """The api keys and versions that the rule applies to."""
+        return self._targets.places
+
+    @property
+    def reorders(self) -> bool:
+        """Whether the rule holds responses back until others were sent."""
+        return any(isinstance(action, wire_actions.Reorder) for action in self.actions)
 
     # When: limits.
 
@@ -122,45 +132,52 @@ class Rule:
 
     def times(self, number: int) -> Self:
         """Fire ``number`` times at most."""
-        _at_least_one("times", number)
-        self._limits.times = number
+        with self._or_removed():
+            at_least_one("times", number)
+            self._limits.times = number
+            self._limits.check()
         return self
 
     def nth(self, number: int) -> Self:
         """Fire on the ``number``th match only, counted from 1."""
-        _at_least_one("nth", number)
-        self._limits.nth = number
+        with self._or_removed():
+            at_least_one("nth", number)
+            self._limits.nth = number
+            self._limits.check()
         return self
 
     def every(self, number: int) -> Self:
         """Fire on every ``number``th match."""
-        _at_least_one("every", number)
-        self._limits.every = number
+        with self._or_removed():
+            at_least_one("every", number)
+            self._limits.every = number
+            self._limits.check()
         return self
 
     def with_probability(self, probability: float, *, seed: int = 0) -> Self:
         """Fire on a match with a probability between 0 and 1. The same seed gives the same choices."""
-        if not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
-            raise FaultError(
-                f"probability must be from 0 to 1, not {probability}",
-                word=str(probability),
-            )
+        with self._or_removed():
+            if not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
+                raise FaultError(
+                    f"probability must be from 0 to 1, not {probability}", word=str(probability)
+                )
         self._limits.probability, self._limits.random = probability, Random(seed)
         return self
 
     def between(self, start: float | datetime, end: float | datetime) -> Self:
         """Fire between two moments only: two times in seconds since the rule was made, or two datetimes."""
-        if isinstance(start, datetime) and isinstance(end, datetime):
-            span, absolute = (start.timestamp(), end.timestamp()), True
-        elif isinstance(start, (int, float)) and isinstance(end, (int, float)):
-            span, absolute = (float(start), float(end)), False
-        else:
-            raise FaultError(
-                f"{start} and {end} are not two moments",
-                hint="write two numbers of seconds, or two dates with times",
-            )
-        if span[0] >= span[1]:
-            raise FaultError(f"{end} is not after {start}", word=str(end))
+        with self._or_removed():
+            if isinstance(start, datetime) and isinstance(end, datetime):
+                span, absolute = (start.timestamp(), end.timestamp()), True
+            elif isinstance(start, (int, float)) and isinstance(end, (int, float)):
+                span, absolute = (float(start), float(end)), False
+            else:
+                raise FaultError(
+                    f"{start} and {end} are not two moments",
+                    hint="write two numbers of seconds, or two dates with times",
+                )
+            if span[0] >= span[1]:
+                raise FaultError(f"{end} is not after {start}", word=str(end))
         self._limits.between, self._limits.absolute = span, absolute
         return self
 
@@ -171,107 +188,63 @@ class Rule:
 
     # What: actions.
 
-    def answer(self, code: int | str, *, after: bool = False, at: str | None = None) -> Self:
-        """Answer an error code instead of handling the request.
-
-        The code goes where it belongs: into the elements of the response that are about the rule's
-        topic, partition or group. What else the request asks for is handled.
-
-        Args:
-            code: a member of the protocol's ErrorCode, its name, or any number.
-            after: handle the request, and then answer the error code.
-            at: the path of the error code to set, such as ``responses[*].partitions[*].error_code``.
-        """
-        number, name = self._code(code)
-        return self.do(actions.Answer(number, name, after, at))
-
-    def drop(self, when: str = "before", *, at: float = 0.5) -> Self:
-        """Close the connection.
-
-        Args:
-            when: ``before`` the request is handled; ``after`` it was handled, and before it is answered;
-                in the ``middle`` of the response's bytes.
-            at: for ``middle``, how many bytes of the response are sent; below 1, which share of them.
-        """
-        return self.do(actions.Drop(when, at))
-
-    def delay(self, ms: float, *, of: str = "response") -> Self:
-        """Wait ``ms`` milliseconds before the response is sent, or before the request is handled
-        (``of="request"``)."""
-        return self.do(actions.Delay(ms, of))
-
-    def throttle(self, ms: int) -> Self:
-        """Set the response's throttle time, in milliseconds (KIP-219)."""
-        return self.do(actions.Throttle(ms))
-
-    def trickle(self, bytes: int, *, every_ms: float) -> Self:
-        """Send the response in pieces of ``bytes`` bytes, with ``every_ms`` milliseconds between them."""
-        return self.do(actions.Trickle(bytes, every_ms))
-
-    def black_hole(self) -> Self:
-        """Neither handle nor answer the request, nor what follows it on the connection."""
-        return self.do(actions.BlackHole())
-
-    def change(self, path: str, value: Any) -> Self:
-        """Set a field of the request or the response.
-
-        Args:
-            path: such as ``request.acks`` or ``response.topics[*].partitions[0].leader_id``. Without
-                a prefix it begins in the request if the request has such a field, else in the response.
-            value: enum members can be given by name, bytes as text.
-        """
-        return self.do(actions.Change(self._path(path), value))
-
-    def truncate(self, bytes: int) -> Self:
-        """Cut bytes off the end of the response."""
-        return self.do(actions.Truncate(bytes))
-
-    def flip_bits(self, count: int = 1, *, seed: int = 0) -> Self:
-        """Flip bits of the response, after its correlation id."""
-        return self.do(actions.FlipBits(count, Random(seed)))
-
-    def correlation_id(self, by: int = 1) -> Self:
-        """Answer with a correlation id that is ``by`` too high."""
-        return self.do(actions.CorrelationId(by))
-
-    def offer(self, versions: Mapping[str, str | None]) -> Self:
-        """Change the versions that ApiVersions offers: ``{"Produce": "3-7", "DescribeCluster": None}``.
-
-        None hides an API.
-        """
-        known = self._schema.names()
-        offered: dict[int, tuple[int, int] | None] = {}
-        for name, text in versions.items():
-            if name not in known:
-                raise unknown("the API", name, known)
-            offered[known[name]] = None if text is None else _versions(text)
-        return self.do(actions.Offer(offered))
-
-    def corrupt(self, kind: str = "crc") -> Self:
-        """Corrupt the last record batch of each partition: its ``crc``, ``count`` or ``codec``."""
-        return self.do(actions.Corrupt(kind))
-
-    def reorder(self, ms: float = 1000) -> Self:
-        """Send the response after the connection's next one, or after ``ms`` milliseconds without one."""
-        return self.do(actions.Reorder(ms))
-
-    def advance_clock(self, ms: int) -> Self:
-        """Set the broker's clock ahead by ``ms`` milliseconds, and run the timers that are due then."""
-        return self.do(actions.AdvanceClock(ms))
+    # The fields of an action are the arguments of its method.
+    answer = _adds(answer_action.Answer)
+    call = _adds(answer_action.Call)
+    drop = _adds(wire_actions.Drop)
+    delay = _adds(wire_actions.Delay)
+    throttle = _adds(message_actions.Throttle)
+    trickle = _adds(wire_actions.Trickle)
+    bandwidth = _adds(wire_actions.Bandwidth)
+    black_hole = _adds(wire_actions.BlackHole)
+    change = _adds(message_actions.Change)
+    truncate = _adds(wire_actions.Truncate)
+    flip_bits = _adds(wire_actions.FlipBits)
+    correlation_id = _adds(wire_actions.CorrelationId)
+    offer = _adds(message_actions.Offer)
+    corrupt = _adds(message_actions.Corrupt)
+    reorder = _adds(wire_actions.Reorder)
+    advance_clock = _adds(wire_actions.AdvanceClock)
 
     def do(self, action: Action) -> Self:
-        """Add an action. Raises FaultError if it cannot be applied."""
-        if action.needs and action.needs not in self._seen:
+        """Add an action. Raises FaultError if it cannot be applied; the rule is then removed."""
+        with self._or_removed():
+            action.settle(self._targets)
+            if action.needs and action.needs not in self._seen:
+                raise FaultError(
+                    f"only krammar's broker has a {action.needs} to set",
+                    hint="use krammar broker --faults",
+                    code="F501",
+                )
+            self._targets.keep(action.check)
+            self._targets.keep(partial(self._check_side, action))
+        with self._changed:
+            if self._limits.times is None:
+                self._limits.times = action.uses()
+            self.actions = [*self.actions, action]
+            self._armed()
+        return self
+
+    def _check_side(self, action: Action, target: Target) -> None:
+        if not action.acts_on_request(target):
+            return
+        if any(condition.path.side == "response" for condition in self._conditions) or any(
+            not names_role(target.request, role) for role in self._selection.values
+        ):
             raise FaultError(
-                f"only krammar's broker has a {action.needs} to set",
-                hint="use krammar broker --faults",
+                f'the rule "{self.name}" looks at the response, so it cannot act on the request',
+                hint="use an action on the response, or a condition on the request",
                 code="F501",
             )
-        self._keep(action.check)
-        self._keep(partial(self._check_side, action))
-        with self._changed:
-            self.actions = [*self.actions, action]
-        return self
+
+    @contextmanager
+    def _or_removed(self) -> Iterator[None]:
+        """Remove the rule if it turns out to be wrong, so that no half of it acts or is expected to fire."""
+        try:
+            yield
+        except FaultError:
+            self._removed(self)
+            raise
 
     # Verify.
 
@@ -285,8 +258,15 @@ class Rule:
             )
         return self
 
-    def wait(self, times: int = 1, *, timeout: float = PATIENCE) -> Self:
-        """Wait until the rule has fired ``times`` times. Raises FaultNotFired after ``timeout`` seconds."""
+    def wait(self, *number: float, times: int = 1, timeout: float = PATIENCE) -> Self:
+        """Wait until the rule has fired ``times`` times. Raises FaultNotFired after ``timeout`` seconds.
+
+        A number without a name could mean times or seconds, so it raises TypeError.
+        """
+        if number:
+            raise TypeError(
+                f"wait({number[0]}): write wait(times={number[0]}) or wait(timeout={number[0]})"
+            )
         with self._changed:
             if not self._changed.wait_for(lambda: self.fired >= times, timeout):
                 raise FaultNotFired(
@@ -301,15 +281,20 @@ class Rule:
         """Return what the rule applies to, if it is armed and concerns the exchange."""
         if not self.actions or not self._client.matches(exchange):
             return None
-        return self._targets.get((exchange.api_key, exchange.version))
+        return self._targets.get(exchange.api_key, exchange.version)
 
     def decides_on_request(self, target: Target) -> bool:
         return any(action.acts_on_request(target) for action in self.actions)
 
-    @property
-    def keeps_no_sessions(self) -> bool:
-        """Whether the rule needs the partitions of every Fetch."""
-        return bool({"topic", "partition"} & self._selection.values.keys())
+    def keeps_no_sessions(self, now: float, today: float) -> bool:
+        """Whether the rule needs the partitions of every Fetch. Times are in seconds."""
+        names_elements = {"topic", "partition"} & self._selection.values.keys() or any(
+            condition.path.side == "request" and condition.path.steps[0].index is not None
+            for condition in self._conditions
+        )
+        return bool(names_elements) and not self._limits.is_spent(
+            self.matched, self.fired, now - self._made, today
+        )
 
     def matches(self, target: Target, exchange: Exchange, response: Any, names: TopicNames) -> bool:
         """Whether selection and conditions hold."""
@@ -335,222 +320,10 @@ class Rule:
 
     def draw(self, now: float, today: float) -> bool:
         """Count a match, and return whether the rule fires on it. Times are in seconds."""
-        limits = self._limits
-        if limits.after is not None and not limits.after.fired:
+        if self._limits.waits(now - self._made, today):
             return False
-        if limits.between is not None:
-            time = today if limits.absolute else now - self._made
-            if not limits.between[0] <= time < limits.between[1]:
-                return False
         self.matched += 1
-        if limits.nth is not None and self.matched != limits.nth:
-            return False
-        if self.matched % limits.every:
-            return False
-        if limits.probability < 1 and limits.random.random() >= limits.probability:
-            return False
-        if limits.times is not None and self.fired >= limits.times:
+        if not self._limits.fires(self.matched, self.fired):
             return False
         self.fired += 1
         return True
-
-    # Checks.
-
-    def _keys(self, apis: tuple[Any, ...]) -> list[int]:
-        known = self._schema.names()
-        if not apis:
-            return list(known.values())
-        keys = []
-        for api in apis:
-            name = api if isinstance(api, str) else getattr(api, "__name__", "")
-            name = name.removesuffix("Request").removesuffix("Response")
-            if isinstance(api, int) and api in known.values():
-                keys.append(int(api))
-            elif name in known:
-                keys.append(known[name])
-            else:
-                raise unknown("the API", name or str(api), known)
-        return keys
-
-    def _targets_of(self, keys: list[int], versions: Any) -> dict[tuple[int, int], Target]:
-        low, high = _versions(versions)
-        targets = {}
-        for key in keys:
-            first, last = self._schema.package.versions()[key]
-            if self._named and (low > last or high < first):
-                raise FaultError(
-                    f"{self._schema.name(key)} has no version {_range(low, high)}",
-                    hint=f"it has the versions {first} to {last}",
-                    code="F401",
-                    word=str(versions),
-                )
-            for version in range(max(low, first), min(high, last) + 1):
-                targets[key, version] = Target(self._schema, key, version, self._selection)
-        return targets
-
-    def _keep(self, check: Callable[[Target], None]) -> None:
-        """Check each target. If the rule names APIs, each has to pass; else those that fail are left out."""
-        errors: dict[tuple[int, int], FaultError] = {}
-        for key, target in self._targets.items():
-            try:
-                check(target)
-            except FaultError as error:
-                errors[key] = error
-        if not errors:
-            return
-        # A wrong value says more than a version without the field.
-        (api, _), first = min(errors.items(), key=lambda error: error[1].code in _NOT_HERE)
-        left = {key: target for key, target in self._targets.items() if key not in errors}
-        if first.code in _NOT_HERE and left and not self._named:
-            self._targets = left
-            return
-        versions = [version for key, version in left if key == api]
-        hint = first.hint
-        if first.code == "F401" and versions:
-            hint = f'write versions = "{_spell(versions)}"'
-        raise FaultError(first.message, hint=hint, code=first.code, word=first.word)
-
-    def _path(self, text: str) -> Path:
-        """Read a path and settle on which side it begins."""
-        path = Path.parse(text)
-        sides = [path.side] if path.side else ["request", "response"]
-        error: FaultError | None = None
-        for side in sides:
-            found = Path(path.text, side, path.steps)
-            for target in self._targets.values():
-                shape = target.request if side == "request" else None
-                if side == "response":
-                    shape = self._schema.response(target.api_key, target.version)
-                if shape is not None and found.type_in(shape.layout) is not None:
-                    return found
-        for side in sides:
-            for key in {key for key, _ in self._targets}:
-                package = self._schema.package
-                cls = (
-                    package.request_class(key) if side == "request" else package.response_class(key)
-                )
-                missing = None if cls is None else path.missing(cls)
-                # A path whose first field exists on one side is meant for that side.
-                if missing and (error is None or path.steps[0].name in cls._fields):
-                    error = missing
-        raise error or FaultError(
-            f"no message-version of the rule has {text}", code="F401", word=text
-        )
-
-    def _condition(self, text: str) -> Condition:
-        condition = Condition.parse(text)
-        path = self._path(condition.path.text)
-        values: list[Any] = []
-
-        def check(target: Target) -> None:
-            shape = target.request if path.side == "request" else target.response
-            kind = path.type_in(shape.layout)
-            if kind is None:
-                # A topic that the version names by its id has a name nevertheless.
-                if path.steps[-1].name in ("name", "topic"):
-                    steps = (*path.steps[:-1], type(path.steps[-1])("topic_id", None))
-                    if Path(path.text, path.side, steps).type_in(shape.layout) is not None:
-                        return
-                raise FaultError(
-                    f"{target.title(path.side)} has no {path.text}", code="F401", word=path.text
-                )
-            package = self._schema.package
-            value = condition.value
-            if condition.operator == "in":
-                values.append([value_of(v, kind, package, what=path.text) for v in value])
-            elif value is not None or condition.operator not in ("==", "!="):
-                values.append(value_of(value, kind, package, what=path.text))
-
-        self._keep(check)
-        value = values[0] if values else condition.value
-        if not isinstance(value, (list, int, float, str, type(None))):
-            value = str(value)  # a uuid, which ``holds`` compares as text
-        return Condition(text, path, condition.operator, value)
-
-    def _check_side(self, action: Action, target: Target) -> None:
-        if not action.acts_on_request(target):
-            return
-        if any(condition.path.side == "response" for condition in self._conditions) or any(
-            not _names(target.request, role) for role in self._selection.values
-        ):
-            raise FaultError(
-                f'the rule "{self.name}" looks at the response, so it cannot act on the request',
-                hint="use an action on the response, or a condition on the request",
-                code="F501",
-            )
-
-    def _code(self, code: int | str) -> tuple[int, str]:
-        package = self._schema.package
-        try:
-            members = package.get("ErrorCode").__members__
-        except AttributeError:
-            raise FaultError(
-                f"{package.name} has no enum ErrorCode",
-                hint="answer by change, with the path of a field",
-                code="F401",
-            ) from None
-        if isinstance(code, str):
-            if code not in members:
-                raise unknown("ErrorCode:", code, members)
-            return int(members[code]), code
-        if not -0x8000 <= code <= 0x7FFF:
-            raise FaultError(f"{code} is not an error code: it needs 16 bits", word=str(code))
-        name = next((name for name, member in members.items() if member == code), str(int(code)))
-        return int(code), name
-
-
-def _names(shape: Shape | None, role: str) -> bool:
-    if shape is None:
-        return False
-    return role in shape.roles or (role == "topic" and "topic_id" in shape.roles)
-
-
-def _about(role: str, target: Target) -> None:
-    response = target.schema.response(target.api_key, target.version)
-    if not _names(target.request, role) and not _names(response, role):
-        raise FaultError(
-            f"{target.title('request')} names no {role.replace('_', ' ')}", code="F401"
-        )
-
-
-def _versions(versions: Any) -> tuple[int, int]:
-    """Return the range of ``None`` (all), ``7``, ``"7"``, ``"3-7"``, ``"3-"`` or ``(3, 7)``."""
-    if versions is None:
-        return 0, 0x7FFF
-    if isinstance(versions, int) and not isinstance(versions, bool):
-        return versions, versions
-    if isinstance(versions, (tuple, range)) and len(versions) >= 2:
-        return versions[0], versions[-1]
-    low, dash, high = str(versions).replace(" ", "").partition("-")
-    if low.isdecimal() and (not high or high.isdecimal()):
-        found = int(low), int(high) if high else 0x7FFF if dash else int(low)
-        if found[0] <= found[1] <= 0x7FFF:
-            return found
-    raise FaultError(
-        f'"{versions}" is not a range of versions',
-        hint='write 7, "3-7" or "3-"',
-        word=str(versions),
-    )
-
-
-def _range(low: int, high: int) -> str:
-    if low == high:
-        return str(low)
-    return f"{low} or newer" if high == 0x7FFF else f"{low} to {high}"
-
-
-def _spell(versions: Iterable[int]) -> str:
-    """Return the longest run of versions, as a rule spells it."""
-    runs: list[list[int]] = []
-    for version in sorted(versions):
-        if runs and runs[-1][-1] == version - 1:
-            runs[-1].append(version)
-        else:
-            runs.append([version])
-    run = max(runs, key=len)
-    return f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0])
-
-
-def _at_least_one(what: str, number: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise FaultError(f"{what} must be a whole number from 1, not {number}", word=str(number))

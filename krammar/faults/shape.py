@@ -110,6 +110,11 @@ class Schema:
         cls = self.package.response_class(api_key)
         return None if cls is None else self.shape(cls, version)
 
+    def names_topics(self, api_key: int, version: int) -> bool:
+        """Whether a response has names and ids of topics."""
+        shape = self.response(api_key, version)
+        return shape is not None and {"topic", "topic_id"} <= shape.roles
+
     def shape(self, cls: Any, version: int) -> Shape:
         key = (cls.__name__, version)
         known = self._shapes.get(key)

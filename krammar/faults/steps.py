@@ -22,8 +22,8 @@ class Exchange:
     """A request, and what is known of it and of its response.
 
     ``frame`` has the request's bytes without the length prefix, ``version`` is that of the response's
-    body too, unless ``body_version`` differs. The last four are the engine's: rules that have fired,
-    what they did, the parts of the response that actions have built (None: all of it), and whether the
+    body too, unless ``body_version`` differs. The last six are the engine's: rules that have fired,
+    what they did, their events, the error codes that actions have chosen, the parts of the response that actions have built (None: all of it), and whether the
     response offers no fetch session.
     """
 
@@ -38,6 +38,8 @@ class Exchange:
     node: int | None = None
     fired: list[Any] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
+    chosen: dict[Any, Any] = field(default_factory=dict)
     refused: list[tuple[object, Any]] = field(default_factory=list)
     sessionless: bool = False
 
@@ -53,6 +55,8 @@ class Verdict:
     fate: Fate = Fate.PASS
     delay_ms: float = 0
     advance_ms: int = 0
+    advance_members: bool = False
+    reset: bool = False
     changed: bool = False
     answer: Any = None
 
@@ -74,14 +78,17 @@ class Send:
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Send nothing now: the next response of the connection goes first. After ``seconds`` without one,
-    send what ``Talk.release`` returns."""
+    send what ``release`` returns."""
 
     seconds: float
+    release: Callable[[], list[bytes]] = field(default=list, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection, after what was sent before."""
+    """Close the connection, after what was sent before, or with a reset."""
+
+    reset: bool = False
 
 
 StepTo = Wait | Send | Hold | Close
@@ -98,5 +105,6 @@ class Delivery:
     trickle: tuple[int, float] | None = None  # bytes of a piece, milliseconds between pieces
     cut_at: float | None = None  # bytes to send before the connection is closed; below 1: a share
     drop: bool = False
+    reset: bool = False
     swallow: bool = False
     hold_ms: float | None = None

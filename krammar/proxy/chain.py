@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from krammar.proxy.interface import Close, Connection, Exchange, Filter, Method, Patch, methods_of
+from krammar.proxy.interface import (
+    Close,
+    Connection,
+    Exchange,
+    Filter,
+    Method,
+    Patch,
+    Silence,
+)
 from krammar.proxy.rewrite import METADATA, TAGGED_ENDPOINTS, may_change
 from krammar.util.printable import escape
 from krammar.wire.connection import UNSUPPORTED_VERSION
@@ -129,31 +137,54 @@ class Chain:
         counts: bool = False,
     ) -> None:
         self.package: Package = package_of(protocol)
-        self.filters = tuple(filters)
+        self._protocol = protocol.__name__.partition(".")[0]
+        self.filters: tuple[Filter, ...] = ()
+        self._refuse_unknown = self.refuse_unknown = refuse_unknown
         self.counts = counts
         self.is_kafka = may_change(self.package, METADATA)
         self._methods: dict[int, list[tuple[Any, Method]]] = {}
+        self.works: dict[int, Work | None] = {}
+        for each in filters:
+            self._add(each, len(self.filters))
+        self.refresh()
+
+    def add_first(self, each: Filter) -> None:
+        """Add a filter before all others. Raises TypeError, as the constructor."""
+        self._add(each, 0)
+        self.refresh()
+
+    def _add(self, each: Filter, position: int) -> None:
+        if not isinstance(each, Filter):
+            raise TypeError(f"{each!r} is not a Filter (pass an instance, such as OnlySmall())")
+        self.filters = (*self.filters[:position], each, *self.filters[position:])
+        each.attached(self.refresh)
+
+    def refresh(self) -> None:
+        """Find out again what the filters name. Raises TypeError for a class of another protocol."""
+        methods: dict[int, list[tuple[Any, Method]]] = {}
         for each in self.filters:
-            if not isinstance(each, Filter):
-                raise TypeError(f"{each!r} is not a Filter (pass an instance, such as OnlySmall())")
-            for named, method in methods_of(each):
+            for named, method in each.methods():
                 key = named.message.api_key  # type: ignore[attr-defined]
-                if (
-                    named.message.__module__.partition(".")[0]
-                    != protocol.__name__.partition(".")[0]
-                ):
+                if named.message.__module__.partition(".")[0] != self._protocol:
                     raise TypeError(
                         f"{name_of(method)} names {named.message.__name__} of another protocol than "
-                        f"{protocol.__name__}"
+                        f"{self._protocol}"
                     )
-                self._methods.setdefault(key, []).append((named, method))
-        self.refuse_unknown = refuse_unknown or any(each.refuse_unknown for each in self.filters)
+                methods.setdefault(key, []).append((named, method))
+        before, self._methods = self._methods, methods
+        self.refuse_unknown = self._refuse_unknown or any(
+            each.refuse_unknown for each in self.filters
+        )
         # What is done, by api key and version as one number of 32 bits, for all requests of the protocol.
-        self.works: dict[int, Work | None] = {
-            key << 16 | version: self._work(key, version)
-            for key, (low, high) in self.package.versions().items()
-            for version in range(low, high + 1)
-        }
+        # Connections have the dictionary, so it stays the same.
+        self.works.update(
+            {
+                key << 16 | version: self._work(key, version)
+                for key, (low, high) in self.package.versions().items()
+                if not self.works or before.get(key) != methods.get(key)
+                for version in range(low, high + 1)
+            }
+        )
 
     def unknown(self, api: int) -> Work | None:
         """Return what is done for a request that the protocol does not define."""
@@ -325,6 +356,8 @@ class Chain:
     def _settle(self, work: Work, request: Any, index: int, result: Any) -> Settled:
         if isinstance(result, type(request)):
             return Settled(result, None, -1)
+        if isinstance(result, Silence):
+            return Settled(request, result, index)
         cls = self.package.response_class(work.api_key)
         if cls is not None and isinstance(result, cls):
             return Settled(request, result, index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from krammar.proxy.chain import Chain, Work
@@ -48,10 +48,11 @@ class Own:
 class Answer:
     """A response of a filter, which waits until all responses before it have reached the client."""
 
-    __slots__ = ("frame",)
+    __slots__ = ("delivery", "frame")
 
-    def __init__(self, frame: bytes) -> None:
+    def __init__(self, frame: bytes, delivery: Callable[[bytes], list[Any]] | None) -> None:
         self.frame = frame
+        self.delivery = delivery
 
 
 class Token:
@@ -90,6 +91,7 @@ class Shared:
         self.metrics: Metrics | None = None
         self.draining = False
         self.closed = False
+        self.silent = False  # no more requests are passed on or answered
 
     def fail_own(self) -> None:
         """Let the requests of filters fail, because their responses cannot come any more."""
@@ -108,6 +110,9 @@ class Shared:
     def broker_lost(self, error: Exception | None) -> None:
         """Handle that the connection to the broker has ended."""
         raise NotImplementedError
+
+    def name_node(self) -> None:
+        """Set the node id of the broker in ``connection``, if it is known."""
 
     def made(self) -> None:
         """Handle that the client has connected."""

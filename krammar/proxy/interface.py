@@ -23,16 +23,26 @@ Method = Callable[..., Any]
 _Method = TypeVar("_Method", bound=Method)
 
 
+class Silence:
+    """The type of ``SILENCE``."""
+
+
+# Returned by a method for requests: neither the request nor anything after it on its connection is passed on or answered.
+SILENCE = Silence()
+
+
 class Close(Exception):
     """Raised by a method of a filter to close the connection.
 
     Args:
         reason: why, for the log. The client does not see it.
+        reset: whether the client gets a reset (RST) instead of an end (FIN).
     """
 
-    def __init__(self, reason: str = "closed by a filter") -> None:
+    def __init__(self, reason: str = "closed by a filter", *, reset: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.reset = reset
 
 
 class Named(NamedTuple):
@@ -54,7 +64,8 @@ def on(*messages: type[Any], versions: str | None = None) -> Callable[[_Method],
 
     - None to pass the request on, changed in place or not,
     - another request of the class to pass that one on,
-    - a response of the request's class to answer the client; the broker does not see the request.
+    - a response of the request's class to answer the client; the broker does not see the request,
+    - ``SILENCE`` to drop the request, and all that follows it on the connection.
 
     For a response it returns None or another response of the class. It raises ``Close`` to close the connection.
 
@@ -112,6 +123,13 @@ class Filter:
 
     refuse_unknown = False
 
+    def attached(self, refresh: Callable[[], None]) -> None:
+        """Handle that a chain has the filter. It calls ``refresh`` whenever ``methods`` has changed, in any thread."""
+
+    def methods(self) -> list[tuple[Named, Method]]:
+        """Return what the filter names and the methods for it: those that ``on`` marks, base classes first."""
+        return methods_of(self)
+
     def opened(self, connection: Connection) -> None:
         """Handle a new connection of a client, before its first request."""
 
@@ -137,6 +155,7 @@ class Connection:
     ``number``    from 1, in the order of the connections
     ``client``    the client's address, such as ``"127.0.0.1:50312"``
     ``upstream``  the broker's address
+    ``node``      the broker's node id, as far as it is known
     ``listener``  the name of the proxy's listener; empty if it has none
     ``principal`` who the client is: the name of an accepted login, or of a client certificate; None until it is known,
                   and if nothing reads it
@@ -144,13 +163,14 @@ class Connection:
                   contains its name, as the key.
     """
 
-    __slots__ = ("client", "listener", "number", "principal", "state", "upstream")
+    __slots__ = ("client", "listener", "node", "number", "principal", "state", "upstream")
 
     def __init__(self, number: int, client: str, upstream: str, listener: str = "") -> None:
         self.number = number
         self.client = client
         self.upstream = upstream
         self.listener = listener
+        self.node: int | None = None
         self.principal: str | None = None
         self.state: dict[Any, Any] = {}
 
@@ -167,6 +187,8 @@ class Exchange:
     ``connection``      the client's connection
     ``api_key``, ``version``, ``correlation_id``, ``client_id``  of the request's header
     ``request``         the request; None for a response whose request no filter names
+    ``frame``           the bytes of the request as it came, without the length prefix; empty if no filter names it
+    ``delivery``        for filters: returns how the bytes of a response's frame reach the client; None sends them
     ``state``           for filters: anything that the response's method needs from the request's
     """
 
@@ -176,6 +198,8 @@ class Exchange:
         "client_id",
         "connection",
         "correlation_id",
+        "delivery",
+        "frame",
         "request",
         "state",
         "version",
@@ -196,6 +220,8 @@ class Exchange:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.request: Any = None
+        self.frame = b""
+        self.delivery: Callable[[bytes], list[Any]] | None = None
         self.state: dict[Any, Any] = {}
         self._send = send
 
@@ -239,6 +265,7 @@ def methods_of(each: Filter) -> list[tuple[Named, Method]]:
 
 
 __all__ = [
+    "SILENCE",
     "Close",
     "Connection",
     "Exchange",
@@ -246,6 +273,7 @@ __all__ = [
     "Method",
     "Named",
     "Patch",
+    "Silence",
     "methods_of",
     "on",
 ]

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from krammar.auth.names import CertificateError
@@ -16,12 +16,13 @@ from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, Listeners, adverti
 from krammar.proxy.brokers import Brokers, why_no_login
 from krammar.proxy.chain import Chain, FilterError, Refused, Work, why_closed
 from krammar.proxy.clients import LOG, Clients
+from krammar.proxy.delivery import reset
 from krammar.proxy.ends import Pending, Shared
-from krammar.proxy.interface import Connection
+from krammar.proxy.interface import Close, Connection
 from krammar.proxy.metrics import Metrics
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
-from krammar.proxy.rewrite import endpoints, limit_versions
+from krammar.proxy.rewrite import endpoints, limit_versions, node_id
 from krammar.proxy.rewritten import Views
 from krammar.util.printable import escape
 from krammar.wire.errors import WireError
@@ -45,6 +46,7 @@ class Common:
     ``metrics``        counts requests and responses; None if nobody reads the numbers
     ``listeners``      by name
     ``views``          the rewritten responses
+    ``nodes``          the node ids of brokers that responses have named
     ``opened``, ``lost``  called at the begin and the end of a connection
     """
 
@@ -60,6 +62,7 @@ class Common:
     views: Views
     opened: Callable[[Link], None]
     lost: Callable[[Link], None]
+    nodes: dict[Address, int] = field(default_factory=dict)
 
 
 def works_before_login(chain: Chain) -> dict[int, Work | None]:
@@ -186,6 +189,9 @@ class Link(Shared):
             work = before_login(api >> 16, api & 0xFFFF, f"api key {api >> 16} v{api & 0xFFFF}")
         return work
 
+    def name_node(self) -> None:
+        self.connection.node = self.common.nodes.get(self._upstream)
+
     def lost(self) -> None:
         self.closed = True
         if self._renewal is not None:
@@ -210,6 +216,8 @@ class Link(Shared):
         self._log(level, text, None if level < logging.ERROR else error)
         LOG.debug("where it was raised:", exc_info=error.__cause__ or error)
         self.closed = True
+        if isinstance(error, Close) and error.reset and self.requests.transport is not None:
+            reset(self.requests.transport)
         for end in (self.requests, self._responses):
             if end.transport is not None:
                 end.transport.close()
@@ -245,6 +253,8 @@ class Link(Shared):
         nodes = endpoints(api_key, response)
         if not nodes:
             return False
+        for node in nodes:
+            self.common.nodes[Address(node.host, node.port)] = node_id(node)
         known = self._listeners.known
         ports = [known(self._bind_host, Address(node.host, node.port)) for node in nodes]
         if None in ports:

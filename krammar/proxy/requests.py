@@ -12,7 +12,7 @@ from krammar.proxy.asking import Asking
 from krammar.proxy.chain import FilterError, Refused, Settled, Work
 from krammar.proxy.ends import TOKEN, Answer, Pending, Shared
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
-from krammar.proxy.interface import Close, Exchange
+from krammar.proxy.interface import Close, Exchange, Silence
 from krammar.proxy.responses import Responses
 from krammar.wire.framing import PREFIX
 
@@ -38,6 +38,8 @@ class Requests(Asking):
         shared, works = self.shared, self.shared.works
         expect = shared.in_flight.append
         position = start = 0
+        if shared.silent:
+            return
         if self._task is not None:
             self._rest = bytes(self._rest) + data[:size]
             return
@@ -50,7 +52,7 @@ class Requests(Asking):
             self._process(self._work, frame)
             works = shared.works  # a login may have ended
         left = self._left
-        while not shared.closed:
+        while not shared.closed and not shared.silent:
             if left:
                 if left > size - position:
                     left -= size - position
@@ -228,6 +230,7 @@ class Requests(Asking):
         self.shared.fail(error)
 
     def _exchange(self, work: Work, correlation_id: int, name: str | None) -> Exchange:
+        self.shared.name_node()
         return Exchange(
             self.shared.connection, work.api_key, work.version, correlation_id, name, self.send
         )
@@ -247,6 +250,7 @@ class Requests(Asking):
             read = chain.read_request(work, frame)
             header = read.header
             exchange = self._exchange(work, header.correlation_id, header.client_id)
+            exchange.frame = frame[PREFIX:]
             settled = chain.run_request(work, read.message, exchange)
             if isinstance(settled, Settled):
                 finished = self._settle(work, frame, read, exchange, settled)
@@ -292,6 +296,9 @@ class Requests(Asking):
         chain, shared = self.shared.chain, self.shared
         request = settled.request
         silent = work.silent or (work.has_acks and request.acks == 0)
+        if isinstance(settled.answer, Silence):
+            shared.silent = True
+            return None
         if settled.answer is not None:
             # The client waits for a response if its own bytes say so, whatever a filter has changed.
             if work.silent or (work.has_acks and acks(frame, 0, len(frame), work.version) == 0):
@@ -321,7 +328,7 @@ class Requests(Asking):
         frame = shared.chain.answer(work, exchange.correlation_id, answer)
         if work.counts and shared.metrics is not None:
             shared.metrics.response(work.api_key, len(frame), self._started)
-        shared.in_flight.append(Answer(frame))
+        shared.in_flight.append(Answer(frame, exchange.delivery))
         shared.answers += 1
         self._responses.send_answers()
         if shared.answers > _ANSWERS:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from krammar.proxy.chain import Read, Refused, Work
+from krammar.proxy.delivery import take
 from krammar.proxy.ends import TOKEN, Answer, End, Entry, Own, Pending, Shared
 from krammar.proxy.heads import HEAD, RESPONSE, Data, has_no_endpoints
 from krammar.proxy.interface import Exchange
@@ -31,7 +32,7 @@ class Responses(End):
         super().__init__(shared)
         self._entry: Entry | None = None  # the request of the frame that is collected
         # What waits while a response is in an async method: bytes, and responses that are read.
-        self._waiting: deque[Data | tuple[Pending, bytes]] = deque()
+        self._waiting: deque[Data | Answer | tuple[Pending, bytes]] = deque()
         self._waiting_bytes = 0
         self._parts: list[Data] = []  # frames that are written together
 
@@ -153,6 +154,23 @@ class Responses(End):
             self._waiting.append(data)
             self._wait_for(len(data))
 
+    def _answer(self, answer: Answer) -> None:
+        """Deliver the answer of a filter, after everything that waits."""
+        if answer.delivery is None:
+            self._deliver(answer.frame)
+        elif self._task is None:
+            self._task = asyncio.ensure_future(self._take(answer.delivery(answer.frame)))
+        else:
+            self._waiting.append(answer)
+            self._wait_for(len(answer.frame))
+
+    async def _take(self, steps: list[Any]) -> None:
+        """Deliver a frame in the steps of a filter."""
+        if self.peer.transport is not None:
+            await take(steps, self.peer.transport)
+        self._task = None
+        self._go_on()
+
     def _wait_for(self, size: int) -> None:
         self._waiting_bytes += size
         # A filter that waits for a response of its own needs the responses before it.
@@ -192,7 +210,7 @@ class Responses(End):
                     skipped = in_flight.popleft()
                     if type(skipped) is Answer:
                         self.shared.answers -= 1
-                        self._deliver(skipped.frame)
+                        self._answer(skipped)
                     elif isinstance(skipped, Own) and not skipped.future.done():
                         skipped.future.set_exception(
                             ConnectionError("the broker has not answered the filter's request")
@@ -219,7 +237,7 @@ class Responses(End):
         while in_flight and type(answer := in_flight[0]) is Answer:
             in_flight.popleft()
             self.shared.answers -= 1
-            self._deliver(answer.frame)
+            self._answer(answer)
         if not self.shared.answers:
             self.peer.release("answers")
 
@@ -267,7 +285,9 @@ class Responses(End):
             if not inspect.isawaitable(message):
                 changed = self.shared.rewrite(work.api_key, message) if work.rewrite else False
                 if not inspect.isawaitable(changed):
-                    self._send(pending, frame, read, message, changed)
+                    steps = self._send(pending, frame, read, message, changed)
+                    if steps is not None:
+                        self._task = asyncio.ensure_future(self._take(steps))
                     return
         except Exception as error:
             self.shared.fail(error)
@@ -292,23 +312,26 @@ class Responses(End):
                     changed = self.shared.rewrite(pending.work.api_key, message)
             if inspect.isawaitable(changed):
                 changed = await changed
-            self._send(pending, frame, read, message, bool(changed))
+            steps = self._send(pending, frame, read, message, bool(changed))
         except Exception as error:
             self.shared.fail(error)
             return
-        self._task = None
-        self._go_on()
+        await self._take(steps or [])
 
     def _send(
         self, pending: Pending, frame: bytes, read: Read, message: Any, changed: bool
-    ) -> None:
+    ) -> list[Any] | None:
+        """Write a response, or return the steps in which it has to be delivered."""
         work, sent = pending.work, frame
         if changed or work.responses:
             sent = self.shared.chain.changed(frame, read, message)
         if not work.responses:
             offered = self.shared.offered if work.api_key == API_VERSIONS else None
             self.shared.rewritten.add(work, frame, sent, offered)
+        if pending.exchange is not None and pending.exchange.delivery is not None:
+            return pending.exchange.delivery(sent)
         self.peer.write(sent)
+        return None
 
     def _go_on(self) -> None:
         """Deliver what has waited, until a response has to wait again."""
@@ -317,6 +340,9 @@ class Responses(End):
             if isinstance(item, tuple):
                 self._waiting_bytes -= len(item[1])
                 self._process(*item)
+            elif isinstance(item, Answer):
+                self._waiting_bytes -= len(item.frame)
+                self._answer(item)
             else:
                 self._waiting_bytes -= len(item)
                 self.peer.write(item)

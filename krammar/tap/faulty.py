@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from krammar.faults import Faults
-from krammar.faults.engine import encode_response
+from krammar.faults.shape import Schema
 from krammar.faults.steps import Exchange, Fate, Hold, Send, StepTo, Verdict, Wait
+from krammar.proxy.delivery import reset
 from krammar.tap.inspector import PRODUCE, Frame, encode
 from krammar.wire.connection import read_response
-from krammar.wire.framing import PREFIX
+from krammar.wire.framing import PREFIX, join_frame
 
 # Why a connection ended, in the words of the proxy's other reasons.
 DROPPED = "client: the connection was closed by a fault"
@@ -96,6 +97,8 @@ class Faulty:
         if verdict.delay_ms:
             await asyncio.sleep(verdict.delay_ms / 1000)
         if verdict.fate is Fate.DROP:
+            if verdict.reset:
+                reset(self._client.transport)
             raise Dropped
         if verdict.fate is Fate.SWALLOW:
             return
@@ -161,7 +164,7 @@ class Faulty:
         else:
             body = exchange.version if version is None else version
             answer = message if delivery is None else delivery.message
-            whole = encode_response(self._faults.schema, exchange, answer, body)
+            whole = _encode_response(self._faults.schema, exchange, answer, body)
         return [Send(whole)] if delivery is None else self._talk.steps(delivery, whole)
 
     async def _forward(self, data: bytes) -> None:
@@ -185,6 +188,9 @@ class Faulty:
             elif isinstance(step, Hold):
                 loop = asyncio.get_running_loop()
                 self._held = loop.call_later(step.seconds, self._send_held)
+            elif step.reset:
+                reset(self._client.transport)
+                raise Dropped
             else:
                 with contextlib.suppress(OSError):
                     self._client.close()  # after what was written
@@ -210,3 +216,13 @@ def _encoded(faults: Faults, frame: Frame, request: object) -> bytes:
     changed.api_key, changed.body_version = frame.api_key, frame.body_version
     changed.header, changed.message = frame.header, request
     return encode(faults.schema.package, changed) + frame.rest
+
+
+def _encode_response(schema: Schema, exchange: Exchange, message: Any, version: int) -> bytes:
+    """Return the frame of a response, length prefix included. Raises EncodeError."""
+    package = schema.package
+    header = package.get("ResponseHeader")(correlation_id=exchange.correlation_id)
+    parts: list[bytes] = []
+    header._encode_parts(package.header_versions(exchange.api_key, version).response, parts)
+    message._encode_parts(version, parts)
+    return join_frame(parts)

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from krammar.faults import Faults
+from krammar.faults.control import FaultsControl
 from krammar.proxy.addresses import Address
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.clients import Clients
@@ -24,6 +25,7 @@ from krammar.tap.proxy import Route, Tap
 from krammar.tap.server import PageServer
 from krammar.tap.summary import Summary
 from krammar.util.garbage import exempt_all
+from krammar.util.http_control import HttpControl
 from krammar.wire.package import package_of
 
 Write = Callable[[str], None]
@@ -102,6 +104,7 @@ def run_live(
     max_frame: int,
     stay: bool = False,
     faults: Faults | None = None,
+    control: int | None = None,
     ui: Ui | None = None,
     clients: Clients | None = None,
     brokers: Brokers | None = None,
@@ -109,6 +112,7 @@ def run_live(
     """Run the proxy until a signal (INT or TERM) arrives or the brokers are gone; return the summary.
 
     Args:
+        control: the port for commands about ``faults`` over HTTP; None for no commands.
         save: a capture to write; an older one is replaced once the proxy listens.
         ui: serve a page with the conversation. Lines are then written only as JSON.
 
@@ -156,14 +160,17 @@ def run_live(
         for number in (signal.SIGINT, signal.SIGTERM):
             with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises instead
                 loop.add_signal_handler(number, tap.stop)
-        if server is None:
+        async with contextlib.AsyncExitStack() as stack:
+            if control is not None and faults is not None:
+                http = HttpControl(FaultsControl(faults))
+                await http.listen(control)
+                stack.push_async_callback(http.close)
+                output.err(http.line)
+            if server is not None:
+                await server.start()
+                stack.push_async_callback(server.stop)
+                output.err(f"page: {server.url}")
             return await tap.run(started)
-        await server.start()
-        output.err(f"page: {server.url}")
-        try:
-            return await tap.run(started)
-        finally:
-            await server.stop()
 
     try:
         output.err(asyncio.run(run()))

@@ -67,6 +67,24 @@ class KafkaCluster(Embedded[Cluster]):
         """Stop a node: its leaders move, then its connections close. Raises ValueError for an unknown one."""
         self.broker.stop_node(node_id)
 
+    def kill_node(self, node_id: int) -> None:
+        """Kill a node without moving its leaders. Raises ValueError for an unknown one."""
+        self.broker.kill_node(node_id)
+
+    def refuse_connections(self, *node_ids: int) -> None:
+        """Let nodes refuse new connections, until ``heal``. Raises ValueError for an unknown one."""
+        self.broker.refuse_connections(*node_ids)
+
+    def coordinator(self, key: str, kind: Literal["group", "transaction"] = "group") -> int:
+        """Return the coordinator of a group or a transactional id, or -1. Raises ValueError."""
+        return self.broker.coordinator(key, kind)
+
+    def move_coordinator(
+        self, key: str, to: int, kind: Literal["group", "transaction"] = "group"
+    ) -> None:
+        """Make a running node the coordinator of a group or a transactional id. Raises ValueError."""
+        self.broker.move_coordinator(key, to, kind)
+
     def start_node(self, node_id: int) -> None:
         """Start a stopped node on its old ports. Raises ValueError for an unknown one."""
         self.broker.start_node(node_id)

@@ -82,7 +82,7 @@ class HttpPage:
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
         allow = ""
-        if self._local and not _names_loopback(head):
+        if self._local and not names_loopback(head):
             # Otherwise a web site whose name leads here could read the page with a browser of this machine.
             status, text = "403 Forbidden", "use the name localhost or an address\n"
         elif method not in (b"GET", b"HEAD"):
@@ -147,7 +147,7 @@ def is_loopback(host: str) -> bool:
     return False
 
 
-def _names_loopback(head: bytes) -> bool:
+def names_loopback(head: bytes) -> bool:
     """Return whether the Host header is an address or localhost. HTTP/1.0 needs none."""
     for line in head.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")

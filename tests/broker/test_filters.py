@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import tempfile
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -178,13 +180,15 @@ def test_a_broker_without_filters_has_no_chain() -> None:
         assert broker.connections.chain is None
 
 
-def test_what_is_no_filter() -> None:
+def test_what_is_no_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(
         ConfigError, match=r"filters: are not a list of filters, such as \[OnlySmall"
     ):
         KafkaBroker.start(filters=[Upper])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="is not a Filter"):
         Broker.start(filters=[Upper])  # type: ignore[list-item]
+    assert list(tmp_path.iterdir()) == []  # its folder is deleted
 
 
 @pytest.mark.kafka_broker(filters=[Upper()])

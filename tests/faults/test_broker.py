@@ -11,6 +11,7 @@ from kafka_wire import (
     ErrorCode,
     FetchRequest,
     HeartbeatRequest,
+    JoinGroupRequest,
     ListOffsetsRequest,
     MetadataRequest,
     ProduceRequest,
@@ -233,3 +234,26 @@ def test_rules_are_added_and_removed_while_clients_are_connected(broker: Broker)
             client.receive()
     (event,) = [each for each in broker.faults.history if each.rule is rule]
     assert event.request == produce(0) and event.frame[:2] == b"\0\0"
+
+
+@pytest.mark.parametrize("members", [False, True])
+def test_members_of_groups_outlive_a_clock_that_is_set_ahead(broker: Broker, members: bool) -> None:
+    broker.faults.on("Metadata").advance_clock(3_600_000, members=members)
+    protocol = JoinGroupRequest.Protocol(name="range", metadata=b"")
+    with RawClient(broker.port) as client:
+        join = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=30_000,
+            rebalance_timeout_ms=30_000,
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        member = client.call(join, 2)
+        assert member.error_code == 0
+        beat = HeartbeatRequest(
+            group_id="g", generation_id=member.generation_id, member_id=member.member_id
+        )
+        client.call(MetadataRequest(), 9)
+        client.call(MetadataRequest(topics=[]), 9)  # timers that were due have run
+        gone = ErrorCode.UNKNOWN_MEMBER_ID
+        assert (client.call(beat, 2).error_code == gone) == members

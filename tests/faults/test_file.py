@@ -398,7 +398,7 @@ MISTAKES = {
            |           ^^
            = hint: write trickle = { bytes = 10, every_ms = 5 }
 
-        :21:19: error F301: code needs a whole number or a string
+        :21:19: error F301: code needs a whole number or a string or an array
            |
         21 | answer = { code = 1.5 }
            |                   ^^^
@@ -424,7 +424,7 @@ MISTAKES = {
           |
         5 | [[fault]]
           | ^^^^^^^^^
-          = hint: add one of answer, drop, delay_ms, throttle_ms, trickle, black_hole, truncate, \
+          = hint: add one of answer, drop, delay_ms, throttle_ms, trickle, bandwidth, black_hole, truncate, \
 flip_bits, correlation_id, offer, corrupt, reorder, advance_clock_ms, change
         """,
     ),

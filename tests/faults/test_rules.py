@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime
+from inspect import signature
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +26,7 @@ from kafka_wire import (
     ProduceResponse,
 )
 
-from krammar.faults import FaultError, FaultNotFired
+from krammar.faults import FaultError, FaultNotFired, Rule
 from krammar.faults.shape import error_places
 from krammar.faults.steps import Close, Fate, Hold, Send, Wait
 from krammar.wire.batches import Record, encode_batch, read_headers
@@ -51,7 +52,9 @@ def produce(*partitions: tuple[str, int], records: Any = None) -> ProduceRequest
 def produced(*outcomes: tuple[str, int, int]) -> ProduceResponse:
     topics: dict[str, list[ProduceResponse.PartitionProduceResponse]] = {}
     for topic, partition, code in outcomes:
-        part = ProduceResponse.PartitionProduceResponse(index=partition, error_code=code)
+        part = ProduceResponse.PartitionProduceResponse(
+            index=partition, error_code=code, base_offset=-1 if code else 0
+        )
         topics.setdefault(topic, []).append(part)
     return ProduceResponse(
         responses=[
@@ -485,13 +488,13 @@ def test_history_and_expectations() -> None:
     assert event.action == "dropped the connection before the request was handled"
     assert (event.version, event.correlation_id, event.client_id) == (4, 7, "test")
     with pytest.raises(FaultNotFired, match="did not fire 2 times in 0 s"):
-        rule.wait(2, timeout=0)
+        rule.wait(times=2, timeout=0)
 
 
 def test_another_thread_waits_for_a_rule() -> None:
     faults, talk = engine()
     rule = faults.on("Heartbeat").drop()
-    waiting = threading.Thread(target=rule.wait, args=(3,))
+    waiting = threading.Thread(target=rule.wait, kwargs={"times": 3})
     waiting.start()
     beats(talk, 3)
     waiting.join(timeout=30)
@@ -666,3 +669,16 @@ def test_a_rule_that_cannot_apply_is_an_error(make: Any, message: str) -> None:
         make(faults)
     assert str(error.value) == message
     assert talk.request(exchange(produce(("a", 0)), 9)) is None  # nothing half-made acts
+
+
+def test_the_fields_of_an_action_are_the_arguments_of_its_method() -> None:
+    assert (
+        str(signature(Rule.flip_bits))
+        == "(self, /, count: 'int' = 1, *, seed: 'int' = 0) -> 'Rule'"
+    )
+    assert (Rule.flip_bits.__doc__ or "").startswith("Flip bits of the response")
+    faults, _ = engine()
+    with pytest.raises(FaultError, match="ms needs a number"):
+        faults.on("Fetch").delay("5")  # type: ignore[arg-type]
+    with pytest.raises(FaultError, match="versions needs a table"):
+        faults.on("ApiVersions").offer("3-7")  # type: ignore[arg-type]

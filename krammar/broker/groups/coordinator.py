@@ -172,7 +172,8 @@ class GroupCoordinator:
             action()
 
         self.cancel(group, key)
-        group.timers[key] = self._timers.call_later(max(delay, 0) / 1000, elapsed)
+        group.timers[key] = timer = self._timers.call_later(max(delay, 0) / 1000, elapsed)
+        timer.of_member = True
 
     def cancel(self, group: Group, key: Key) -> None:
         if (timer := group.timers.pop(key, None)) is not None:

@@ -1,0 +1,238 @@
+"""Actions that answer error codes, and the action that lets a function decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from krammar.faults.action import Action, Names, Target, checked, copied
+from krammar.faults.answers import build, elements_at, merge, place_for, refuse, subjects, without
+from krammar.faults.errors import FaultError
+from krammar.faults.paths import TopicNames
+from krammar.faults.shape import Place, Shape
+from krammar.faults.steps import Delivery, Exchange, Fate, Verdict
+
+# APIs whose responses carry more than the outcome of each element. They are handled, and then refused.
+_READS = frozenset({"Metadata", "ApiVersions", "DescribeCluster", "DescribeTopicPartitions"})
+
+# The number and the name of an error code.
+Code = tuple[int, str]
+
+
+class _Answering(Action):
+    """What answers an error code, which ``exchange.chosen`` has if the action has decided for one."""
+
+    at: str | None = None
+
+    def _place(self, target: Target, code: Code) -> Place:
+        title = target.title("response")
+        return place_for(target.response, code[1], target.selection, self.at, title)
+
+    def _elements(
+        self, target: Target, response: Any, names: TopicNames, code: Code
+    ) -> list[tuple[Any, Shape]]:
+        selection = target.selection
+        place = self._place(target, code)
+        return elements_at(
+            response, place, lambda subject: selection.matches(subject, names), target.response
+        )
+
+    def _answer(
+        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames, code: Code
+    ) -> None:
+        """Answer a request, or the part of it that the rule is about."""
+        if target.api in _READS:
+            return
+        shape, request, selection = target.request, verdict.request, target.selection
+        response, place = target.response, self._place(target, code)
+        about = [s for s in subjects(request, shape) if selection.matches(s, names)]
+        cls = target.schema.package.response_class(target.api_key)
+        answer = build(cls, response, about, place, code[0])
+        if not _reaches(answer, place.branches):
+            return  # the request does not name its elements: it is handled, and then refused
+        rest = None
+        if selection and place.branches:
+            rest = without(request, shape, selection, names)
+        if rest is None or rest is request:
+            verdict.fate, verdict.answer = Fate.ANSWER, answer
+            exchange.refused.append((self, None))
+        else:
+            verdict.request, verdict.changed = rest, True
+            exchange.refused.append((self, answer))
+
+    def response(
+        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
+    ) -> None:
+        code = exchange.chosen.get(self)
+        if code is None:
+            return
+        built = [answer for action, answer in exchange.refused if action is self]
+        for answer in built:
+            if answer is not None:
+                merge(delivery.message, answer, target.response)
+        if not built:
+            for struct, inner in self._elements(target, delivery.message, names, code):
+                refuse(struct, inner, self._place(target, code), code[0])
+        delivery.changed = True
+
+
+@dataclass(eq=False)
+class Answer(_Answering):
+    """Answer an error code instead of handling the request.
+
+    The code goes where it belongs: into the elements of the response that are about the rule's
+    topic, partition or group. What else the request asks for is handled.
+
+    Args:
+        code: a member of the protocol's ErrorCode, its name, or any number. A list has the codes for one
+            match after the other; None, in files false, lets a request pass. The rule ends with the list,
+            unless ``times`` says more; then the list begins again.
+        after: handle the request, and then answer the error code.
+        at: the path of the error code to set, such as ``responses[*].partitions[*].error_code``.
+    """
+
+    code: int | str | list[int | str | None]
+    after: bool = field(default=False, kw_only=True)
+    at: str | None = field(default=None, kw_only=True)
+    key: ClassVar[str] = "answer"
+
+    def settle(self, names: Names) -> None:
+        several = self.code if isinstance(self.code, list) else [self.code]
+        if not several:
+            raise FaultError("answer needs at least one code")
+        self._codes = [
+            None if each is None or each is False else names.error_code(each) for each in several
+        ]
+        self._next = 0
+
+    def uses(self) -> int | None:
+        return len(self.code) if isinstance(self.code, list) else None
+
+    def acts_on_request(self, target: Target) -> bool:
+        return not self.after and target.api not in _READS
+
+    def check(self, target: Target) -> None:
+        for code in self._codes:
+            if code is not None:
+                self._place(target, code)
+
+    def fits(self, target: Target, message: Any, names: TopicNames) -> bool:
+        code = self._codes[self._next]
+        return (
+            code is None
+            or self.acts_on_request(target)
+            or bool(self._elements(target, message, names, code))
+        )
+
+    def fire(self, exchange: Exchange) -> None:
+        exchange.chosen[self] = self._codes[self._next]
+        self._next = (self._next + 1) % len(self._codes)
+
+    def request(
+        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
+    ) -> None:
+        code = exchange.chosen[self]
+        if code is not None and not self.after:
+            self._answer(target, exchange, verdict, names, code)
+
+    def describe(self, exchange: Exchange) -> str:
+        code = exchange.chosen[self]
+        if code is None:
+            return "let the request pass"
+        return f"{'handled, then ' if self.after else ''}answered {code[1]}"
+
+
+@dataclass(eq=False)
+class Call(_Answering):
+    """Let a function decide, for each match. It can keep state, and compute values from the request.
+
+    The function gets the request and its exchange, with ``connection``, ``version``, ``client_id`` and others. It
+    changes the request in place, and returns
+
+    - None to let it be handled,
+    - an error code, a number or a name, which is answered as by ``answer``,
+    - a response to answer.
+
+    With ``of="response"`` it gets the response and the exchange, whose ``request`` is the request. It changes the
+    response in place, or returns another one or an error code. It runs in the thread of the broker or the
+    proxy, so it must not wait. An exception closes the connection. Files cannot have this action.
+
+    Args:
+        function: what decides.
+        of: ``request`` or ``response``.
+    """
+
+    function: Callable[[Any, Exchange], Any] = field(
+        metadata=checked(callable, "call needs a function, not {}")
+    )
+    of: str = field(
+        default="request",
+        kw_only=True,
+        metadata=checked(
+            lambda of: of in ("request", "response"),
+            '"{}" cannot be decided',
+            "write request or response",
+        ),
+    )
+    key: ClassVar[str] = "call"
+
+    def settle(self, names: Names) -> None:
+        self._names = names
+
+    def acts_on_request(self, target: Target) -> bool:
+        return self.of == "request"
+
+    def request(
+        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
+    ) -> None:
+        if self.of != "request":
+            return
+        request = copied(verdict.request, target.request)
+        decided = self.function(request, exchange)
+        if request != verdict.request:
+            verdict.request, verdict.changed = request, True
+        if decided is None:
+            return
+        if isinstance(decided, (int, str)):
+            code = exchange.chosen[self] = self._names.error_code(decided)
+            self._answer(target, exchange, verdict, names, code)
+            return
+        verdict.fate, verdict.answer = Fate.ANSWER, self._checked(target, decided)
+
+    def response(
+        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
+    ) -> None:
+        if self.of == "response":
+            decided = self.function(delivery.message, exchange)
+            delivery.changed = True
+            if isinstance(decided, (int, str)):
+                exchange.chosen[self] = self._names.error_code(decided)
+            elif decided is not None:
+                delivery.message = self._checked(target, decided)
+        super().response(target, exchange, delivery, names)
+
+    def _checked(self, target: Target, decided: Any) -> Any:
+        cls = target.schema.package.response_class(target.api_key)
+        if cls is None or not isinstance(decided, cls):
+            raise FaultError(
+                f"the function of call returned {type(decided).__name__} for {target.api}",
+                hint="return None, an error code or a response of this API",
+            )
+        return decided
+
+    def describe(self, exchange: Exchange) -> str:
+        return f"called {getattr(self.function, '__name__', 'a function')}"
+
+
+def _reaches(struct: Any, branches: Iterable[Any]) -> bool:
+    """Whether a response has an element in the last of the branches."""
+    holders = [struct]
+    for branch in branches:
+        holders = [
+            element
+            for holder in holders
+            for element in (getattr(holder, branch.name) or ([] if branch.is_array else [None]))
+            if element is not None
+        ]
+    return bool(holders)
