@@ -11,9 +11,11 @@ STAMP := $(VENV)/.installed
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# The environment of test-compiler: no Spark, no clients of Kafka. LEFT_OUT lists the tests that need other packages.
+# The environment of test-compiler: no Spark, no clients of Kafka. LEFT_OUT lists the tests that need other packages, and
+# searches that take minutes.
 SMALL := .venv-compiler
-LEFT_OUT := compiler/test_backends compiler/test_reference_browser compiler/test_wireshark generated/test_checked \
+LEFT_OUT := compiler/test_backends compiler/test_evolution compiler/test_hostile_definitions \
+  compiler/test_reference_browser compiler/test_wireshark generated/test_checked generated/test_hostile generated/test_notation \
   generated/test_coverage generated/test_frames generated/test_oracles generated/test_record_classes \
   wire/test_arrow wire/test_bounds wire/test_compression wire/test_message_sets wire/test_records
 
@@ -99,7 +101,7 @@ bench: native ## Measure against other libraries and brokers; writes docs/benchm
 	$(BIN)/python -m tests.bench.tap
 	$(BIN)/python -m tests.bench.native
 
-interop: setup ## Test broker and Spark with Apache Kafka, its tools, Spark's connector and kafkajs (Maven, Node)
+interop: setup ## Test broker and Spark with Apache Kafka, its tools, Spark's connector, kafkajs and applications (Maven, Node, Go)
 	$(BIN)/python -m pytest tests/interop
 
 spark-versions: setup ## Run Spark's tests with PySpark 4.1 and 4.2
@@ -121,7 +123,7 @@ torture: setup ## Kill the broker under load ROUNDS times (default 500) and look
 powercut: setup ## Run broker, journals, Spark's sink and gen on all states that power cuts can leave (needs strace)
 	$(BIN)/python -m tests.powercut --every $(or $(EVERY),1)
 
-attack: setup ## Send the broker its most expensive requests, and print their costs
+attack: native ## Attack every server in every build, and print the costs (hours; python -m tests.attack --help)
 	$(BIN)/python -m tests.broker.attacks
 	$(BIN)/python -m tests.attack
 

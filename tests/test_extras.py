@@ -59,6 +59,16 @@ def test_every_extra_is_known() -> None:
             "sasl.oauthbearer.jwks.endpoint.url needs joserfc: ",
         ),
         ("joserfc", "import krammar.testing.tokens", "krammar.testing.tokens needs joserfc: "),
+        (
+            "cryptography",
+            "import krammar.proxy.filters.encrypt",
+            "the filter Encrypt needs cryptography: ",
+        ),
+        (
+            "jsonschema",
+            "from krammar.proxy.filters.validate import Validate; Validate(schema={})",
+            "a JSON Schema needs jsonschema: ",
+        ),
         ("lark", "import krammar.compiler.front.source", "krammar.compiler needs lark: "),
         (
             _ALL,
@@ -72,8 +82,14 @@ def test_an_import(hidden: str, code: str, error: str) -> None:
         pytest.importorskip("pyspark")  # or it would be named too
     done = run(hidden, code)
     last = done.stderr.splitlines()[-1]
-    known = ("spark", "compiler", "arrow")
-    extra = next((each for each in known if each in error), "oauth")
+    known = {
+        "spark": "spark",
+        "compiler": "compiler",
+        "arrow": "arrow",
+        "cryptography": "encrypt",
+        "jsonschema": "schema",
+    }
+    extra = next((extra for word, extra in known.items() if word in error), "oauth")
     assert last == f"krammar.util.extras.MissingExtra: {error}pip install 'krammar[{extra}]'"
 
 
@@ -130,7 +146,8 @@ def test_every_other_module_can_be_imported() -> None:
         "import pkgutil, krammar\n"
         "from importlib import import_module\n"
         "needing = ('krammar.compiler', 'krammar.lsp', 'krammar.spark', 'krammar.wire.batches.arrow',"
-        " 'krammar.auth.jwt', 'krammar.broker.security.jwt', 'krammar.testing.tokens')\n"
+        " 'krammar.auth.jwt', 'krammar.broker.security.jwt', 'krammar.testing.tokens',"
+        " 'krammar.proxy.filters.encrypt', 'krammar.proxy.filters.envelope', 'krammar.proxy.filters.keys')\n"
         "def walk(path, prefix):\n"
         "    for found in pkgutil.iter_modules(path, prefix):\n"
         "        if not found.name.startswith(needing) and not found.name.endswith('__main__'):\n"

@@ -180,8 +180,14 @@ def _has_sent(client: socket.socket) -> bool:
         return False
 
 
-async def listening_sockets(host: str | None, port: int) -> list[socket.socket]:
-    """Return a listening socket for each address of a host; None means all. Raises OSError."""
+async def listening_sockets(
+    host: str | None, port: int, *, reuse_port: bool = False
+) -> list[socket.socket]:
+    """Return a listening socket for each address of a host; None means all. Raises OSError.
+
+    Args:
+        reuse_port: whether several processes listen on the port.
+    """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     sockets: list[socket.socket] = []
@@ -190,6 +196,8 @@ async def listening_sockets(host: str | None, port: int) -> list[socket.socket]:
             each = socket.socket(family, kind, number)
             sockets.append(each)
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if reuse_port:
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             each.bind(address)

@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -122,6 +122,13 @@ if TYPE_CHECKING:
     help="Apply the rules of FILE: answer errors, drop connections, delay and change messages.",
 )
 @click.option(
+    "--tls",
+    "tls_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Use the settings of FILE for TLS: the tables [clients] and [brokers], as in a file of krammar proxy.",
+)
+@click.option(
     "--package",
     default="kafka_wire",
     show_default=True,
@@ -149,6 +156,7 @@ def tap(
     secrets: bool,
     max_frame: int,
     faults_file: Path | None,
+    tls_file: Path | None,
     package: str,
     stay: bool,
 ) -> None:
@@ -239,6 +247,7 @@ def tap(
                 stay=stay,
                 faults=faults,
                 ui=None if ui is None else Ui(_address("--ui", ui), secrets),
+                **_tls(tls_file),
             )
     except (CaptureError, TapError, ValueError) as error:
         raise click.UsageError(str(error)) from error
@@ -253,6 +262,32 @@ def tap(
     fired = faults is None or report(faults, expected)
     if not counted.all_good or not fired:
         sys.exit(1)
+
+
+def _tls(path: Path | None) -> dict[str, Any]:
+    """Return how clients connect to the tap, and the tap to brokers."""
+    if path is None:
+        return {}
+    from krammar.proxy.brokers import Brokers
+    from krammar.proxy.clients import Clients
+    from krammar.proxy.settings import SettingsError, read_settings
+
+    try:
+        options = read_settings(path).options
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    if others := options.keys() - {"clients", "brokers"}:
+        raise click.UsageError(f"{path}: --tls does not use {', '.join(sorted(others))}")
+    try:
+        clients = Clients(options.get("clients", {}))
+        brokers = Brokers(options.get("brokers", {}))
+    except ValueError as error:
+        raise click.UsageError(f"{path}: {error}") from error
+    if brokers.sasl:
+        raise click.UsageError(
+            f"{path}: the tap does not log in; logins of clients pass through it"
+        )
+    return {"clients": clients, "brokers": brokers}
 
 
 def _address(option: str, text: str) -> Address:

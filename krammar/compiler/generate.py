@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from krammar.compiler import ir, stamps
-from krammar.compiler.backends import load
+from krammar.compiler.backends import load_backend
 from krammar.compiler.backends.interface import Source
 from krammar.compiler.front.source import Folder, SourceError, plain_name
 from krammar.compiler.write import CACHE_FOLDER, Outcome, replace_file, write
@@ -46,7 +46,7 @@ class Generator:
         options: Mapping[str, str] | None = None,
     ) -> None:
         self.out = out
-        self.backend = load(backend)(options)
+        self.backend = load_backend(backend)(options)
         self.name = plain_name(source.resolve().name)
         # Two backends can write to one folder, and each removes only its own files.
         self.owner = self.name if backend == "python" else f"{self.name} {backend}"

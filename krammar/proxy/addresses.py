@@ -43,6 +43,9 @@ class Address(NamedTuple):
 # Starts a server: the resolved address, the host as it was given, and the broker of its connections.
 Serve = Callable[[Address, str, Address], Awaitable[asyncio.Server | TlsAcceptor]]
 
+# Returns the port for the connections to a broker, for the host of a listener. Raises ListenError.
+Allot = Callable[[str, Address], Awaitable[int]]
+
 
 class Listeners:
     """The listening ports of a proxy: one per broker and local host.
@@ -51,11 +54,17 @@ class Listeners:
         serve: starts a server.
         notice: receives a line about each port that was opened, or could not be.
         limit: returns the most ports.
+        allot: returns the port of a broker. Default: the system selects a free one.
     """
 
     def __init__(
-        self, serve: Serve, notice: Callable[[str], None], limit: Callable[[], int]
+        self,
+        serve: Serve,
+        notice: Callable[[str], None],
+        limit: Callable[[], int],
+        allot: Allot | None = None,
     ) -> None:
+        self._allot = allot
         self._serve = serve
         self._notice = notice
         self._limit = limit
@@ -97,12 +106,19 @@ class Listeners:
                 )
                 return None
             try:
-                port = await self.listen(Address(bind_host, 0), upstream)
+                port = 0 if self._allot is None else await self._allot(bind_host, upstream)
+                port = await self.listen(Address(bind_host, port), upstream)
             except ListenError as error:
                 self._notice(f"no port for broker {upstream}: {error}")
                 return None
             self._notice(f"listening on {Address(bind_host, port)} for broker {upstream}")
             return port
+
+    async def open(self, bind_host: str, upstream: Address, port: int) -> None:
+        """Listen on the port of a broker, unless it is open. Raises ListenError."""
+        async with self._opening:
+            if self.known(bind_host, upstream) is None:
+                await self.listen(Address(bind_host, port), upstream)
 
     async def finish_accepting(self) -> None:
         """Accept no more connections, and let asyncio pass on those that it has accepted.

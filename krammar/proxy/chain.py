@@ -12,6 +12,7 @@ from krammar.proxy.interface import Close, Connection, Exchange, Filter, Method,
 from krammar.proxy.rewrite import METADATA, TAGGED_ENDPOINTS, may_change
 from krammar.util.printable import escape
 from krammar.wire.connection import UNSUPPORTED_VERSION
+from krammar.wire.elements import MAX_ELEMENTS, check_elements
 from krammar.wire.errors import WireError
 from krammar.wire.framing import PREFIX
 from krammar.wire.negotiation import API_VERSIONS
@@ -39,10 +40,12 @@ class Work:
     ``tokens``     whether frames without headers follow (SaslHandshake v0)
     ``silent``     whether there is no response
     ``refusal``    why the request is refused; empty if it is not
+    ``counts``     whether requests and responses are counted for the metrics
     """
 
     __slots__ = (
         "api_key",
+        "counts",
         "has_acks",
         "patch_request",
         "patch_response",
@@ -63,6 +66,7 @@ class Work:
         self.patch_request: Patch | None = None
         self.patch_response: Patch | None = None
         self.rewrite = self.has_acks = self.tokens = self.silent = False
+        self.counts = False
         self.refusal = ""
 
     @property
@@ -79,6 +83,7 @@ class Work:
             or self.tokens
             or self.silent
             or bool(self.refusal)
+            or self.counts
         )
 
 
@@ -109,16 +114,23 @@ class Chain:
     Args:
         protocol: a generated package.
         refuse_unknown: whether requests are refused that the protocol does not define.
+        counts: whether all requests and responses are counted.
 
     Raises:
         TypeError: an element is not a filter, or names a class of another protocol.
     """
 
     def __init__(
-        self, protocol: ModuleType, filters: Iterable[Filter], *, refuse_unknown: bool = False
+        self,
+        protocol: ModuleType,
+        filters: Iterable[Filter],
+        *,
+        refuse_unknown: bool = False,
+        counts: bool = False,
     ) -> None:
         self.package: Package = package_of(protocol)
         self.filters = tuple(filters)
+        self.counts = counts
         self.is_kafka = may_change(self.package, METADATA)
         self._methods: dict[int, list[tuple[Any, Method]]] = {}
         for each in self.filters:
@@ -149,9 +161,10 @@ class Chain:
         if key == API_VERSIONS and self.is_kafka:
             return self._work(key, version)  # the broker answers with its versions (KIP-511)
         known = self.package.versions().get(key)
-        if not self.refuse_unknown and (known is None or not self.limits(key)):
-            return None
         work = Work(key, version)
+        work.counts = self.counts
+        if not self.refuse_unknown and (known is None or not self.limits(key)):
+            return work if self.counts else None
         if known is None:
             work.refusal = f"api key {key} v{version} is unknown"
         else:
@@ -179,6 +192,7 @@ class Chain:
             work.rewrite = self._rewrites(key) and version >= TAGGED_ENDPOINTS.get(key, 0)
             work.has_acks = key == PRODUCE
             work.tokens = key == SASL_HANDSHAKE and version == 0
+        work.counts = self.counts
         if known is not None:
             work.patch_request = _patch(work.requests, self.package.request_class(key), version)
             work.patch_response = _patch(work.responses, self.package.response_class(key), version)
@@ -225,12 +239,14 @@ class Chain:
         return int(min(newest, cls.max_version))
 
     def read_request(self, work: Work, frame: bytes) -> Read:
-        """Decode a request. Raises DecodeError."""
+        """Decode a request. Raises DecodeError; TooManyElements before that takes long."""
         headers = self.package.header_versions(work.api_key, work.version)
         header, begin = self.package.get("RequestHeader").decode_from(
             frame, PREFIX, headers.request
         )
         cls = self.package.request_class(work.api_key)
+        if len(frame) > MAX_ELEMENTS:  # each has a byte at least
+            check_elements(cls, work.version, frame, begin, MAX_ELEMENTS)
         message, end = cls.decode_from(frame, begin, work.version)
         return Read(header, message, work.version, begin, end)
 

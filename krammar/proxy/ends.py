@@ -10,6 +10,7 @@ from typing import Any
 from krammar.proxy.chain import Chain, Work
 from krammar.proxy.heads import Data
 from krammar.proxy.interface import Connection, Exchange
+from krammar.proxy.metrics import Metrics
 from krammar.proxy.rewritten import Rewritten
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
@@ -17,11 +18,18 @@ MEMORY = 256 * 1024
 
 
 class Pending:
-    """A request in flight whose response is read; ``exchange`` is None if no filter reads it."""
+    """A request in flight whose response is read or counted.
 
-    __slots__ = ("correlation_id", "exchange", "work")
+    ``exchange``  None if no filter reads the response
+    ``started``   when the request has arrived, by ``time.perf_counter``; 0 if it is not counted
+    """
 
-    def __init__(self, correlation_id: int, work: Work, exchange: Exchange | None) -> None:
+    __slots__ = ("correlation_id", "exchange", "started", "work")
+
+    def __init__(
+        self, correlation_id: int, work: Work, exchange: Exchange | None, started: float
+    ) -> None:
+        self.started = started
         self.correlation_id = correlation_id
         self.work = work
         self.exchange = exchange
@@ -64,6 +72,7 @@ class Shared:
     ``offered``    the broker's versions, as far as the client has asked for them
     ``rewritten``  responses that were rewritten for clients with the same view of the proxy
     ``works``      what is done for requests; before a login, most are refused
+    ``metrics``    counts requests and responses; None if nobody reads the numbers
     """
 
     def __init__(
@@ -78,6 +87,7 @@ class Shared:
         self.offered: Mapping[int, tuple[int, int]] = {}
         self.rewritten = Rewritten()
         self.works = chain.works
+        self.metrics: Metrics | None = None
         self.draining = False
         self.closed = False
 

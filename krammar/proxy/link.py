@@ -14,10 +14,11 @@ from krammar.auth.server_tls import name_of_peer
 from krammar.client.errors import ClientError
 from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, Listeners, advertised_host
 from krammar.proxy.brokers import Brokers, why_no_login
-from krammar.proxy.chain import Chain, Refused, Work, why_closed
+from krammar.proxy.chain import Chain, FilterError, Refused, Work, why_closed
 from krammar.proxy.clients import LOG, Clients
-from krammar.proxy.ends import Shared
+from krammar.proxy.ends import Pending, Shared
 from krammar.proxy.interface import Connection
+from krammar.proxy.metrics import Metrics
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions
@@ -29,6 +30,9 @@ from krammar.wire.negotiation import API_VERSIONS
 # The requests of logins, and ApiVersions.
 _BEFORE_LOGIN = frozenset({17, API_VERSIONS, 36})
 
+# Bytes of a frame before the login, as Kafka's default for sasl.server.max.receive.size.
+_LARGEST_BEFORE_LOGIN = 524_288
+
 
 @dataclass(slots=True)
 class Common:
@@ -38,6 +42,7 @@ class Common:
     ``memory``         for one read, of any connection
     ``max_frame``      the largest frame that is read, in bytes
     ``locked``         what is done for requests before the login of a client
+    ``metrics``        counts requests and responses; None if nobody reads the numbers
     ``listeners``      by name
     ``views``          the rewritten responses
     ``opened``, ``lost``  called at the begin and the end of a connection
@@ -51,6 +56,7 @@ class Common:
     memory: bytearray
     max_frame: int
     locked: dict[int, Work | None]
+    metrics: Metrics | None
     views: Views
     opened: Callable[[Link], None]
     lost: Callable[[Link], None]
@@ -83,10 +89,12 @@ class Link(Shared):
     ) -> None:
         super().__init__(common.chain, connection, common.memory, common.max_frame)
         self.common = common
+        self.metrics = common.metrics
         self._listeners = common.listeners[connection.listener]
         self.locked = common.clients.sasl
         if self.locked:
             self.works = common.locked
+            self.max_frame = min(common.max_frame, _LARGEST_BEFORE_LOGIN)
         self._bind_host = bind_host
         self._upstream = upstream
         self._connecting: asyncio.Task[None] | None = None
@@ -170,6 +178,7 @@ class Link(Shared):
         """Serve all requests, after the login of the client."""
         self.locked = False
         self.works = self.chain.works
+        self.max_frame = self.common.max_frame
 
     def unknown(self, api: int) -> Work | None:
         work = self.chain.unknown(api)
@@ -185,12 +194,18 @@ class Link(Shared):
             self._connecting.cancel()
         if self._is_open:
             for error in self.chain.closed(self.connection):
+                self._count_filter_error(error)
                 self._log(logging.WARNING, str(error))
+        if self.metrics is not None:
+            for entry in self.in_flight:
+                if type(entry) is Pending and entry.started:
+                    self.metrics.error(entry.work.api_key, "lost")
         self.common.lost(self)
 
     def fail(self, error: BaseException) -> None:
         if self.closed:
             return
+        self._count_filter_error(error)
         level, text = why_closed(error)
         self._log(level, text, None if level < logging.ERROR else error)
         LOG.debug("where it was raised:", exc_info=error.__cause__ or error)
@@ -198,6 +213,10 @@ class Link(Shared):
         for end in (self.requests, self._responses):
             if end.transport is not None:
                 end.transport.close()
+
+    def _count_filter_error(self, error: BaseException) -> None:
+        if self.metrics is not None and isinstance(error, FilterError):
+            self.metrics.filter_error(str(error).partition(" ")[0])  # the name of the method
 
     def _log(self, level: int, text: str, bug: BaseException | None = None) -> None:
         LOG.log(

@@ -4,42 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Awaitable
 from typing import Any
 
-from krammar.proxy.chain import Refused, Settled, Work
-from krammar.proxy.ends import TOKEN, Answer, End, Own, Pending, Shared
+from krammar.proxy.asking import Asking
+from krammar.proxy.chain import FilterError, Refused, Settled, Work
+from krammar.proxy.ends import TOKEN, Answer, Pending, Shared
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
-from krammar.proxy.interface import Exchange
+from krammar.proxy.interface import Close, Exchange
 from krammar.proxy.responses import Responses
 from krammar.wire.framing import PREFIX
 
 # Answers that wait for responses of the broker, before the client is no longer read.
 _ANSWERS = 1_000
-# Correlation ids of requests of filters: negative numbers, which clients do not use.
-_FIRST_OWN = -(1 << 31)
 _MISSING = Work(-1, -1)
 # Bytes of a request at least: api key, version, correlation id.
 _SHORTEST = 8
 
 
-class Requests(End):
+class Requests(Asking):
     """Reads from the client, and writes to the broker (its peer)."""
 
     def __init__(self, shared: Shared, responses: Responses) -> None:
-        super().__init__(shared)
-        self._responses = responses
+        super().__init__(shared, responses)
         responses.new_exchange = self._exchange
         self._parts: list[Data] = []  # what the next write joins
         self._tokens = False
-        self._work = _MISSING  # of the frame that is collected
-        self._own = _FIRST_OWN
-        self._outbox: list[tuple[Own, bytes]] = (
-            []
-        )  # requests of filters that wait for the end of a frame
-        # Whether frames need more than a look at the table: tokens, the outbox, a task, or draining.
-        self._attention = False
-        self._renew = self._renewing = False  # whether a login at the broker is due, or under way
+        self._work = _MISSING  # of the frame that is collected, or in a filter
+        self._started = 0.0  # when it arrived
 
     def feed(self, data: Data, size: int) -> None:
         shared, works = self.shared, self.shared.works
@@ -106,7 +99,7 @@ class Requests(End):
                 break
             except Refused as error:
                 self._pass(data, start, position)
-                shared.fail(error)
+                self._fail(work, error)
                 return
             if left:
                 continue
@@ -116,7 +109,7 @@ class Requests(End):
                     patched = self._patched(work, bytes(data[position:end]))
                 except Exception as error:
                     self._pass(data, start, position)
-                    shared.fail(error)
+                    self._fail(work, error)
                     return
                 if patched is not None:
                     self._parts.append(data[start:position])
@@ -211,14 +204,28 @@ class Requests(End):
             if not whole:
                 raise
             # The broker refuses the request; its response, if there is one, is matched by its id.
+        started = self._count(work, length + PREFIX) if work.counts else 0.0
         if silent:
             pass
-        elif work.reads_response:
+        elif work.reads_response or work.counts:
             exchange = self._exchange(work, correlation_id, name) if work.responses else None
-            self.shared.in_flight.append(Pending(correlation_id, work, exchange))
+            self.shared.in_flight.append(Pending(correlation_id, work, exchange, started))
         else:
             self.shared.in_flight.append(correlation_id)
         return length + PREFIX
+
+    def _count(self, work: Work, size: int) -> float:
+        """Count a request; return its time."""
+        assert self.shared.metrics is not None
+        self.shared.metrics.request(work.api_key, size)
+        return time.perf_counter()
+
+    def _fail(self, work: Work, error: Exception) -> None:
+        """Close the connection because of a request."""
+        if work.counts and self.shared.metrics is not None:
+            reason = "filter" if isinstance(error, (Close, FilterError)) else "refused"
+            self.shared.metrics.error(work.api_key, reason)
+        self.shared.fail(error)
 
     def _exchange(self, work: Work, correlation_id: int, name: str | None) -> Exchange:
         return Exchange(
@@ -230,11 +237,13 @@ class Requests(End):
     def _process(self, work: Work, frame: bytes) -> None:
         """Run the chain over a request, and pass it on or answer it; if something is awaited, in a task."""
         chain = self.shared.chain
+        self._work = work
         try:
             patched = self._patched(work, frame) if work.patch_request else None
             if patched is not None:
                 self.peer.write(patched)
                 return
+            self._started = self._count(work, len(frame)) if work.counts else 0.0
             read = chain.read_request(work, frame)
             header = read.header
             exchange = self._exchange(work, header.correlation_id, header.client_id)
@@ -247,7 +256,7 @@ class Requests(End):
             else:
                 task = self._finish(self._settle_later(work, frame, read, exchange, settled))
         except Exception as error:
-            self.shared.fail(error)
+            self._fail(work, error)
             return
         self.hold("filter")
         self._task = asyncio.ensure_future(task)
@@ -259,11 +268,12 @@ class Requests(End):
         changed = work.patch_request(frame, self.shared.connection)
         if changed is None:
             return None
+        started = self._count(work, len(frame)) if work.counts else 0.0
         correlation_id = int.from_bytes(frame[8:12], "big", signed=True)
         if work.silent or (work.has_acks and acks(frame, 0, len(frame), work.version) == 0):
             pass
-        elif work.reads_response:
-            self.shared.in_flight.append(Pending(correlation_id, work, None))
+        elif work.reads_response or work.counts:
+            self.shared.in_flight.append(Pending(correlation_id, work, None, started))
         else:
             self.shared.in_flight.append(correlation_id)
         return changed
@@ -296,8 +306,8 @@ class Requests(End):
         changed = chain.changed(frame, read, request)
         if silent:
             pass
-        elif work.reads_response:
-            shared.in_flight.append(Pending(exchange.correlation_id, work, exchange))
+        elif work.reads_response or work.counts:
+            shared.in_flight.append(Pending(exchange.correlation_id, work, exchange, self._started))
         else:
             shared.in_flight.append(exchange.correlation_id)
         self.peer.write(changed)
@@ -309,6 +319,8 @@ class Requests(End):
     def _answer(self, work: Work, exchange: Exchange, answer: Any) -> None:
         shared = self.shared
         frame = shared.chain.answer(work, exchange.correlation_id, answer)
+        if work.counts and shared.metrics is not None:
+            shared.metrics.response(work.api_key, len(frame), self._started)
         shared.in_flight.append(Answer(frame))
         shared.answers += 1
         self._responses.send_answers()
@@ -319,7 +331,7 @@ class Requests(End):
         try:
             await finished
         except Exception as error:
-            self.shared.fail(error)
+            self._fail(self._work, error)
             return
         self._task = None
         if self._renew:
@@ -332,69 +344,6 @@ class Requests(End):
         self._check_eof()
         if self.shared.draining:
             self._responses.check_drained()
-
-    # -- logins at the broker (KIP-368)
-
-    def renew_login(self) -> None:
-        """Log in again as soon as no frame is incomplete and no filter runs. Requests of the client wait."""
-        self._renew = self._attention = True
-        if self._task is None and self.is_between_frames:
-            self._log_in_again()
-
-    def _log_in_again(self) -> None:
-        async def renew() -> None:
-            try:
-                await self.shared.log_in()
-            finally:
-                self._renewing = False
-
-        self._renew = False
-        self._renewing = self._attention = True
-        self.hold("filter")
-        self._task = asyncio.ensure_future(self._finish(renew()))
-
-    # -- requests of filters, and of logins
-
-    async def send_now(self, request: Any, version: int | None = None) -> Any:
-        """Send a request of a login, before those that wait for its end."""
-        return await self._ask(request, version, self.is_between_frames)
-
-    async def send(self, request: Any, version: int | None = None) -> Any:
-        """Send a request of a filter, as ``Exchange.send`` describes."""
-        return await self._ask(request, version, self.is_between_frames and not self._renewing)
-
-    async def _ask(self, request: Any, version: int | None, at_once: bool) -> Any:
-        chain = self.shared.chain
-        key = type(request).api_key
-        version = chain.version_of(request, version, self.shared.offered)
-        work = Work(key, version)
-        header = chain.package.get("RequestHeader")(
-            request_api_key=key,
-            request_api_version=version,
-            correlation_id=self._own,
-            client_id="krammar-proxy",
-        )
-        self._own = self._own + 1 if self._own < -1 else _FIRST_OWN
-        parts: list[bytes] = []
-        header._encode_parts(chain.package.header_versions(key, version).request, parts)
-        request._encode_parts(version, parts)
-        body = b"".join(parts)
-        own = Own(header.correlation_id, asyncio.get_running_loop().create_future())
-        frame = len(body).to_bytes(PREFIX, "big") + body
-        if self.shared.closed or self.peer.ended:
-            raise ConnectionError("the broker has closed the connection")
-        if at_once:
-            self._send_own(own, frame)
-        else:
-            self._outbox.append((own, frame))
-            self._attention = True
-        self._responses.release("filter")
-        answer = await own.future
-        return chain.read_response(work, answer).message
-
-    def _send_own(self, own: Own, frame: bytes) -> None:
-        self.shared.in_flight.append(own)
-        self.peer.write(frame)
 
     # -- the end
 

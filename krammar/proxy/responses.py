@@ -77,6 +77,12 @@ class Responses(End):
             if type(entry) is not Pending and type(entry) is not Own:
                 left = length + PREFIX
                 continue
+            if type(entry) is Pending:
+                if entry.started and shared.metrics is not None:
+                    shared.metrics.response(entry.work.api_key, length + PREFIX, entry.started)
+                if not entry.work.reads_response:
+                    left = length + PREFIX
+                    continue
             if not PREFIX <= length <= shared.max_frame:
                 shared.fail(Refused(f"a response of {length} bytes cannot be read"))
                 return
@@ -197,7 +203,7 @@ class Responses(End):
         if entry is not None:
             in_flight.appendleft(entry)
         # Nobody has asked for it. It goes on as it is, unless a response is expected that must be read.
-        if any(type(each) is Pending for each in in_flight):
+        if any(type(each) is Pending and each.work.reads_response for each in in_flight):
             self.shared.fail(
                 Refused(
                     f"the broker sent a response to the unknown correlation id {correlation_id}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from types import ModuleType, TracebackType
@@ -22,9 +22,12 @@ from krammar.proxy.clients import LOG, Clients, Passwords
 from krammar.proxy.ends import MEMORY
 from krammar.proxy.interface import Connection, Filter
 from krammar.proxy.link import Common, Link, works_before_login
+from krammar.proxy.metrics import Metrics, page
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
 from krammar.proxy.rewritten import Views
+from krammar.util.prometheus import Registry
+from krammar.util.sockets import why
 from krammar.wire.framing import MAX_FRAME
 
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
@@ -56,6 +59,10 @@ class Proxy:
         users: who can log in at the proxy: passwords by name, or a TOML file with them.
         brokers: TLS to brokers, and the proxy's login: settings of Kafka's clients.
         secret: hides which users exist. Default: a random one.
+        metrics_port: where Prometheus reads metrics, as a port of loopback or ``host:port``. Default: nowhere.
+        counts: whether to count for the metrics of all workers.
+        allot: returns the port for a broker, by the name of the listener, its host, and the broker's address. Several
+            processes then share the ports. Default: any free port.
 
     Raises:
         TypeError: an element of ``filters`` is not a filter for ``protocol``.
@@ -77,6 +84,9 @@ class Proxy:
         users: Passwords | None = None,
         brokers: Mapping[str, Any] | None = None,
         secret: bytes | None = None,
+        metrics_port: str | int | None = None,
+        counts: bool = False,
+        allot: Callable[[str, str, Address], Awaitable[int]] | None = None,
     ) -> None:
         if protocol is None:
             import kafka_wire
@@ -95,13 +105,22 @@ class Proxy:
             filters = [ClientLogin(self._clients, self._accepted, self._refused), *filters]
         elif self._brokers.sasl:
             filters = [NoClientLogin(), *filters]
-        chain = Chain(protocol, filters, refuse_unknown=refuse_unknown)
+        self._metrics_port = None if metrics_port is None else Address.parse(str(metrics_port))
+        counts = counts or metrics_port is not None
+        chain = Chain(protocol, filters, refuse_unknown=refuse_unknown, counts=counts)
+        self.metrics = Metrics(chain.package, lambda: len(self._links)) if counts else None
         names = {"": listen} if isinstance(listen, str) else listen
         if not names:
             raise ValueError("a proxy needs at least one listener")
         self._listen = {name: Address.parse(each) for name, each in names.items()}
+        self._shares_ports = allot is not None
         self.listeners = {
-            name: Listeners(partial(self._serve_port, name), LOG.info, lambda: MAX_LISTENERS)
+            name: Listeners(
+                partial(self._serve_port, name),
+                LOG.info,
+                lambda: MAX_LISTENERS,
+                None if allot is None else partial(allot, name),
+            )
             for name in names
         }
         self._common = Common(
@@ -113,6 +132,7 @@ class Proxy:
             bytearray(MEMORY),
             max_frame,
             works_before_login(chain) if self._clients.sasl else {},
+            self.metrics,
             Views(),
             self._opened,
             self._lost,
@@ -124,6 +144,8 @@ class Proxy:
         self._draining = False
         self.addresses: dict[str, str] = {}
         self._idle = asyncio.Event()
+        self._page = page(self._registry)
+        self.metrics_address: tuple[str, int] | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -158,6 +180,29 @@ class Proxy:
         proxy._thread.start()
         started.result()
         return proxy
+
+    async def _registry(self) -> Registry:
+        assert self.metrics is not None
+        return self.metrics.registry
+
+    @property
+    def metrics_port(self) -> Address | None:
+        """Where to listen for Prometheus, or None; the port can be 0."""
+        return self._metrics_port
+
+    def at(self, listening: Address) -> str:
+        """Return the address for clients, from the one to listen on."""
+        return str(Address(self._common.advertise or _reachable(listening.host), listening.port))
+
+    @property
+    def listen(self) -> dict[str, Address]:
+        """The addresses to listen on by name; ports can be 0."""
+        return self._listen
+
+    @property
+    def drain_timeout(self) -> float:
+        """How long ``drain`` waits for responses, in seconds."""
+        return self._drain_timeout
 
     @property
     def bootstrap_servers(self) -> str:
@@ -195,14 +240,21 @@ class Proxy:
         Raises:
             ProxyError: the proxy cannot listen.
         """
-        advertise = self._common.advertise
         for name, listen in self._listen.items():
             try:
                 port = await self.listeners[name].listen(listen, self._upstream)
             except ListenError as error:
                 self._close_listeners()
                 raise ProxyError(str(error)) from error
-            self.addresses[name] = str(Address(advertise or _reachable(listen.host), port))
+            self.addresses[name] = self.at(Address(listen.host, port))
+        if self._metrics_port is not None:
+            try:
+                self.metrics_address = await self._page.listen(*self._metrics_port)
+            except (OSError, UnicodeError) as error:
+                self._close_listeners()
+                raise ProxyError(
+                    f"cannot listen on {self._metrics_port} for metrics: {why(error)}"
+                ) from error
         self._reloading.start()
 
     def _close_listeners(self) -> None:
@@ -235,6 +287,7 @@ class Proxy:
                 )
         for link in list(self._links.values()):
             link.abort()
+        await self._page.close()
         for _ in range(_TURNS):
             await asyncio.sleep(0)
 
@@ -243,9 +296,12 @@ class Proxy:
     ) -> asyncio.Server | TlsAcceptor:
         if not self._clients.tls:
             return await asyncio.get_running_loop().create_server(
-                lambda: self._link(listener, bind_host, upstream), *listen, backlog=BACKLOG
+                lambda: self._link(listener, bind_host, upstream),
+                *listen,
+                backlog=BACKLOG,
+                reuse_port=self._shares_ports or None,
             )
-        (listening,) = await listening_sockets(*listen)
+        (listening,) = await listening_sockets(*listen, reuse_port=self._shares_ports)
         return TlsAcceptor(
             listening,
             self._context,
@@ -262,6 +318,8 @@ class Proxy:
 
     def _link(self, listener: str, bind_host: str, upstream: Address) -> Requests:
         self._numbers += 1
+        if self.metrics is not None:
+            self.metrics.accepted += 1
         connection = Connection(self._numbers, "?", str(upstream), listener)
         return Link(self._common, connection, bind_host, upstream).requests
 

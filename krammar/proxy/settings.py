@@ -21,6 +21,8 @@ _KEYS: dict[str, type] = {
     "max_frame": int,
     "drain_timeout": float,
     "users": str,
+    "workers": int,
+    "metrics_port": str,
 }
 # Tables of Kafka's settings. ``ssl.ca.location = "ca.pem"`` in TOML means tables in tables.
 _TABLES = ("clients", "brokers")
@@ -76,6 +78,8 @@ def read_settings(path: Path) -> Settings:
                 f"{path}: unknown setting {name!r} (the settings are {', '.join(_KEYS)}, "
                 f"[clients], [brokers], [users] and [[filter]])"
             )
+        if name == "metrics_port" and type(value) is int:
+            value = str(value)
         if expected is float and type(value) is int:
             value = float(value)
         is_named = name == "listen" and isinstance(value, dict)

@@ -26,6 +26,8 @@ from krammar.proxy.addresses import (
     advertised_host,
     describe,
 )
+from krammar.proxy.brokers import Brokers
+from krammar.proxy.clients import Clients
 from krammar.proxy.rewrite import endpoints, limit_versions, may_change, node_id
 from krammar.tap.faulty import DROPPED, Dropped, Faulty
 from krammar.tap.inspector import Frame, Inspector, encode
@@ -36,6 +38,8 @@ from krammar.wire.framing import MAX_FRAME, PREFIX, FrameError, frame_size
 from krammar.wire.negotiation import API_VERSIONS
 from krammar.wire.package import package_of
 
+# The budget in seconds of a turn of the event loop for the frames of all connections.
+TURN_SECONDS = 0.02
 _PIECE = 65_536
 _HEAD = 64
 
@@ -76,6 +80,8 @@ class Tap:
         max_frame: larger frames are passed on without decoding, in bytes.
         stay: whether the proxy continues when all brokers are gone.
         faults: rules that are applied to the frames that are passed on.
+        clients: TLS of clients.
+        brokers: TLS to brokers.
     """
 
     def __init__(
@@ -88,7 +94,11 @@ class Tap:
         max_frame: int = MAX_FRAME,
         stay: bool = False,
         faults: Faults | None = None,
+        clients: Clients | None = None,
+        brokers: Brokers | None = None,
     ) -> None:
+        self._clients = clients or Clients({})
+        self._brokers = brokers or Brokers({})
         self._faults = faults
         self._nodes: dict[Address, int] = {}
         self._package = package_of(protocol)
@@ -103,6 +113,7 @@ class Tap:
         self._numbers = 0
         self._open = 0
         self._reached = False
+        self._turn_ends = 0.0  # in ``time.monotonic()``; 0 before the first frame of a turn
         # Times never run backwards, even if the system's clock is changed.
         self._epoch = time.time_ns() - time.monotonic_ns()
 
@@ -155,7 +166,7 @@ class Tap:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._accept(reader, writer, bind_host, upstream)
 
-        return await asyncio.start_server(accept, *listen)
+        return await asyncio.start_server(accept, *listen, ssl=self._clients.context)
 
     # -- connections
 
@@ -189,9 +200,11 @@ class Tap:
         client = _address(writer.get_extra_info("peername"))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                upstream_reader, upstream_writer = await asyncio.open_connection(*upstream)
+                upstream_reader, upstream_writer = await asyncio.open_connection(
+                    *upstream, ssl=self._brokers.context
+                )
         except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
-            self._notice(f"cannot reach {upstream} for {client}: {describe(error)}")
+            self._notice(f"cannot reach {upstream} for {client}: {self._brokers.why(error)}")
             await self._check_gone()
             return
         self._reached = True
@@ -252,7 +265,10 @@ class Tap:
         if not failure:
             # If the broker has closed too, the other direction reports it.
             with contextlib.suppress(OSError):
-                connection.upstream_writer.write_eof()
+                if connection.upstream_writer.can_write_eof():
+                    connection.upstream_writer.write_eof()
+                else:  # TLS has no half-closed connections
+                    connection.upstream_writer.close()
         return failure
 
     async def _relay_responses(self, connection: _Connection) -> str:
@@ -313,6 +329,7 @@ class Tap:
                     else:
                         await self._pass_response(connection, data, now)
                     await writer.drain()
+                    await self._share_turn()
                 except Dropped:
                     return DROPPED
                 except OSError as error:
@@ -329,6 +346,21 @@ class Tap:
             return ""
         except OSError as error:  # raised by the reader; errors of writers are caught above
             return f"{sender}: {describe(error)}"
+
+    async def _share_turn(self) -> None:
+        """Wait for the next turn of the event loop if all connections together have used up this one.
+
+        Frames that have arrived together are read without waiting, so many of them would block everything else.
+        """
+        now = time.monotonic()
+        if not self._turn_ends:
+            self._turn_ends = now + TURN_SECONDS
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        elif now >= self._turn_ends:
+            await asyncio.sleep(0)
+
+    def _end_turn(self) -> None:
+        self._turn_ends = 0.0
 
     # -- responses that are changed
 

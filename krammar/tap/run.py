@@ -12,6 +12,8 @@ from types import ModuleType
 
 from krammar.faults import Faults
 from krammar.proxy.addresses import Address
+from krammar.proxy.brokers import Brokers
+from krammar.proxy.clients import Clients
 from krammar.tap.capture import Capture, CaptureWriter, replay
 from krammar.tap.describe import Describer
 from krammar.tap.exchanges import EVERYTHING, Exchanges, Filter, Selected
@@ -101,6 +103,8 @@ def run_live(
     stay: bool = False,
     faults: Faults | None = None,
     ui: Ui | None = None,
+    clients: Clients | None = None,
+    brokers: Brokers | None = None,
 ) -> Summary:
     """Run the proxy until a signal (INT or TERM) arrives or the brokers are gone; return the summary.
 
@@ -145,6 +149,8 @@ def run_live(
             max_frame=max_frame,
             stay=stay,
             faults=faults,
+            clients=clients,
+            brokers=brokers,
         )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

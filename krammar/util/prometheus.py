@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from importlib.resources.abc import Traversable
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from krammar.util.diagnostics import did_you_mean
 
@@ -60,10 +60,19 @@ class Metric:
         """The names of the samples."""
         return (self.name,)
 
+    def numbers(self) -> list[tuple[Values, Any]]:
+        """Return the current numbers by their labels, for JSON and ``add``."""
+        found = self._read()
+        return list((found if isinstance(found, Mapping) else {(): found}).items())
+
+    def add(self, numbers: Iterable[tuple[Iterable[str], Any]]) -> None:
+        """Add the numbers of another process."""
+        for values, number in numbers:
+            self.series[tuple(values)] += number
+
     def samples(self) -> Iterator[Sample]:
         """Yield the current numbers."""
-        found = self._read()
-        for values, value in list((found if isinstance(found, Mapping) else {(): found}).items()):
+        for values, value in self.numbers():
             yield Sample(self.name, dict(zip(self.labels, values, strict=True)), value)
 
 
@@ -93,6 +102,14 @@ class Histogram(Metric):
             counts = self._counts[values] = [0] * (len(self._bounds) + 2)
         counts[bisect_left(self._bounds, value)] += 1
         counts[-1] += value
+
+    def numbers(self) -> list[tuple[Values, Any]]:
+        return list(self._counts.items())
+
+    def add(self, numbers: Iterable[tuple[Iterable[str], Any]]) -> None:
+        for values, theirs in numbers:
+            own = self._counts.setdefault(tuple(values), [0] * (len(self._bounds) + 2))
+            own[:] = [one + other for one, other in zip(own, theirs, strict=True)]
 
     def samples(self) -> Iterator[Sample]:
         for values, (*counts, total) in list(self._counts.items()):
@@ -166,6 +183,15 @@ class Registry:
         wanted = {label: str(value) for label, value in labels.items()}.items()
         found = (each for each in metric.samples() if each.name == name)
         return sum(each.value for each in found if wanted <= each.labels.items())
+
+    def numbers(self) -> dict[str, list[tuple[Values, Any]]]:
+        """Return the current numbers of all metrics, for JSON and ``add``."""
+        return {metric.name: metric.numbers() for metric in self.all}
+
+    def add(self, numbers: Mapping[str, Iterable[tuple[Iterable[str], Any]]]) -> None:
+        """Add the numbers of another process with the same metrics."""
+        for metric in self.all:
+            metric.add(numbers.get(metric.name, ()))
 
     def text(self) -> Generator[None, None, str]:
         """Write all numbers in steps, so that a caller can pause in between. Returns the text."""

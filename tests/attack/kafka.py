@@ -44,6 +44,7 @@ from tests.broker.support import PATIENCE, RawClient
 
 CODECS = tuple(codec for codec in Compression if codec)
 CONNECTIONS = 1000
+SESSIONS = 100
 # The most bytes that each of many connections without a login may cost.
 PER_CONNECTION = 64 * 1024
 # Attacks by the servers that they are for.
@@ -250,12 +251,12 @@ def _crowd(
     server: Server,
     prepare: Callable[[Server], socket.socket],
     data: bytes,
-    number: int = CONNECTIONS,
+    number: int | None = None,
 ) -> int:
     """Open connections, then send the same on all of them, and keep them open for a moment."""
     with ExitStack() as stack:
         clients = []
-        for _ in range(number):
+        for _ in range(CONNECTIONS if number is None else number):
             with suppress(OSError):
                 clients.append(stack.enter_context(prepare(server)))
         for client in clients:
@@ -564,13 +565,15 @@ def transactional_ids(server: Server) -> int:
 
 @attack("100 fetch sessions, each with 24,000 partitions", BROKERS)
 def fetch_sessions(server: Server) -> int:
-    sent = 0
-    for session in range(100):
-        partitions = [FetchRequest.FetchPartition(partition=number) for number in range(24_000)]
-        topic = FetchRequest.FetchTopic(topic=f"nowhere-{session}", partitions=partitions)
-        request = FetchRequest(session_epoch=0, max_wait_ms=0, topics=[topic])
-        sent += _calls(server, iter([(request, 12)]))
-    return sent
+    partitions = [FetchRequest.FetchPartition(partition=number) for number in range(24_000)]
+    topic = FetchRequest.FetchTopic(topic="nowhere", partitions=partitions)
+    data = frame(FetchRequest(session_epoch=0, max_wait_ms=0, topics=[topic]), 12)
+    with server.connect() as client:
+        client.settimeout(PATIENCE)
+        for _ in range(SESSIONS):
+            client.sendall(data)
+            read_frame(client)
+    return SESSIONS * len(data)
 
 
 @attack("100 requests of FindCoordinator v4 for 10,000 groups each", BROKERS)

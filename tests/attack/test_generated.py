@@ -5,9 +5,11 @@ How long each takes is what ``make attack`` measures; here the work of a step is
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
+from unittest.mock import patch
 
 import kafka_wire
 import pytest
@@ -16,8 +18,7 @@ from kafka_wire import ApiKey, ApiVersionsRequest
 from krammar.broker import Broker
 from krammar.broker.apis import RANGES
 from tests.attack.generate import VALUES, Case, _arrays, cases, different, equal, served
-from tests.attack.measure import timed_broker
-from tests.broker.attacks import TOPIC, Attacker, InProcess
+from tests.broker.attacks import PROPERTIES, TOPIC, Attacker, InProcess, fill
 from tests.broker.support import RawClient
 
 pytestmark = pytest.mark.xdist_group("attacks")
@@ -55,7 +56,13 @@ SLICED = [
 
 @pytest.fixture(scope="module")
 def victim() -> Iterator[tuple[InProcess, Broker]]:
-    with timed_broker() as (target, _, broker):
+    with (
+        patch("krammar.broker.broker.new_event_loop", asyncio.new_event_loop),
+        Broker.start(properties=PROPERTIES) as broker,
+    ):
+        ports = {name: port for name, (_, port) in broker.addresses.items()}
+        target = InProcess(ports["PLAINTEXT"], ports["SASL_PLAINTEXT"])
+        fill(target.port)
         yield target, broker
 
 

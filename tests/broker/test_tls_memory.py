@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from krammar.broker.tls_acceptor import BUFFER
 
+from krammar.auth.tls_acceptor import BUFFER
 from krammar.broker import Broker
 from krammar.broker.connection import TLS_PIECE
 from krammar.testing.certificates import make_certificates
@@ -46,7 +46,7 @@ def test_buffers_are_small(tls: tuple[Broker, ssl.SSLContext]) -> None:
 def test_the_oldest_handshake_makes_room(
     tls: tuple[Broker, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.broker.tls_acceptor.MOST_HANDSHAKES", 2)
+    monkeypatch.setattr("krammar.auth.tls_acceptor.MOST_HANDSHAKES", 2)
     broker, context = tls
     address = broker.addresses["SSL"]
     slow = [socket.create_connection(address, PATIENCE) for _ in range(3)]

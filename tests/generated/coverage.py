@@ -1,7 +1,7 @@
 """Which messages and versions other implementations confirm, and which none does.
 
-    python -m tests.generated.coverage            print docs/oracles.md
-    python -m tests.generated.coverage --write    write it
+python -m tests.generated.coverage            print docs/oracles.md
+python -m tests.generated.coverage --write    write it
 """
 
 from __future__ import annotations

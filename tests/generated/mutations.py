@@ -9,7 +9,39 @@ from random import Random
 # int16, int32, int64, and varints of one to ten bytes, cut short and too long.
 EXTREMES = tuple(
     bytes.fromhex(text)
-    for text in ["00", "01", "7f", "80", "81", "ff", "7fff", "8000", "ffff", "fffe", "7fffffff", "80000000", "ffffffff", "fffffffe", "77359400", "7fffffffffffffff", "8000000000000000", "8001", "8080", "ffff03", "ffffffff07", "ffffffff0f", "ffffffff1f", "808080808000", "ffffffffffffffffff01", "ffffffffffffffffffff01", "8094ebdc03", "0000000000000000", "c0af", "c328", "eda080"]
+    for text in [
+        "00",
+        "01",
+        "7f",
+        "80",
+        "81",
+        "ff",
+        "7fff",
+        "8000",
+        "ffff",
+        "fffe",
+        "7fffffff",
+        "80000000",
+        "ffffffff",
+        "fffffffe",
+        "77359400",
+        "7fffffffffffffff",
+        "8000000000000000",
+        "8001",
+        "8080",
+        "ffff03",
+        "ffffffff07",
+        "ffffffff0f",
+        "ffffffff1f",
+        "808080808000",
+        "ffffffffffffffffff01",
+        "ffffffffffffffffffff01",
+        "8094ebdc03",
+        "0000000000000000",
+        "c0af",
+        "c328",
+        "eda080",
+    ]
 )
 
 

@@ -424,10 +424,7 @@ def _kp_shape(struct: Any, version: int, cls: Any) -> Shape:
 
     return Shape(
         [_kp_slot(item, version) for item in struct.untagged_fields(version)],
-        {
-            tag: _kp_slot(item, version)
-            for tag, item in struct.tagged_fields(version)._tags.items()
-        },
+        {tag: _kp_slot(item, version) for tag, item in struct.tagged_fields(version)._tags.items()},
         make,
         unknown=unknown,
     )
@@ -491,10 +488,7 @@ def _old_shape(schema: Any, cls: Any = None) -> Shape:
         return getattr(value, slot.name) if cls else value[place[slot.name]]
 
     return Shape(
-        [
-            _old_slot(name, type_)
-            for name, type_ in zip(names, schema.fields, strict=True)
-        ],
+        [_old_slot(name, type_) for name, type_ in zip(names, schema.fields, strict=True)],
         make=make,
         read=read,
     )

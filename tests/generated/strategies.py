@@ -81,7 +81,9 @@ class Maker:
         self.rng = rng
         self.style = style
         self.unknown = unknown_tags
-        self.budget = 400  # elements and characters' hundreds: bounds what nested arrays multiply to
+        self.budget = (
+            400  # elements and characters' hundreds: bounds what nested arrays multiply to
+        )
 
     def message(self, message: Message, version: int) -> Plain:
         layout = message.layout(version)
@@ -172,7 +174,11 @@ class Maker:
         # Long texts repeat a piece, since drawing every letter takes longer than all the rest.
         text = "".join(self.rng.choices(LETTERS, k=min(length, 64))) * (length // 64 + 1)
         # The borders count bytes: cut where the text would step over one.
-        return text if len(text.encode()) == length else text.encode()[:length].decode("utf-8", "ignore")
+        return (
+            text
+            if len(text.encode()) == length
+            else text.encode()[:length].decode("utf-8", "ignore")
+        )
 
     def array(self, type_: Array, style: str, depth: int) -> Any:
         if style == "null" and type_.nullable:
@@ -197,7 +203,9 @@ def _empty(kind: str) -> Any:
 def samples(message: Message, version: int, seed: int = 0, extra: int = 2) -> list[Plain]:
     """One value of each style and ``extra`` more random ones; the same in every run."""
     rng = Random(f"{message} {version} {seed}")
-    return [Maker(rng, style).message(message, version) for style in (*STYLES, *("random",) * extra)]
+    return [
+        Maker(rng, style).message(message, version) for style in (*STYLES, *("random",) * extra)
+    ]
 
 
 # ---- hypothesis --------------------------------------------------------------------------------
@@ -224,7 +232,9 @@ def struct_strategy(layout: Layout, unknown_tags: bool = True) -> Any:
         return values
     known = {item.tag for item in layout.tags}
     tags = st.one_of(st.integers(0, 300), st.sampled_from((16384, MAX_TAG)))
-    unknown = st.dictionaries(tags.filter(lambda tag: tag not in known), st.binary(max_size=3), max_size=2)
+    unknown = st.dictionaries(
+        tags.filter(lambda tag: tag not in known), st.binary(max_size=3), max_size=2
+    )
     return st.builds(_with_tags, values, st.one_of(st.just({}), unknown))
 
 

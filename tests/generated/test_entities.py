@@ -62,4 +62,9 @@ def test_many_messages_have_entities() -> None:
         if entity_paths(message.cls, version, *ENTITIES)
     }
     assert len(found) > 100
-    assert {"ProduceRequest", "FetchResponse", "OffsetCommitRequest", "AddOffsetsToTxnRequest"} <= found
+    assert {
+        "ProduceRequest",
+        "FetchResponse",
+        "OffsetCommitRequest",
+        "AddOffsetsToTxnRequest",
+    } <= found

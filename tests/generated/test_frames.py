@@ -63,7 +63,10 @@ def test_every_request_is_parsed(message: Message) -> None:
             for data in (frame, bytearray(frame), memoryview(frame)):
                 header, request = package.parse_request(data)
                 assert request == value
-                assert (header.request_api_key, header.request_api_version) == (message.key, version)
+                assert (header.request_api_key, header.request_api_version) == (
+                    message.key,
+                    version,
+                )
                 assert header.correlation_id == -7
             with pytest.raises(DecodeError, match="1 bytes left over") as caught:
                 package.parse_request(frame + b"\0")
@@ -341,9 +344,7 @@ def test_a_broken_body_has_its_header() -> None:
         assert str(error).startswith("MetadataRequest v12: ")
         assert error.path
     error = broken(FRAME + body[:20])
-    assert str(error) == (
-        "MetadataRequest v12: topics[0].name: needs 6 bytes at offset 35, 2 left"
-    )
+    assert str(error) == ("MetadataRequest v12: topics[0].name: needs 6 bytes at offset 35, 2 left")
 
 
 def test_a_broken_response() -> None:

@@ -212,9 +212,7 @@ def test_two_billion_elements_in_twenty_bytes() -> None:
 # ---- whole frames ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "message", [m for m in messages() if issubclass(m.cls, Request)], ids=str
-)
+@pytest.mark.parametrize("message", [m for m in messages() if issubclass(m.cls, Request)], ids=str)
 def test_frames(message: Message) -> None:
     """``parse_request`` too gives a request or a WireError, whatever the frame."""
     package: Any = message.package

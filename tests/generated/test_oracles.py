@@ -7,8 +7,8 @@ and what was built from the same plain value, and both are our bytes; we decode 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 from operator import attrgetter
+from random import Random
 from typing import Any
 
 import kafka_wire
@@ -128,7 +128,9 @@ DEFAULTS = {
 def fields(oracle: str) -> Iterator[tuple[Known, Layout, Any, Any]]:
     """Yield every field of every struct of an oracle, with our field."""
 
-    def walk(known: Known, layout: Layout, shape: Shape) -> Iterator[tuple[Known, Layout, Any, Any]]:
+    def walk(
+        known: Known, layout: Layout, shape: Shape
+    ) -> Iterator[tuple[Known, Layout, Any, Any]]:
         for item, slot in pairs(layout, shape):
             yield known, layout, item, slot
             if slot.shape is not None:
@@ -216,7 +218,9 @@ def test_header_versions_are_those_of_kio() -> None:
 
 def tagged_request() -> Any:
     """A value with unknown tags at both levels."""
-    topic = kafka_wire.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(name="t", partition_indexes=[1, 2])
+    topic = kafka_wire.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(
+        name="t", partition_indexes=[1, 2]
+    )
     topic.unknown_tags = {0: b"", 300: b"topic"}
     value = kafka_wire.ListPartitionReassignmentsRequest(timeout_ms=5, topics=[topic])
     value.unknown_tags = {3: b"request", 127: b"x" * 200}

@@ -39,7 +39,9 @@ def records(seed: int) -> list[tuple[int, bytes | None, bytes | None, list[tuple
         size = rng.choice((None, 0, 1, 62, 63, 64, 127, 128, 9000))
         return None if size is None else rng.randbytes(size)
 
-    found: list[tuple[int, bytes | None, bytes | None, list[tuple[str, Any]]]] = [(0, b"k", b"v", [])]
+    found: list[tuple[int, bytes | None, bytes | None, list[tuple[str, Any]]]] = [
+        (0, b"k", b"v", [])
+    ]
     for _ in range(8):
         headers = [("é" * rng.randrange(40), data()) for _ in range(rng.randrange(3))]
         found.append((rng.randrange(0, 1 << 33) * 1000, data(), data(), headers))
@@ -115,7 +117,9 @@ def test_batches_of_kafka_python(seed: int, producer_id: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_batches_of_kio(seed: int) -> None:
-    items = [(delta % 10**9 * 1000, key, value, headers) for delta, key, value, headers in records(seed)]
+    items = [
+        (delta % 10**9 * 1000, key, value, headers) for delta, key, value, headers in records(seed)
+    ]
 
     def date(delta: int) -> TZAwareMicros:
         second = (BASE + delta) // 1000

@@ -168,7 +168,9 @@ def test_fields_of_other_versions(message: Message) -> None:
             else:
                 with pytest.raises(EncodeError, match=f"version {version} has no such field"):
                     layout.write(value)
-                with pytest.raises(EncodeError, match=f"version {version} has no such field") as caught:
+                with pytest.raises(
+                    EncodeError, match=f"version {version} has no such field"
+                ) as caught:
                     message.encode(value, version)
                 assert caught.value.path == name
                 setattr(value, name, default)
@@ -222,7 +224,9 @@ def test_versions_are_whole_numbers_of_the_range() -> None:
         if not message.any_version:
             assert message.versions == tuple(range(cls.min_version, cls.max_version + 1))
         flexible = [version for version in message.versions if message.layout(version).flexible]
-        expected = [] if cls.flexible_from is None else range(cls.flexible_from, cls.max_version + 1)
+        expected = (
+            [] if cls.flexible_from is None else range(cls.flexible_from, cls.max_version + 1)
+        )
         assert flexible == list(expected)
 
 
@@ -260,7 +264,12 @@ def test_not_a_number_and_minus_zero_keep_their_bits() -> None:
         data = message.encode(put(build(message, layout, plain)), version)
         if marker not in data:
             continue
-        for bits in ("7ff8000000000000", "fff8000000000001", "8000000000000000", "7ff0000000000000"):
+        for bits in (
+            "7ff8000000000000",
+            "fff8000000000001",
+            "8000000000000000",
+            "7ff0000000000000",
+        ):
             changed = data.replace(marker, bytes.fromhex(bits))
             assert message.encode(message.decode(changed, version), version) == changed
             seen += 1

@@ -43,7 +43,9 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
     ),
     (
         "request header v1 without client id",
-        k.RequestHeader(request_api_key=3, request_api_version=1, correlation_id=-1, client_id=None),
+        k.RequestHeader(
+            request_api_key=3, request_api_version=1, correlation_id=-1, client_id=None
+        ),
         1,
         "0003 0001 ffffffff ffff",
     ),
@@ -102,7 +104,9 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
         k.ApiVersionsResponse(
             api_keys=[k.ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=4)],
             supported_features=[
-                k.ApiVersionsResponse.SupportedFeatureKey(name="kraft", min_version=0, max_version=1)
+                k.ApiVersionsResponse.SupportedFeatureKey(
+                    name="kraft", min_version=0, max_version=1
+                )
             ],
             finalized_features_epoch=5,
         ),
@@ -133,9 +137,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
                             last_stable_offset=9,
                             log_start_offset=2,
                             aborted_transactions=[
-                                k.FetchResponse.AbortedTransaction(
-                                    producer_id=1000, first_offset=4
-                                )
+                                k.FetchResponse.AbortedTransaction(producer_id=1000, first_offset=4)
                             ],
                             records=b"rec",
                         )
@@ -182,7 +184,9 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
                     ],
                 )
             ],
-            node_endpoints=[k.FetchResponse.NodeEndpoint(node_id=2, host="b2", port=9092, rack=None)],
+            node_endpoints=[
+                k.FetchResponse.NodeEndpoint(node_id=2, host="b2", port=9092, rack=None)
+            ],
         ),
         16,
         """
@@ -313,7 +317,9 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
                     replicas=[4, 6],
                 )
             ],
-            live_brokers=[k.UpdateMetadataRequest.UpdateMetadataBroker(id=4, v0_host="h", v0_port=9092)],
+            live_brokers=[
+                k.UpdateMetadataRequest.UpdateMetadataBroker(id=4, v0_host="h", v0_port=9092)
+            ],
         ),
         0,
         """
@@ -410,7 +416,9 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
                     ],
                 )
             ],
-            live_leaders=[k.LeaderAndIsrRequest.LeaderAndIsrLiveLeader(broker_id=3, host_name="h", port=1)],
+            live_leaders=[
+                k.LeaderAndIsrRequest.LeaderAndIsrLiveLeader(broker_id=3, host_name="h", port=1)
+            ],
         ),
         7,
         """
@@ -466,7 +474,9 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
                     producer_epoch=2,
                     transaction_result=True,
                     topics=[
-                        k.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="t", partition_indexes=[3])
+                        k.WriteTxnMarkersRequest.WritableTxnMarkerTopic(
+                            name="t", partition_indexes=[3]
+                        )
                     ],
                     coordinator_epoch=4,
                 )
@@ -689,9 +699,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
     ),
     (
         "entry of a transaction index",
-        k.AbortedTxn(
-            version=0, producer_id=1, first_offset=2, last_offset=3, last_stable_offset=4
-        ),
+        k.AbortedTxn(version=0, producer_id=1, first_offset=2, last_offset=3, last_stable_offset=4),
         None,
         "0000 0000000000000001 0000000000000002 0000000000000003 0000000000000004",
     ),
@@ -732,9 +740,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
     # ---- Wafka
     (
         "Wafka request header",
-        w.RequestHeader(
-            request_api_key=0, request_api_version=3, correlation_id=1, client_id="c"
-        ),
+        w.RequestHeader(request_api_key=0, request_api_version=3, correlation_id=1, client_id="c"),
         1,
         "0000 0003 00000001 0001 63",
     ),
@@ -745,9 +751,7 @@ VECTORS: list[tuple[str, Any, int | None, str]] = [
             topic_data=[
                 w.ProduceRequest.TopicData(
                     name="t",
-                    partition_data=[
-                        w.ProduceRequest.PartitionData(index=0, records=["a", ""])
-                    ],
+                    partition_data=[w.ProduceRequest.PartitionData(index=0, records=["a", ""])],
                 )
             ],
         ),
@@ -826,15 +830,13 @@ def test_compact_lengths(length: int, text: str) -> None:
 
 def test_unknown_tags_by_hand() -> None:
     """Kept as they came, and written in ascending order among the known ones."""
-    data = octets(
-        """
+    data = octets("""
         0000 01 00000000
         03                          # three tagged fields
         01 08 0000000000000005      # known: epoch
         05 02 abcd                  # unknown
         8001 00                     # unknown: tag 128, empty
-        """
-    )
+        """)
     value = k.ApiVersionsResponse.decode(data, 3)
     assert value.finalized_features_epoch == 5
     assert value.unknown_tags == {5: b"\xab\xcd", 128: b""}

@@ -140,6 +140,7 @@ def test_produce_without_a_response() -> None:
                 header = RequestHeader(
                     request_api_key=0, request_api_version=version, correlation_id=1, client_id="é"
                 )
+                assert ProduceRequest.flexible_from is not None
                 flexible = version >= ProduceRequest.flexible_from
                 sent.append(framed(header.encode(2 if flexible else 1) + message.encode(version)))
         # All have the same correlation id, so a response to the last one must not answer one of them.

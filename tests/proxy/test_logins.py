@@ -165,6 +165,20 @@ def test_nothing_is_served_before_the_login(
     assert f"closed: {name} before the login of the client" in caplog.text
 
 
+def test_frames_before_the_login_are_small(caplog: pytest.LogCaptureFixture) -> None:
+    size = 524_289
+    with (
+        KafkaBroker.start() as broker,
+        Proxy.start(broker.bootstrap_servers, clients=AT_PROXY, users=USERS) as proxy,
+        socket.create_connection(address(proxy), timeout=PATIENCE) as client,
+    ):
+        client.sendall(size.to_bytes(4, "big") + b"\0\x24\0\0\0\0\0\1\xff\xff")
+        assert client.recv(1) == b""
+    assert (
+        f"a request of {size} bytes is too large for filters (524288 bytes at most)" in caplog.text
+    )
+
+
 class Raw:
     """A client that sends what it is told."""
 

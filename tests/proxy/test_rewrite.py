@@ -42,7 +42,7 @@ def layouts(layout: Layout) -> Iterator[Layout]:
 def test_every_response_with_hosts_and_ports_is_decided_on() -> None:
     found = {}
     for key in PACKAGE.requests:
-        cls = kafka_wire.response_class(key)
+        cls: Any = kafka_wire.response_class(key)
         for version in range(cls.min_version, cls.max_version + 1):
             for layout in layouts(kafka_wire.layout(cls, version)):
                 names = {field.name for field in (*layout.fields, *layout.tags)}
@@ -54,7 +54,7 @@ def test_every_response_with_hosts_and_ports_is_decided_on() -> None:
 
 @pytest.mark.parametrize("key", sorted(set(ENDPOINTS) - {3, 10, 60, 82}))
 def test_node_endpoints(key: int) -> None:
-    cls = kafka_wire.response_class(key)
+    cls: Any = kafka_wire.response_class(key)
     node = named(cls, kinds_of(cls)["node_endpoints"])
     known, unknown = node(node_id=1, host="h", port=9), node(node_id=2, host="", port=0)
     response = cls(node_endpoints=[known, unknown])

@@ -33,11 +33,6 @@ class GroupKind(Enum):
     CONSUMER = "consumer"
 
 
-# The size in bytes of the protocols of all members of the classic protocol, with names and metadata. A rebalance sends
-# the leader all metadata, and a record of 1 MB, by default, must hold those of the elected protocol.
-LARGEST_GROUP = 16 << 20
-
-
 class GroupState(Enum):
     """The state of a group; the values are Kafka's names."""
 

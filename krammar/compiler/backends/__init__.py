@@ -18,7 +18,7 @@ BUILT_IN = {
 }
 
 
-def load(name: str) -> type[Backend]:
+def load_backend(name: str) -> type[Backend]:
     """Return the class of a backend.
 
     Other packages provide backends by entry points of the group ``krammar.backends``.

@@ -97,7 +97,7 @@ class StructItem:
 
 
 @dataclass(slots=True)
-class Context:
+class ModuleContext:
     """Lookups for the macros of codecs: the modules of classes, and names of functions.
 
     ``aliases`` are the variables of classes inside of messages.
@@ -194,7 +194,7 @@ def module_context(source: Source, file: ir.DefinitionFile) -> dict[str, Any]:
     items = list(_items(file, source.requests))
     everything = [each for item in items for each in (item, *item.inner)]
     layouts = [codec.layout for item in items if item.table for _, codec in item.codecs]
-    context = Context(file.module, source.modules, _aliases(everything))
+    context = ModuleContext(file.module, source.modules, _aliases(everything))
     tag_functions = list(_tag_functions(layouts, context))
     runs = [run for top in layouts for run in _runs(top)]
     groups = {
@@ -309,7 +309,7 @@ def nested_layouts(top: layout.StructLayout) -> Iterator[layout.StructLayout]:
 
 
 def _tag_functions(
-    layouts: Sequence[layout.StructLayout], context: Context
+    layouts: Sequence[layout.StructLayout], context: ModuleContext
 ) -> Iterator[tuple[str, layout.StructLayout]]:
     """Name the functions that read and write tagged fields, for each layout that has some."""
     taken: set[str] = set()

@@ -14,7 +14,7 @@ from krammar.compiler.front.type_hints import explain, is_type, spelled
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewrittenLine:
     """A line in the spelling of definitions, without its indent, and the reasons of the changes."""
 
     text: str
@@ -29,17 +29,17 @@ def _sub(pattern: str, replacement: str | Callable[[re.Match[str]], str], flags:
     return lambda line: compiled.sub(replacement, line)
 
 
-def rewrite_field(line: str) -> Rewritten:
+def rewrite_field(line: str) -> RewrittenLine:
     """Rewrite the line of a field. ``line`` has no indent."""
     return _apply(_FIELD, line)
 
 
-def rewrite_header(line: str) -> Rewritten:
+def rewrite_header(line: str) -> RewrittenLine:
     """Rewrite the first line of a struct or an enum."""
     return _apply(_ENUM if _ENUM_HEADER.match(line) else _HEADER, line)
 
 
-def rewrite_member(line: str) -> Rewritten:
+def rewrite_member(line: str) -> RewrittenLine:
     """Rewrite the line of a member of an enum. ``line`` has no indent."""
     return _apply(_MEMBER, line)
 
@@ -72,14 +72,14 @@ def difference(old: str, new: str) -> tuple[int, int, str]:
     return start, end, new[start:right]
 
 
-def _apply(rules: Sequence[tuple[str, _Rule]], line: str) -> Rewritten:
+def _apply(rules: Sequence[tuple[str, _Rule]], line: str) -> RewrittenLine:
     reasons: list[str] = []
     for reason, rule in rules:
         changed = rule(line)
         if changed != line and reason and reason not in reasons:
             reasons.append(reason)
         line = changed
-    return Rewritten(line.rstrip(), tuple(reasons))
+    return RewrittenLine(line.rstrip(), tuple(reasons))
 
 
 _INT = r"-?(?:0x[0-9a-fA-F]+|\d+)"

@@ -22,16 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kafka_wire import ErrorCode
 
 from krammar.proxy.filters.batches import Allowance, rewritten
-from krammar.proxy.filters.fetched import FetchFilter, Unreadable
-from krammar.proxy.filters.produced import PartitionRefused, ProduceFilter
-from krammar.proxy.interface import Exchange
-from krammar.util.extras import require
-from krammar.util.load import LoadError, load
-from krammar.wire.batches import Record, RecordBatch, read_batches
-
-require("the filter Encrypt", "encrypt")
-
-from krammar.proxy.filters.envelope import (  # noqa: E402
+from krammar.proxy.filters.envelope import (
     HEADERS,
     NONCE,
     VALUE,
@@ -45,13 +36,18 @@ from krammar.proxy.filters.envelope import (  # noqa: E402
     unpack_headers,
     unseal,
 )
-from krammar.proxy.filters.keys import (  # noqa: E402
+from krammar.proxy.filters.fetched import FetchFilter, Unreadable
+from krammar.proxy.filters.keys import (
     CannotUnwrap,
     DataKey,
     DataKeys,
     KeyFile,
     Kms,
 )
+from krammar.proxy.filters.produced import PartitionRefused, ProduceFilter
+from krammar.proxy.interface import Exchange
+from krammar.util.load import LoadError, load
+from krammar.wire.batches import Record, RecordBatch, read_batches
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

@@ -27,8 +27,14 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from krammar.util.extras import require
+
+try:
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+except ModuleNotFoundError:
+    require("the filter Encrypt", "encrypt")
+    raise
 
 MAGIC = b"\x93KRE"
 VERSION = 1

@@ -15,10 +15,15 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Protocol
 
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
-
 from krammar.proxy.filters.envelope import WrappedKey, pack_wrapped, unpack_wrapped
+from krammar.util.extras import require
+
+try:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
+except ModuleNotFoundError:
+    require("the filter Encrypt", "encrypt")
+    raise
 
 # Bytes of data keys, and of keys in a file: AES-256.
 _SIZE = 32

@@ -39,11 +39,6 @@ class Bounds:
         """Return the maximum size in bytes to which this number of compressed bytes may expand."""
         return min(self.uncompressed, max(RATIO_FROM, self.ratio * compressed))
 
-    def check_size(self, size: int, compressed: int) -> None:
-        """Raise BatchLimitError if records of ``size`` bytes were compressed to ``compressed`` bytes."""
-        if size > self.expanded(compressed):
-            raise self.too_long(compressed)
-
     def too_long(self, compressed: int) -> BatchLimitError:
         """Return the error for a batch whose records expand too much."""
         if self.expanded(compressed) == self.uncompressed:

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from krammar.testing import KafkaBroker
-from tests.interop.apache import CACHE
-
-_SOURCE = Path(__file__).parent / "sarama"
+from tests.interop.go import go_program
+from tests.interop.processes import Unavailable
 
 
 @pytest.fixture(scope="module")
 def program() -> Path:
     """The compiled program. Skips without Go, or without Sarama from its proxy."""
-    if shutil.which("go") is None:
-        pytest.skip("needs go")
-    stamp = hashlib.sha256(b"".join((_SOURCE / n).read_bytes() for n in ("main.go", "go.sum")))
-    binary = CACHE / f"sarama-{stamp.hexdigest()[:16]}"
-    if not binary.exists():
-        command = ["go", "build", "-o", str(binary), "."]
-        done = subprocess.run(command, cwd=_SOURCE, capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            pytest.skip(f"Go has no Sarama: {done.stderr.strip()[:300]}")
-    return binary
+    try:
+        return go_program(Path(__file__).parent / "sarama")
+    except Unavailable as missing:
+        pytest.skip(str(missing))
 
 
 def test_a_producer_closes_without_an_answer(kafka_broker: KafkaBroker, program: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from kafka_wire import ErrorCode
 
 from krammar.client import Client as KrammarClient
@@ -15,6 +15,7 @@ from krammar.proxy import Proxy
 from krammar.proxy.filters.encrypt import HEADER, Encrypt
 from krammar.proxy.filters.envelope import WrappedKey, is_sealed, parse
 from krammar.proxy.filters.mask import Mask
+from krammar.proxy.filters.tenants import Tenants
 from krammar.proxy.filters.validate import Validate
 from krammar.wire.batches import Compression, Record, encode_batch, read_batches
 from tests.proxy.filters.encrypted import decoded, fetch_direct, key_of, line, stored
@@ -101,7 +102,7 @@ def test_large_records_of_a_transactional_client(keys: Path, codec: str) -> None
             }
         )
         consumer.subscribe(["orders"])
-        found = []
+        found: list[Message] = []
         while len(found) < 2_001:
             message = consumer.poll(PATIENCE)
             assert message is not None
@@ -280,3 +281,16 @@ def test_internal_topics_pass(keys: Path) -> None:
         with KrammarClient(broker.bootstrap_servers) as client:
             assert through_it == [rec.value for _, rec in client.records("__consumer_offsets")]
         assert through_it
+
+
+def test_after_tenants(keys: Path) -> None:
+    with through(Tenants(tenant="blue"), Encrypt(keys=keys), topics=()) as (broker, proxy):
+        with KrammarClient(proxy.bootstrap_servers) as client:
+            client.admin.create_topic("orders", 1)
+            producer = client.producer()
+            producer.wait_for(producer.send("orders", SECRET))
+            assert [record.value for _, record in client.records("orders")] == [SECRET]
+        # By name and by id.
+        for version in (4, 12, 13, 17):
+            assert decoded(fetch(proxy, version, "orders").records)[0].value == SECRET
+        assert list(map(is_sealed, stored(broker, "blue.orders"))) == [True]

@@ -18,7 +18,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from krammar.client import At, Client
 from krammar.proxy import Proxy
 from krammar.proxy.filters.tenants import Tenants
-from krammar.testing import KafkaBroker
+from krammar.testing import KafkaBroker, KafkaCluster
 from tests.proxy.test_logins import USERS, own
 from tests.proxy.test_tls import Certificates, connect
 
@@ -67,13 +67,13 @@ def create(bootstrap: str, *names: str) -> AdminClient:
 def consume(settings: dict[str, Any], topics: list[str], **more: Any) -> list[bytes]:
     consumer = Consumer({"group.id": "g", "auto.offset.reset": "earliest"} | settings | more)
     consumer.subscribe(topics)
-    found = []
+    found: list[bytes] = []
     while len(found) < COUNT:
         message = consumer.poll(PATIENCE)
         assert message is not None
         assert message.error() is None, message.error()
         assert message.topic() in ("confluent", "classic", "consumer", "pattern", "copied")
-        found.append(message.value())
+        found.append(message.value() or b"")
     consumer.commit(asynchronous=False)
     consumer.close()
     return found
@@ -187,7 +187,7 @@ def test_krammar(servers: dict[str, str]) -> None:
                     for value in values(tenant):
                         producer.send("own", value)
             records = client.records("own", begin=At.EARLIEST, end=At.LATEST)
-            found = [record.value for _, record in records]
+            found = [record.value or b"" for _, record in records]
             client.admin.alter_topic_configs("own", {"retention.ms": "5000"})
             assert client.admin.topic_configs("own")["retention.ms"].value == "5000"
             client.admin.delete_topic("own")
@@ -268,3 +268,28 @@ def test_logins_at_the_proxy_choose_the_tenant() -> None:
             with connect({"bootstrap.servers": proxy.bootstrap_servers, **settings}) as client:
                 seen[user] = set(client.topics())
         assert seen == {"carol": {"orders"}, "dave": {"bills"}}
+
+
+def test_a_cluster_of_three_nodes() -> None:
+    listen = dict.fromkeys(TENANTS, "127.0.0.1:0")
+    with (
+        KafkaCluster.start(nodes=3) as cluster,
+        Proxy.start(
+            cluster.bootstrap_servers.split(",")[0],
+            [Tenants(listeners={name: name for name in TENANTS})],
+            listen=listen,
+        ) as proxy,
+    ):
+
+        def talk(tenant: str) -> list[bytes]:
+            settings = {"bootstrap.servers": proxy.addresses[tenant]}
+            create(settings["bootstrap.servers"], "classic")
+            producer = Producer(settings | {"transactional.id": "t"})
+            producer.init_transactions(PATIENCE)
+            producer.begin_transaction()
+            for number, value in enumerate(values(tenant)):
+                producer.produce("classic", value, partition=number % 3)
+            producer.commit_transaction(PATIENCE)
+            return consume(settings, ["classic"], **{"group.protocol": "consumer"})
+
+        both(proxy.addresses, talk)

@@ -32,7 +32,7 @@ def records_text() -> str:
     return (templates_folder("native") / "records.py").read_text(encoding="utf-8")
 
 
-def digest() -> str:
+def compiler_digest() -> str:
     """Return a digest of the parts of krammar that compiled modules depend on."""
     found = hashlib.sha256()
     here = Path(__file__).parent

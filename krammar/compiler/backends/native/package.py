@@ -156,7 +156,7 @@ class NativePackage:
         backend, pure = native.NativeBackend(), PythonBackend()
         reasons = backend.reasons(self.source)
         pending: dict[str, Path] = {}
-        compiler = native.digest()[:8]
+        compiler = native.compiler_digest()[:8]
         records = (
             self.folder / FOLDER / f"{library_stem(RECORDS, records_digest())}{compiler}{SUFFIX}"
         )

@@ -1,0 +1,96 @@
+"""Requests that the proxy itself sends to a broker: those of filters, and those of its login."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from krammar.proxy.chain import Work
+from krammar.proxy.ends import End, Own, Shared
+from krammar.proxy.responses import Responses
+from krammar.wire.framing import PREFIX
+
+# Correlation ids of requests of the proxy: negative numbers, which clients do not use.
+_FIRST_OWN = -(1 << 31)
+
+
+class Asking(End):
+    """The part of the end at the client that sends requests of the proxy, between frames of the client."""
+
+    def __init__(self, shared: Shared, responses: Responses) -> None:
+        super().__init__(shared)
+        self._responses = responses
+        self._own = _FIRST_OWN
+        # Requests that wait for the end of a frame.
+        self._outbox: list[tuple[Own, bytes]] = []
+        # Whether frames need more than a look at the table: tokens, the outbox, a task, or draining.
+        self._attention = False
+        self._renew = self._renewing = False  # whether a login at the broker is due, or under way
+
+    async def _finish(self, finished: Awaitable[None]) -> None:
+        """Wait for something that delays the client's requests, then go on with them."""
+        raise NotImplementedError
+
+    # -- logins at the broker (KIP-368)
+
+    def renew_login(self) -> None:
+        """Log in again as soon as no frame is incomplete and no filter runs. Requests of the client wait."""
+        self._renew = self._attention = True
+        if self._task is None and self.is_between_frames:
+            self._log_in_again()
+
+    def _log_in_again(self) -> None:
+        async def renew() -> None:
+            try:
+                await self.shared.log_in()
+            finally:
+                self._renewing = False
+
+        self._renew = False
+        self._renewing = self._attention = True
+        self.hold("filter")
+        self._task = asyncio.ensure_future(self._finish(renew()))
+
+    # -- requests of filters, and of logins
+
+    async def send_now(self, request: Any, version: int | None = None) -> Any:
+        """Send a request of a login, before those that wait for its end."""
+        return await self._ask(request, version, self.is_between_frames)
+
+    async def send(self, request: Any, version: int | None = None) -> Any:
+        """Send a request of a filter, as ``Exchange.send`` describes."""
+        return await self._ask(request, version, self.is_between_frames and not self._renewing)
+
+    async def _ask(self, request: Any, version: int | None, at_once: bool) -> Any:
+        chain = self.shared.chain
+        key = type(request).api_key
+        version = chain.version_of(request, version, self.shared.offered)
+        work = Work(key, version)
+        header = chain.package.get("RequestHeader")(
+            request_api_key=key,
+            request_api_version=version,
+            correlation_id=self._own,
+            client_id="krammar-proxy",
+        )
+        self._own = self._own + 1 if self._own < -1 else _FIRST_OWN
+        parts: list[bytes] = []
+        header._encode_parts(chain.package.header_versions(key, version).request, parts)
+        request._encode_parts(version, parts)
+        body = b"".join(parts)
+        own = Own(header.correlation_id, asyncio.get_running_loop().create_future())
+        frame = len(body).to_bytes(PREFIX, "big") + body
+        if self.shared.closed or self.peer.ended:
+            raise ConnectionError("the broker has closed the connection")
+        if at_once:
+            self._send_own(own, frame)
+        else:
+            self._outbox.append((own, frame))
+            self._attention = True
+        self._responses.release("filter")
+        answer = await own.future
+        return chain.read_response(work, answer).message
+
+    def _send_own(self, own: Own, frame: bytes) -> None:
+        self.shared.in_flight.append(own)
+        self.peer.write(frame)

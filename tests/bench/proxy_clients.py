@@ -1,0 +1,153 @@
+"""What something between clients and broker costs real traffic: latency, time per MB, memory, and time to start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median, quantiles
+
+from confluent_kafka import Consumer, Producer
+from kafka_wire import ProduceRequest, RequestHeader
+
+from krammar.client import Client
+from krammar.wire.batches import Record, encode_batch
+from tests.bench.proxy_systems import Place, available
+from tests.bench.tap import started
+
+_VERSION = 9
+_NOTHING = "-"
+_VALUE = 1_000  # bytes of a record that is produced and consumed in bulk
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def used(pid: int) -> float:
+    """The processor time of a process in nanoseconds, as precise as Linux's scheduler counts it."""
+    fields = [Path(each, "schedstat").read_text() for each in Path(f"/proc/{pid}/task").iterdir()]
+    return float(sum(int(each.split()[0]) for each in fields))
+
+
+def memory(pid: int) -> float:
+    """The resident memory of a process in MiB."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE / (1 << 20)
+
+
+def latencies(port: int, topic: str, count: int) -> list[float]:
+    """The microseconds of Produce requests of 100 bytes, one after the other."""
+    part = ProduceRequest.PartitionProduceData(
+        index=0, records=encode_batch([Record(value=bytes(100))])
+    )
+    message = ProduceRequest(
+        acks=1,
+        timeout_ms=10_000,
+        topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[part])],
+    )
+    header = RequestHeader(request_api_key=0, request_api_version=_VERSION, correlation_id=7)
+    data = header.encode(2) + message.encode(_VERSION)
+    frame = len(data).to_bytes(4, "big") + data
+    found = []
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with client.makefile("rb") as reader:
+            for number in range(count + 200):
+                began = time.perf_counter()
+                client.sendall(frame)
+                reader.read(int.from_bytes(reader.read(4), "big"))
+                if number >= 200:
+                    found.append((time.perf_counter() - began) * 1e6)
+    return found
+
+
+def produce(place: Place, topic: str, count: int) -> float:
+    """Produce records of 1 kB with confluent-kafka; return the processor milliseconds per MB."""
+    producer = Producer({"bootstrap.servers": place.bootstrap, "linger.ms": 5})
+    before = used(place.pid)
+    for _ in range(count):
+        while True:
+            try:
+                producer.produce(topic, bytes(_VALUE), partition=0)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(120) == 0
+    return (used(place.pid) - before) / 1e6 / (count * _VALUE / 1e6)
+
+
+def consume(place: Place, topic: str, count: int) -> tuple[float, float]:
+    """Consume records of 1 kB with confluent-kafka; return MB/s and the processor milliseconds per MB."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": place.bootstrap,
+            "group.id": f"bench-{time.time_ns()}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.queue.backoff.ms": 0,
+        }
+    )
+    consumer.subscribe([topic])
+    found, began, before = 0, 0.0, 0.0
+    while found < count:
+        messages = consumer.consume(500, 10)
+        assert messages
+        if not began:  # the group has formed
+            began, before, count = time.perf_counter(), used(place.pid), count - len(messages)
+            continue
+        found += len(messages)
+    seconds = time.perf_counter() - began
+    spent = (used(place.pid) - before) / 1e6
+    consumer.close()
+    return found * _VALUE / 1e6 / seconds, spent / (found * _VALUE / 1e6)
+
+
+def clients(folder: Path, rounds: int, quick: bool) -> None:
+    """Print the costs of everything that can be between clients and krammar's broker."""
+    requests, records = (500, 20_000) if quick else (5_000, 200_000)
+    with tempfile.TemporaryDirectory() as data, ExitStack() as stack:
+        command = [sys.executable, "-m", "krammar.cli", "broker", "--data-dir", data, "--port", "0"]
+        process = stack.enter_context(started(*command, stdout=subprocess.PIPE))
+        assert process.stdout is not None
+        while "listening on" not in (line := process.stdout.readline()):
+            assert line
+        port = int(line.rpartition(":")[2])
+        direct = Place("direct", port, process.pid, 0.0)
+        places = [direct]
+        for each in available(folder):
+            places.append(stack.enter_context(each.start(direct.bootstrap, folder)))
+        rows: dict[str, list[str]] = {}
+
+        def put(row: str, cell: str) -> None:
+            rows.setdefault(row, []).append(cell)
+
+        for place in places:
+            # Each has topics of its own, with the same content.
+            with Client(place.bootstrap) as client:
+                for topic in ("latency", "bulk"):
+                    client.admin.create_topic(f"{topic}-{place.port}", partitions=1)
+            own, is_direct = str(place.port), place is direct
+            idle = memory(place.pid)
+            times = [latencies(place.port, f"latency-{own}", requests) for _ in range(rounds)]
+            middle = median(median(each) for each in times)
+            slow = median(quantiles(each, n=100)[98] for each in times)
+            put("latency p50 / p99, 100 B, µs", f"{middle:.0f} / {slow:.0f}")
+            spent = median(produce(place, f"bulk-{own}", records) for _ in range(rounds))
+            put("produce 1 kB, processor ms per MB", _NOTHING if is_direct else f"{spent:.2f}")
+            read = [consume(place, f"bulk-{own}", records * rounds) for _ in range(rounds)]
+            rate, spent = (median(column) for column in zip(*read, strict=True))
+            put(
+                "consume 1 kB, MB/s; processor ms per MB",
+                f"{rate:.0f}" + ("" if is_direct else f"; {spent:.2f}"),
+            )
+            put(
+                "memory idle / after, MiB",
+                _NOTHING if is_direct else f"{idle:.0f} / {memory(place.pid):.0f}",
+            )
+            put("ready, s", _NOTHING if is_direct else f"{place.ready:.2f}")
+        print("\n| | " + " | ".join(each.name for each in places) + " |")
+        print("|---|" + "---|" * len(places))
+        for row, cells in rows.items():
+            print(f"| {row} | " + " | ".join(cells) + " |")

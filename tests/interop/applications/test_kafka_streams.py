@@ -1,0 +1,54 @@
+"""Kafka Streams with exactly_once_v2: a restart without its state, and an interactive query."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from krammar.testing import KafkaBroker
+from tests.interop.apache import class_path, java
+from tests.interop.processes import Unavailable
+
+_SOURCE = Path(__file__).parent / "Words.java"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the compiled program. Skips without Java, Maven, or the jars."""
+    try:
+        jars = class_path("streams")
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    if shutil.which("javac") is None:
+        pytest.skip("needs javac")
+    folder = tmp_path_factory.mktemp("words")
+    done = subprocess.run(
+        ["javac", "-d", str(folder), "-cp", jars, str(_SOURCE)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_words_are_counted_once_over_a_restart(
+    kafka_broker: KafkaBroker, program: Path, tmp_path: Path
+) -> None:
+    kafka_broker.create_topic("words", 1)
+    kafka_broker.create_topic("counts", 1)
+    producer = Producer(kafka_broker.clients.confluent_kafka)
+    for run in (1, 2):
+        for word in ("a", "b", "a"):
+            producer.produce("words", b"", key=word)
+        assert producer.flush(10) == 0
+        # Without its files, the second run reads the store from its changelog topic.
+        arguments = (kafka_broker.bootstrap_servers, str(tmp_path / str(run)), "a", str(2 * run))
+        command = java("streams", "Words", *arguments, level="error", classes=program)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stdout.strip()) == (0, str(2 * run)), done.stderr[-3000:]
+    last = {r.key: int.from_bytes(r.value or b"", "big") for r in kafka_broker.records("counts")}
+    assert last == {b"a": 4, b"b": 2}
+    assert kafka_broker.groups["words"].offsets[("words", 0)] == 6
+    assert "words-store-changelog" in kafka_broker.topics
