@@ -72,7 +72,8 @@ class Cuts:
 
     def _take(self) -> None:
         self._calls += 1
-        promised = self._model()
+        before, promised = self._model(), self._model()
+        taken: list[tuple[bytes, Cut]] = []
         if self._fsync != "always" and self._models != [KILLED]:
             promised.values = self._flushed.values
             promised.commits |= self._flushed.commits | self._job.attempted
@@ -81,9 +82,14 @@ class Cuts:
         for model in self._models:
             state = self._power.state(model)
             key = hashlib.sha256(repr(sorted(state.items())).encode()).digest()
+            taken.append((key, Cut(model, self._calls, state, promised)))
+        # A thread that removes files does not wait for the job, which may have gone on: then the promise is too old.
+        if self._model() != before:
+            return
+        for key, cut in taken:
             if key not in self._known:
                 self._known.add(key)
-                self.found.append(Cut(model, self._calls, state, promised))
+                self.found.append(cut)
         # If another thread than the job's takes the states, they can contain a record that came after the promise.
         promised.number = self._job.number
 
