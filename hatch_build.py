@@ -68,14 +68,14 @@ class NativeHook(BuildHookInterface):  # type: ignore[misc,type-arg]
             os.environ[variable] = os.pathsep.join(filter(None, paths))
         if str(root) not in sys.path:
             sys.path.insert(0, str(root))
-        from krammar.compiler.backends.native.package import Package
+        from krammar.compiler.backends.native.package import NativePackage
         from krammar.util.native_files import FOLDER, SUFFIX
 
         assert self._folder is not None
         copy = Path(self._folder) / name
         ignored = shutil.ignore_patterns(FOLDER, "__pycache__")
         shutil.copytree(root / "generated" / name, copy, ignore=ignored)
-        package = Package.open(copy, root / "definitions")
+        package = NativePackage.open(copy, root / "definitions")
         outcome = package.compile(package.select(only), jobs=os.cpu_count() or 1, progress=print)
         if outcome.failed:
             raise RuntimeError("\n".join(f"{m}: {said}" for m, said in outcome.failed.items()))

@@ -7,4 +7,4 @@ from pathlib import Path
 
 def hook_dirs() -> list[str]:
     """Return the folder of the hooks."""
-    return [str(Path(__file__).parent)]
+    return [str(Path(__file__).parent / "hooks")]

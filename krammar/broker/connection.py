@@ -33,6 +33,7 @@ from krammar.wire.connection import (
     ServerConnection,
     unsupported_version_response,
 )
+from krammar.wire.elements import MAX_ELEMENTS
 from krammar.wire.errors import UnknownApiKeyError, WireError
 from krammar.wire.framing import FrameError, join_frame
 
@@ -53,9 +54,6 @@ WRITE_HIGH_WATER = 64 * 1024
 TLS_PIECE = 256 * 1024
 # The largest frame of requests other than Produce, in bytes.
 MAX_PLAIN_FRAME = 16 << 20
-# The maximum number of array elements in a request: each becomes an object of hundreds of bytes, and the
-# broker serves nobody else while it decodes them. A topic of 10,000 partitions with replicas has 20,001.
-MAX_ELEMENTS = 25_000
 # In larger frames, in bytes, an error does not name the corrupt field: finding it takes eight times as
 # long as decoding.
 EXPLAINED_FRAME = 8 * 1024

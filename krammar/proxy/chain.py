@@ -12,6 +12,7 @@ from krammar.proxy.interface import Close, Connection, Exchange, Filter, Method,
 from krammar.proxy.rewrite import METADATA, TAGGED_ENDPOINTS, may_change
 from krammar.util.printable import escape
 from krammar.wire.connection import UNSUPPORTED_VERSION
+from krammar.wire.elements import MAX_ELEMENTS, check_elements
 from krammar.wire.errors import WireError
 from krammar.wire.framing import PREFIX
 from krammar.wire.negotiation import API_VERSIONS
@@ -238,12 +239,14 @@ class Chain:
         return int(min(newest, cls.max_version))
 
     def read_request(self, work: Work, frame: bytes) -> Read:
-        """Decode a request. Raises DecodeError."""
+        """Decode a request. Raises DecodeError; TooManyElements before that takes long."""
         headers = self.package.header_versions(work.api_key, work.version)
         header, begin = self.package.get("RequestHeader").decode_from(
             frame, PREFIX, headers.request
         )
         cls = self.package.request_class(work.api_key)
+        if len(frame) > MAX_ELEMENTS:  # each has a byte at least
+            check_elements(cls, work.version, frame, begin, MAX_ELEMENTS)
         message, end = cls.decode_from(frame, begin, work.version)
         return Read(header, message, work.version, begin, end)
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from krammar.wire.connection import read_response
+from krammar.wire.elements import MAX_ELEMENTS, TooManyElements
 from krammar.wire.errors import (
     DecodeError,
     EncodeError,
@@ -106,14 +107,16 @@ class Inspector:
         """Inspect a frame of the client, without its length prefix."""
         frame = self._begin(True, data, len(data), time_ns)
         try:
-            frame.header, frame.message = self._package.parse_request(data)
+            frame.header, frame.message = self._package.parse_request(
+                data, max_elements=MAX_ELEMENTS
+            )
         except (DecodeError, UnsupportedVersionError) as error:
             if self._tokens:
                 frame.status = Status.TOKEN
                 frame.api, frame.api_key = "Sasl token", None
                 frame.version = frame.correlation_id = None
                 return frame
-            if not self._read_loosely(frame):
+            if isinstance(error, TooManyElements) or not self._read_loosely(frame):
                 frame.header = error.header
                 self._failed(frame, error)
                 self._expect(frame)

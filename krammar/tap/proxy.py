@@ -38,6 +38,8 @@ from krammar.wire.framing import MAX_FRAME, PREFIX, FrameError, frame_size
 from krammar.wire.negotiation import API_VERSIONS
 from krammar.wire.package import package_of
 
+# The budget in seconds of a turn of the event loop for the frames of all connections.
+TURN_SECONDS = 0.02
 _PIECE = 65_536
 _HEAD = 64
 
@@ -111,6 +113,7 @@ class Tap:
         self._numbers = 0
         self._open = 0
         self._reached = False
+        self._turn_ends = 0.0  # in ``time.monotonic()``; 0 before the first frame of a turn
         # Times never run backwards, even if the system's clock is changed.
         self._epoch = time.time_ns() - time.monotonic_ns()
 
@@ -326,6 +329,7 @@ class Tap:
                     else:
                         await self._pass_response(connection, data, now)
                     await writer.drain()
+                    await self._share_turn()
                 except Dropped:
                     return DROPPED
                 except OSError as error:
@@ -342,6 +346,21 @@ class Tap:
             return ""
         except OSError as error:  # raised by the reader; errors of writers are caught above
             return f"{sender}: {describe(error)}"
+
+    async def _share_turn(self) -> None:
+        """Wait for the next turn of the event loop if all connections together have used up this one.
+
+        Frames that have arrived together are read without waiting, so many of them would block everything else.
+        """
+        now = time.monotonic()
+        if not self._turn_ends:
+            self._turn_ends = now + TURN_SECONDS
+            asyncio.get_running_loop().call_soon(self._end_turn)
+        elif now >= self._turn_ends:
+            await asyncio.sleep(0)
+
+    def _end_turn(self) -> None:
+        self._turn_ends = 0.0
 
     # -- responses that are changed
 

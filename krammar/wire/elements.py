@@ -13,6 +13,10 @@ from krammar.wire.errors import DecodeError
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
 from krammar.wire.primitives import Malformed, uvarint
 
+# The maximum number of array elements that servers accept in a request. They serve nobody else while they decode it.
+# A topic of 10,000 partitions with replicas has 20,001.
+MAX_ELEMENTS = 25_000
+
 # A step over a value: its kind, and the details of the kind.
 _FIXED, _TEXT, _COMPACT_TEXT, _ARRAY, _STRUCT, _TAGS = range(6)
 _Step = tuple[int, Any]

@@ -71,8 +71,9 @@ def topics_seen_meanwhile(other: RawClient, client: RawClient) -> set[int]:
 
 
 def test_others_are_served_while_topics_are_made_and_deleted(
-    broker: Broker, client: RawClient
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
     names = [f"t{number}" for number in range(500)]
     topics = [MetadataRequest.Topic(name=name) for name in names]
     deletions = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]

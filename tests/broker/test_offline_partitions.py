@@ -18,6 +18,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker, BrokerError, Cluster
+from krammar.broker.transactions import coordinator
 from tests.broker.disk_job import records, started
 from tests.broker.faulty_disk import Disk
 from tests.broker.groups.support import codes, commit_request
@@ -217,6 +218,35 @@ def test_transactions_whose_states_cannot_be_read_continue_later(tmp_path: Path)
         assert producer.end() == 0
 
 
+def test_a_transaction_waits_for_a_partition_that_is_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its outcome is decided, so it is neither lost nor half visible, and the log has one line about it."""
+    monkeypatch.setattr(coordinator, "RETRY", 0.01)
+    folder = tmp_path / "data"
+    with started(folder, "interval") as (_, client):
+        fill(client)
+        find_coordinators(client)
+        producer = Producer(client).begun()
+        assert producer.produce(("t", 0), b"1") == producer.produce(("t", 1), b"1") == 0
+    aside = unreadable(folder, "t-1")
+    with started(folder, "interval") as (broker, client):
+        producer.client = client
+        assert producer.end() == 0
+        assert Producer(client).init() is ErrorCode.CONCURRENT_TRANSACTIONS
+        for _ in range(5):
+            broker.call(broker.transactions._complete_all)
+    lines = [each for each in caplog.records if "it will be retried" in each.getMessage()]
+    assert len(lines) == 1
+    mend(folder, "t-1", aside)
+    with started(folder, "interval") as (_, client):
+        Producer(client).begun()
+        for partition in (0, 1):
+            answer = fetch(client, "t", 0, partition, isolation_level=1)
+            assert answer.last_stable_offset == answer.high_watermark >= 3
+            assert not answer.aborted_transactions
+
+
 def test_several_nodes_share_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(tmp_path, monkeypatch)
     with (
@@ -245,3 +275,25 @@ def test_the_metadata_log_is_necessary(tmp_path: Path) -> None:
     with started(folder, "interval") as (_, client):
         assert described(client)[1].leader_id == 1
     shutil.rmtree(folder)
+
+
+def test_producers_are_not_forgotten_if_the_log_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their last batches are in the log and in a snapshot, which remains."""
+    folder = tmp_path / "data"
+    with started(folder, "interval") as (broker, client):
+        fill(client)
+        find_coordinators(client)
+        producer = Producer(client).begun()
+        assert producer.produce(("t", 1), b"1") == 0
+        broker.call(lambda: broker.logs.get("t", 1).roll())
+    with monkeypatch.context() as patch:
+        disk = Disk(folder, patch, ["pread"])
+        disk.fail("pread", "t-1/.*log")
+        with started(folder, "interval") as (_, client):
+            check_offline(client)
+        assert disk.failed
+    with started(folder, "interval") as (broker, client):
+        known = broker.call(lambda: broker.logs.get("t", 1).producer_states.in_transaction)
+        assert known(producer.id, producer.epoch)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from krammar.broker.tls_acceptor import BUFFER
 
 from krammar.auth.tls_acceptor import BUFFER
 from krammar.broker import Broker

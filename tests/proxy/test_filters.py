@@ -29,6 +29,7 @@ from krammar.proxy import Close, Connection, Exchange, Filter, Proxy, on
 from krammar.proxy.addresses import Address
 from krammar.testing import KafkaBroker
 from krammar.wire.connection import ResponseReceived
+from krammar.wire.elements import MAX_ELEMENTS
 from tests.proxy.support import Client, Nothing, address, answering, refusing
 from tests.tap.support import PATIENCE, upstream
 
@@ -464,6 +465,26 @@ def test_a_message_that_cannot_be_decoded_is_refused(caplog: pytest.LogCaptureFi
         assert client.read_to_end() == b""
     (record,) = caplog.records
     assert ": closed: MetadataRequest v12: topics" in record.getMessage()
+
+
+def test_a_request_with_too_many_elements_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """A filter's messages are not decoded before that."""
+    topics = [MetadataRequest.Topic(name="a")] * (MAX_ELEMENTS + 1)
+    with (
+        upstream(answering()) as server,
+        Proxy.start(str(server.address), [Prefix("a-")]) as proxy,
+        Client(address(proxy)) as client,
+    ):
+        header = RequestHeader(
+            request_api_key=3, request_api_version=12, correlation_id=1, client_id="x"
+        )
+        body = header.encode(2) + MetadataRequest(topics=topics).encode(12)
+        client.socket.sendall(len(body).to_bytes(4, "big") + body)
+        assert client.read_to_end() == b""
+    (record,) = caplog.records
+    assert record.getMessage().endswith(
+        f"closed: MetadataRequest v12: more than {MAX_ELEMENTS} array elements"
+    )
 
 
 def test_what_on_refuses() -> None:

@@ -25,6 +25,7 @@ from kafka_wire import (
 
 from krammar.tap import inspector as module
 from krammar.tap.inspector import Frame, Inspector, Status
+from krammar.wire.elements import MAX_ELEMENTS
 from tests.tap.support import inspector
 
 
@@ -280,3 +281,15 @@ def test_what_is_no_frame(data: bytes, error: str) -> None:
     assert frame.raw
     assert frame.status == Status.UNDECODABLE
     assert frame.error == error
+
+
+def test_a_request_with_too_many_elements_is_not_decoded() -> None:
+    """Its response is still matched."""
+    seen = inspector()
+    topics = [MetadataRequest.Topic(name="a")] * (MAX_ELEMENTS + 1)
+    frame = seen.request(request(MetadataRequest(topics=topics), 12), 0)
+    assert (frame.status, frame.message) == (Status.UNDECODABLE, None)
+    assert frame.error == f"MetadataRequest v12: more than {MAX_ELEMENTS} array elements"
+    assert seen.response(response(BROKERS, 12), 1).status == Status.OK
+    fewer = request(MetadataRequest(topics=topics[1:]), 12)
+    assert seen.request(fewer, 2).status == Status.OK

@@ -252,11 +252,12 @@ class Loaded:
                 try:
                     expired_ms = environment.now_ms() - environment.producer_expiry_ms
                     self.producers.load(snapshot.read_bytes(), expired_ms)
-                    start = offset
-                    self.producers.recall(self._headers_before(offset))
                 except (OSError, DamageError) as error:
                     environment.warn(f"{snapshot}: {error}; the snapshot is skipped")
                     snapshot.unlink(missing_ok=True)
+                else:
+                    start = offset
+                    self.producers.recall(self._headers_before(offset))
         try:
             self._replay(start)
         except WireError as error:

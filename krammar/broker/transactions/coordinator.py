@@ -115,6 +115,7 @@ class TransactionCoordinator:
         self._alarm: Timer | None = None
         self._alarm_ms = 0
         self._retry: Timer | None = None
+        self._failing = False  # whether the last attempt to complete a transaction has failed
 
     # Start.
 
@@ -423,11 +424,14 @@ class TransactionCoordinator:
                 return completed
             self.store.put(transactional_id, completed)
         except ApiError as error:
-            if self._retry is None:
+            if not self._failing:
+                self._failing = True  # one line is enough until all are complete
                 log.error("transaction of %r: %s; it will be retried", transactional_id, error)
+            if self._retry is None:
                 self._retry = self._timers.call_later(RETRY, self._complete_all)
         else:
             del self._markers[transactional_id]
+            self._failing = bool(self._markers)
             if is_unsettled:
                 self._unsettled.discard(transactional_id)
                 self._settle(transactional_id, recovery.Remains.of(self._logs))
