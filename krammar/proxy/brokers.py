@@ -6,17 +6,17 @@ import asyncio
 import os
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kafka_wire import ApiVersionsRequest
-
-from krammar.client.deadline import Deadline
-from krammar.client.errors import AuthenticationError, ClientError, SettingsError
-from krammar.client.login import login_steps, obtain_token
-from krammar.client.settings import Settings
-from krammar.client.tls import client_context, handshake_failure
 from krammar.proxy.addresses import Address, describe
+from krammar.proxy.chain import Refused
+from krammar.wire.errors import WireError
 from krammar.wire.negotiation import offered_versions
+
+if TYPE_CHECKING:
+    from krammar.client.settings import Settings
+
+# krammar.client is imported only if it is needed: it is half of the time until the proxy is ready.
 
 # What the names of the settings begin with.
 _NAMES = (
@@ -35,6 +35,10 @@ _TIMEOUT = 30.0
 Send = Callable[[Any, int | None], Awaitable[Any]]
 
 
+class BrokersError(ValueError):
+    """A setting for connections to brokers is unknown or invalid, or names a file that cannot be read."""
+
+
 class Brokers:
     """The connections to brokers.
 
@@ -42,41 +46,50 @@ class Brokers:
         values: settings of Kafka's clients, such as ``{"security.protocol": "SASL_SSL", …}``.
 
     Raises:
-        SettingsError: a setting is unknown or invalid, or a file cannot be read.
+        BrokersError: a setting is unknown or invalid, or a file cannot be read.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         for name in values:
             if not str(name).replace("_", ".").startswith(_NAMES):
-                raise SettingsError(
-                    str(name), "is not about TLS or logins, so the proxy ignores it"
+                raise BrokersError(
+                    f"{name}: is not about TLS or logins, so the proxy cannot use it"
                 )
-        self.settings = Settings.of({"bootstrap.servers": "localhost:9092", **values})
+        self.settings = _settings(values) if values else None
         self.context: ssl.SSLContext | None = None
         self.reload()
 
     @property
     def sasl(self) -> bool:
         """Whether the proxy logs in."""
-        return self.settings.sasl
+        return self.settings is not None and self.settings.sasl
 
     @property
     def files(self) -> list[str]:
         """The files that ``reload`` reads."""
-        if not self.settings.tls:
-            return []
         own = self.settings
+        if own is None or not own.tls:
+            return []
         found = (own.ssl_ca_location, own.ssl_certificate_location, own.ssl_key_location)
         return [each for each in found if each]
 
     def reload(self) -> None:
-        """Read keys and certificates again, for new connections. Raises SettingsError."""
-        if self.settings.tls:
+        """Read keys and certificates again, for new connections. Raises BrokersError."""
+        if self.settings is None or not self.settings.tls:
+            return
+        from krammar.client.errors import SettingsError
+        from krammar.client.tls import client_context
+
+        try:
             self.context = client_context(self.settings)
+        except SettingsError as error:
+            raise BrokersError(str(error)) from None
 
     def why(self, error: OSError | UnicodeError) -> str:
         """Describe why there is no connection to a broker."""
         if isinstance(error, ssl.SSLError):
+            from krammar.client.tls import handshake_failure
+
             return f"TLS: {handshake_failure(error)}"
         if self.context is not None and isinstance(error, ConnectionError) and not error.errno:
             return "TLS: the broker has closed the connection in the handshake"
@@ -89,9 +102,24 @@ class Brokers:
             The seconds after which to log in again, 0 for never (KIP-368), and the broker's versions.
 
         Raises:
-            AuthenticationError: the login is refused, or there is no token.
-            ClientError, OSError, WireError: there is no valid answer.
+            Refused: the login is refused, there is no token, or no valid answer.
         """
+        from krammar.client.errors import ClientError
+
+        try:
+            return await self._log_in(send, broker)
+        except (ClientError, OSError, WireError) as error:
+            why = str(error) if isinstance(error, ClientError) else _why(error)
+            raise Refused(f"cannot log in at {broker}: {why}") from error
+
+    async def _log_in(self, send: Send, broker: Address) -> tuple[float, Mapping[int, Any]]:
+        from kafka_wire import ApiVersionsRequest
+
+        from krammar.client.deadline import Deadline
+        from krammar.client.errors import AuthenticationError
+        from krammar.client.login import login_steps, obtain_token
+
+        assert self.settings is not None
         # A slow provider of tokens must not stop the other connections.
         deadline = Deadline(_TIMEOUT * 1000, f"logging in at {broker}")
         token = await asyncio.to_thread(obtain_token, self.settings, deadline)
@@ -113,10 +141,17 @@ class Brokers:
                     return end.value / 1000 * 0.85, offered
 
 
-def why_no_login(error: Exception) -> str:
-    """Describe an error of ``log_in``."""
-    if isinstance(error, ClientError):
-        return str(error)
+def _settings(values: Mapping[str, Any]) -> Settings:
+    from krammar.client.errors import SettingsError
+    from krammar.client.settings import Settings
+
+    try:
+        return Settings.of({"bootstrap.servers": "localhost:9092", **values})
+    except SettingsError as error:
+        raise BrokersError(str(error)) from None
+
+
+def _why(error: OSError | WireError) -> str:
     if isinstance(error, TimeoutError) and error.errno is None:
         return f"the login has not ended within {_TIMEOUT:.0f} s"
     if isinstance(error, OSError) and error.errno is not None:

@@ -11,9 +11,8 @@ from typing import Any
 
 from krammar.auth.names import CertificateError
 from krammar.auth.server_tls import name_of_peer
-from krammar.client.errors import ClientError
 from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, Listeners, advertised_host
-from krammar.proxy.brokers import Brokers, why_no_login
+from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain, FilterError, Refused, Work, why_closed
 from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.delivery import reset
@@ -25,7 +24,6 @@ from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions, node_id
 from krammar.proxy.rewritten import Views
 from krammar.util.printable import escape
-from krammar.wire.errors import WireError
 from krammar.wire.negotiation import API_VERSIONS
 
 # The requests of logins, and ApiVersions.
@@ -164,10 +162,10 @@ class Link(Shared):
             seconds, self.offered = await self.common.brokers.log_in(
                 self.requests.send_now, self._upstream
             )
-        except (ClientError, OSError, WireError) as error:
-            if self._tls_error is not None:
-                raise Refused(self._tls_error) from error
-            raise Refused(f"cannot log in at {self._upstream}: {why_no_login(error)}") from error
+        except Refused as error:
+            raise (
+                error if self._tls_error is None else Refused(self._tls_error)
+            ) from error.__cause__
         if seconds and not self.closed:
             loop = asyncio.get_running_loop()
             self._renewal = loop.call_later(seconds, self.requests.renew_login)

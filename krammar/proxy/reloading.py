@@ -7,8 +7,7 @@ import os
 from collections.abc import Sequence
 
 from krammar.auth.server_tls import TlsSettingError
-from krammar.client.errors import SettingsError
-from krammar.proxy.brokers import Brokers
+from krammar.proxy.brokers import Brokers, BrokersError
 from krammar.proxy.clients import LOG, Clients
 
 # Seconds between two looks at the files.
@@ -42,7 +41,7 @@ class Reloading:
         try:
             for side in self._sides:
                 side.reload()
-        except (TlsSettingError, SettingsError) as error:
+        except (TlsSettingError, BrokersError) as error:
             LOG.warning("keys, certificates and users remain as before: %s", error)
             self._failed = state
             return

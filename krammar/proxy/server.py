@@ -13,9 +13,8 @@ from typing import Any, Self
 
 from krammar.auth.server_tls import TlsSettingError
 from krammar.auth.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
-from krammar.client.errors import SettingsError
 from krammar.proxy.addresses import MAX_LISTENERS, Address, ListenError, Listeners
-from krammar.proxy.brokers import Brokers
+from krammar.proxy.brokers import Brokers, BrokersError
 from krammar.proxy.chain import Chain
 from krammar.proxy.client_login import ClientLogin, NoClientLogin
 from krammar.proxy.clients import LOG, Clients, Passwords
@@ -98,7 +97,7 @@ class Proxy:
             raise ValueError(f"clients: {error}") from None
         try:
             self._brokers = Brokers(brokers or {})
-        except SettingsError as error:
+        except BrokersError as error:
             raise ValueError(f"brokers: {error}") from None
         self._reloading = Reloading((self._clients, self._brokers))
         if self._clients.sasl:
