@@ -23,7 +23,7 @@ WORDS: dict[type, str] = {
 }
 
 
-def in_words(kinds: tuple[type, ...]) -> str:
+def kinds_in_words(kinds: tuple[type, ...]) -> str:
     """Return the kinds of values that a key accepts, such as ``a number or a table``."""
     words = [WORDS[kind] for kind in kinds if kind in WORDS]
     if WORDS[float] in words and WORDS[int] in words:
@@ -31,7 +31,7 @@ def in_words(kinds: tuple[type, ...]) -> str:
     return " or ".join(words)
 
 
-def fits(value: Any, kinds: tuple[type, ...]) -> bool:
+def is_of(value: Any, kinds: tuple[type, ...]) -> bool:
     """Return whether a value is of one of some kinds. A bool is no number."""
     return bool in kinds if isinstance(value, bool) else isinstance(value, kinds)
 
@@ -101,9 +101,9 @@ class Action:
             if not each.init:
                 continue
             value, kinds = getattr(self, each.name), kinds_of_fields(type(self))[each.name]
-            if kinds and not fits(value, kinds):
+            if kinds and not is_of(value, kinds):
                 raise FaultError(
-                    f"{each.name} needs {in_words(kinds)}", word=str(value), key=each.name
+                    f"{each.name} needs {kinds_in_words(kinds)}", word=str(value), key=each.name
                 )
             if "check" in each.metadata and not each.metadata["check"](value):
                 raise FaultError(
@@ -233,4 +233,4 @@ def _without_views(message: Any, shape: Shape) -> Any:
     return message
 
 
-__all__ = ["Action", "Names", "Target", "checked", "copied", "fits", "in_words"]
+__all__ = ["Action", "Names", "Target", "checked", "copied", "is_of", "kinds_in_words"]

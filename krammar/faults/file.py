@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from krammar.faults.action import fits, in_words
+from krammar.faults.action import is_of, kinds_in_words
 from krammar.faults.actions import ACTIONS
 from krammar.faults.engine import Faults
 from krammar.faults.errors import FaultError, unknown
@@ -129,7 +129,7 @@ class _Reader:
             else:
                 self._try((*way, key), _typed, key, fault[key])
         if len(self._diagnostics.found) and any(
-            key not in known or not fits(fault[key], _kinds(key)) for key in fault
+            key not in known or not is_of(fault[key], _kinds(key)) for key in fault
         ):
             return None
         selection = {key: fault[key] for key in fault if key in _SELECTION}
@@ -213,10 +213,10 @@ def _kinds(key: str) -> tuple[type, ...]:
 
 
 def _typed(key: str, value: Any) -> None:
-    if not fits(value, _kinds(key)):
+    if not is_of(value, _kinds(key)):
         example = ACTIONS[key].example if key in ACTIONS else _EXAMPLES.get(key)
         raise FaultError(
-            f"{key} needs {in_words(_kinds(key))}", hint=f"write {example}" if example else ""
+            f"{key} needs {kinds_in_words(_kinds(key))}", hint=f"write {example}" if example else ""
         )
 
 

@@ -17,7 +17,7 @@ from krammar.testing.options import read_options
         ({"topic": ["orders"]}, "topic: unknown keyword; did you mean \"topics\"?"),
         ({"user": ["bob"], "sasl": "plain"}, 'user: unknown keyword; did you mean "users"?'),
         ({"tsl": True}, 'tsl: unknown keyword; did you mean "tls"?'),
-        ({"num_partition": 3}, "num_partition: unknown setting; did you mean num.partitions?"),
+        ({"num_partition": 3}, "num_partition: unknown setting; did you mean \"num.partitions\"?"),
         ({"sasl": "scrm"}, "sasl: 'scrm' is not one of 'plain', 'scram', 'scram-sha-256', "
          "'scram-sha-512'; did you mean \"scram\"?"),
         ({"sasl": True}, "sasl: 'True' is not one of 'plain'"),

@@ -50,7 +50,7 @@ def remember(where: OrderedDict[Any, str], key: Any, value: str) -> None:
 
 
 @dataclass(slots=True)
-class Call:
+class TenantCall:
     """A request of a tenant, and its response.
 
     ``refused``  elements of the response for what the broker did not get to see
@@ -68,7 +68,7 @@ class Call:
 # -- requests
 
 
-def _fetch(request: Any, call: Call) -> Any:
+def _fetch(request: Any, call: TenantCall) -> Any:
     request.replica_id = -1  # a follower would change what the leader knows of its replicas
     request.replica_state = kw.FetchRequest.ReplicaState()
     session = request.session_id
@@ -78,11 +78,11 @@ def _fetch(request: Any, call: Call) -> Any:
     return None
 
 
-def _no_replica(request: Any, call: Call) -> None:
+def _no_replica(request: Any, call: TenantCall) -> None:
     request.replica_id = -1
 
 
-def _find_coordinator(request: Any, call: Call) -> Any:
+def _find_coordinator(request: Any, call: TenantCall) -> Any:
     call.kind = request.key_type
     if call.kind in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
         if call.version < _SEVERAL_KEYS:
@@ -103,7 +103,7 @@ def _find_coordinator(request: Any, call: Call) -> Any:
     )
 
 
-def _join(request: Any, call: Call) -> Any:
+def _join(request: Any, call: TenantCall) -> Any:
     call.kind = request.protocol_type
     remember(call.memory.protocols, call.tenant.add(request.group_id), call.kind)
     if call.kind != CONSUMER:
@@ -119,7 +119,7 @@ def _join(request: Any, call: Call) -> Any:
     return None
 
 
-def _sync(request: Any, call: Call) -> None:
+def _sync(request: Any, call: TenantCall) -> None:
     known = call.memory.protocols.get(call.tenant.add(request.group_id))
     call.kind = request.protocol_type or known or CONSUMER
     if call.kind == CONSUMER:
@@ -127,7 +127,7 @@ def _sync(request: Any, call: Call) -> None:
             each.assignment = _tolerant(assigned, each.assignment, call.tenant.add)
 
 
-def _create_topics(request: Any, call: Call) -> Any:
+def _create_topics(request: Any, call: TenantCall) -> Any:
     result = kw.CreateTopicsResponse.CreatableTopicResult
     allowed = []
     for topic in request.topics:
@@ -140,7 +140,7 @@ def _create_topics(request: Any, call: Call) -> Any:
     return kw.CreateTopicsResponse(topics=call.refused) if call.refused and not allowed else None
 
 
-def _configs(response: Any, results: str, result: Any) -> Callable[[Any, Call], Any]:
+def _configs(response: Any, results: str, result: Any) -> Callable[[Any, TenantCall], Any]:
     """Add prefixes to the resources of a request, and refuse those that are not the tenant's.
 
     Args:
@@ -149,7 +149,7 @@ def _configs(response: Any, results: str, result: Any) -> Callable[[Any, Call], 
         result: the class of a result.
     """
 
-    def rename(request: Any, call: Call) -> Any:
+    def rename(request: Any, call: TenantCall) -> Any:
         allowed = []
         for each in request.resources:
             if each.resource_type in _PREFIXED:
@@ -170,7 +170,7 @@ def _configs(response: Any, results: str, result: Any) -> Callable[[Any, Call], 
     return rename
 
 
-REQUESTS: dict[Any, Callable[[Any, Call], Any]] = {
+REQUESTS: dict[Any, Callable[[Any, TenantCall], Any]] = {
     kw.FetchRequest: _fetch,
     kw.ListOffsetsRequest: _no_replica,
     kw.OffsetForLeaderEpochRequest: _no_replica,
@@ -195,30 +195,30 @@ REQUESTS: dict[Any, Callable[[Any, Call], Any]] = {
 # -- responses
 
 
-def _fetched(response: Any, call: Call) -> None:
+def _fetched(response: Any, call: TenantCall) -> None:
     if response.session_id:
         remember(call.memory.sessions, (call.upstream, response.session_id), call.tenant.name)
 
 
-def _coordinators(response: Any, call: Call) -> None:
+def _coordinators(response: Any, call: TenantCall) -> None:
     for each in response.coordinators:
         each.key = call.tenant.strip(each.key)
 
 
-def _joined(response: Any, call: Call) -> None:
+def _joined(response: Any, call: TenantCall) -> None:
     if (response.protocol_type or call.kind) == CONSUMER:
         for member in response.members:
             member.metadata = _tolerant(subscribed, member.metadata, call.tenant.strip, call.tenant)
 
 
-def _synced(response: Any, call: Call) -> None:
+def _synced(response: Any, call: TenantCall) -> None:
     if (response.protocol_type or call.kind) == CONSUMER:
         response.assignment = _tolerant(
             assigned, response.assignment, call.tenant.strip, call.tenant
         )
 
 
-def _described_groups(response: Any, call: Call) -> None:
+def _described_groups(response: Any, call: TenantCall) -> None:
     tenant = call.tenant
     for group in response.groups:
         if group.protocol_type != CONSUMER:
@@ -232,18 +232,18 @@ def _described_groups(response: Any, call: Call) -> None:
             )
 
 
-def _created(response: Any, call: Call) -> None:
+def _created(response: Any, call: TenantCall) -> None:
     response.topics += call.refused
 
 
-def _resources(results: str) -> Callable[[Any, Call], None]:
+def _resources(results: str) -> Callable[[Any, TenantCall], None]:
     """Strip the names of resources, without those of others, and add the refused ones.
 
     Args:
         results: the attribute with resources, or results for them.
     """
 
-    def restore(response: Any, call: Call) -> None:
+    def restore(response: Any, call: TenantCall) -> None:
         own = []
         for each in getattr(response, results):
             if each.resource_type in _PREFIXED and call.tenant.owns(each.resource_name):
@@ -254,7 +254,7 @@ def _resources(results: str) -> Callable[[Any, Call], None]:
     return restore
 
 
-RESPONSES: dict[Any, Callable[[Any, Call], None]] = {
+RESPONSES: dict[Any, Callable[[Any, TenantCall], None]] = {
     kw.FetchResponse: _fetched,
     kw.FindCoordinatorResponse: _coordinators,
     kw.JoinGroupResponse: _joined,

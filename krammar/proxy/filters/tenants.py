@@ -15,7 +15,7 @@ from kafka_wire import ApiVersionsResponse, ErrorCode, MetadataRequest, SaslHand
 
 from krammar.proxy.filters.logins import SeesLogins
 from krammar.proxy.filters.tenant_apis import ALLOWED, PASSED, REFUSED
-from krammar.proxy.filters.tenant_calls import REQUESTS, RESPONSES, Call, Memory, remember
+from krammar.proxy.filters.tenant_calls import REQUESTS, RESPONSES, Memory, TenantCall, remember
 from krammar.proxy.filters.tenant_fields import (
     ENTITIES,
     NamePlan,
@@ -73,7 +73,7 @@ class _Kind(NamedTuple):
 
     plan: NamePlan
     walk: Walker
-    special: Callable[[Any, Call], Any] | None
+    special: Callable[[Any, TenantCall], Any] | None
     untag: Callable[[Any], None] | None
 
 
@@ -179,9 +179,11 @@ class Tenants(SeesLogins):
             return self._request(message, exchange)
         return self._response(message, exchange)
 
-    def _call(self, exchange: Exchange) -> Call:
+    def _call(self, exchange: Exchange) -> TenantCall:
         connection = exchange.connection
-        return Call(self._find(connection), self._memory, exchange.version, connection.upstream)
+        return TenantCall(
+            self._find(connection), self._memory, exchange.version, connection.upstream
+        )
 
     def _request(self, request: Any, exchange: Exchange) -> Any:
         call = exchange.state[self] = self._call(exchange)
@@ -247,7 +249,7 @@ class Tenants(SeesLogins):
         self._restore(plan, response, exchange)
 
     def _restore(self, plan: NamePlan, response: Any, exchange: Exchange) -> None:
-        call: Call | None = exchange.state.get(self)
+        call: TenantCall | None = exchange.state.get(self)
         if call is None:  # the request was changed as bytes
             call = self._call(exchange)
         if not restore(plan, response, call.tenant, self._memory.ids):
