@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cache
-from secrets import randbits
+from hashlib import blake2b
+from secrets import token_bytes
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -99,9 +100,12 @@ class TopicIds:
         self._names: OrderedDict[UUID, str] = OrderedDict()
         self._originals: OrderedDict[UUID, UUID] = OrderedDict()
         self._by_bytes: dict[bytes, str] = {}
-        self._secret = randbits(128)
+        self._secret = token_bytes(32)
 
     def learn(self, topic_id: UUID, name: str) -> None:
+        """Remember the name of a topic. Stand-ins, which brokers can repeat beside a name, never get one."""
+        if topic_id in self._originals:
+            return
         _remember(self._names, topic_id, name, self._limit)
         self._by_bytes[topic_id.bytes] = name
         if len(self._by_bytes) > self._limit:
@@ -119,8 +123,12 @@ class TopicIds:
         return found
 
     def stand_in(self, topic_id: UUID) -> UUID:
-        """Return an id that no topic has; always the same one, because of fetch sessions."""
-        found = UUID(int=topic_id.int ^ self._secret)
+        """Return an id that no topic has; always the same one, because of fetch sessions.
+
+        It is a keyed hash: a tenant that learns a stand-in cannot find an id whose stand-in is the id of a topic.
+        """
+        digest = blake2b(topic_id.bytes, digest_size=16, key=self._secret).digest()
+        found = UUID(bytes=digest)
         _remember(self._originals, found, topic_id, self._limit)
         return found
 

@@ -221,6 +221,22 @@ def test_ids_of_other_topics_are_unknown(place: Place) -> None:
     assert "red.orders" in topics(place, "")
 
 
+def test_an_answer_with_name_and_id_does_not_reveal_how_ids_are_replaced(place: Place) -> None:
+    def delete(topic_id: UUID, name: str | None = None) -> Any:
+        state = kw.DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=topic_id)
+        request = kw.DeleteTopicsRequest(topics=[state], timeout_ms=1_000)
+        return place.ask("blue", request).responses[0]
+
+    other, unknown = id_of(place, "red.orders"), UUID(int=7)
+    answered = delete(unknown, "orders")  # brokers refuse such a request, and repeat both
+    assert (answered.error_code, answered.name) == (ErrorCode.INVALID_REQUEST, "orders")
+    found = answered.topic_id
+    assert delete(UUID(int=found.int ^ unknown.int ^ other.int)).error_code != 0
+    assert delete(found).error_code != 0
+    assert found == unknown
+    assert "red.orders" in topics(place, "")
+
+
 def test_deleting_by_id_deletes_the_tenants_own_topic(place: Place) -> None:
     topic_id = id_of(place, "blue.orders")
     state = kw.DeleteTopicsRequest.DeleteTopicState(topic_id=topic_id)
