@@ -188,6 +188,8 @@ def _close() -> None:
 
 
 def _check(self: Deny, request: Any, exchange: Exchange) -> Awaitable[Any] | Any:
+    if self._logins is not None:
+        self.check_login_decided(exchange.connection)
     if not self._is_denied(exchange):
         return None
     low, high = self._denied.get(exchange.api_key, (0, -1))

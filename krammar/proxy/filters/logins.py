@@ -31,11 +31,17 @@ _FRAMED = 1
 
 @dataclass(slots=True)
 class _Login:
-    """A login in progress. ``user`` is what the first message of the client says."""
+    """A login in progress.
+
+    ``steps``       the messages of the client
+    ``unanswered``  its requests that the broker has not answered
+    ``user``        the name in the first message
+    """
 
     mechanism: str
     accepted: bool = False
     steps: int = 0
+    unanswered: int = 1  # the handshake
     user: str | None = None
 
 
@@ -60,6 +66,7 @@ class SeesLogins(Filter):
     def _read_mechanism(self, response: SaslHandshakeResponse, exchange: Exchange) -> None:
         login: _Login = exchange.state[self, SeesLogins]
         login.accepted = response.error_code == 0
+        login.unanswered -= 1
 
     @on(SaslAuthenticateRequest)
     def _read_login(self, request: SaslAuthenticateRequest, exchange: Exchange) -> None:
@@ -67,6 +74,7 @@ class SeesLogins(Filter):
         if login is None:
             raise Close("SaslAuthenticate without SaslHandshake")
         login.steps += 1
+        login.unanswered += 1
         if login.steps == 1:
             login.user = claimed(login.mechanism, request.auth_bytes)
         exchange.state[self, SeesLogins] = (login, login.steps)
@@ -74,6 +82,7 @@ class SeesLogins(Filter):
     @on(SaslAuthenticateResponse)
     def _read_decision(self, response: SaslAuthenticateResponse, exchange: Exchange) -> None:
         login, step = exchange.state[self, SeesLogins]
+        login.unanswered -= 1
         if response.error_code or not login.accepted or login.user is None:
             return
         if login.mechanism in _SCRAM:  # it ends with the signature of the server
@@ -82,6 +91,15 @@ class SeesLogins(Filter):
             done = step == 1 and not response.auth_bytes
         if done:
             _set(exchange.connection, login.user)
+
+    def check_login_decided(self, connection: Connection) -> None:
+        """Check that a filter knows who sends a request. Raises Close while the first login is not decided.
+
+        A broker serves requests that arrive together with a login. The proxy would not know their user.
+        """
+        login: _Login | None = connection.state.get((self, SeesLogins))
+        if login is not None and login.unanswered and (SeesLogins, "user") not in connection.state:
+            raise Close("the client has sent a request before the broker has answered its login")
 
 
 def _set(connection: Connection, user: str) -> None:

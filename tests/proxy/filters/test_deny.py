@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
 from kafka_wire import (
     ApiVersionsRequest,
+    CreateTopicsRequest,
     DescribeConfigsRequest,
     ErrorCode,
     JoinGroupRequest,
     MetadataRequest,
+    SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
 
@@ -141,6 +144,30 @@ def test_logins(sasl: str) -> None:
                         client.partitions("orders")
                     with pytest.raises(ClusterAuthorizationFailed):
                         client.admin.create_topic("more")
+
+
+def test_requests_that_do_not_wait_for_the_login_are_refused() -> None:
+    with (
+        through(
+            Deny(apis=["CreateTopics"], logins=["guest"]),
+            sasl="plain",
+            users={"guest": "g-secret"},
+        ) as (broker, proxy),
+        Client(address(proxy)) as client,
+    ):
+        topic = CreateTopicsRequest.CreatableTopic(
+            name="more", num_partitions=1, replication_factor=1
+        )
+        sent: list[tuple[Any, int]] = [
+            (SaslHandshakeRequest(mechanism="PLAIN"), 1),
+            (SaslAuthenticateRequest(auth_bytes=b"\0guest\0g-secret"), 2),
+            (CreateTopicsRequest(topics=[topic], timeout_ms=1_000), 7),
+        ]
+        frames = [client.connection.send_request(request, version) for request, version in sent]
+        client.socket.sendall(b"".join(frames))
+        client.socket.shutdown(socket.SHUT_WR)
+        client.read_to_end()
+        assert set(broker.topics) == {"orders"}
 
 
 def test_a_login_that_hides_its_user_is_refused() -> None:
