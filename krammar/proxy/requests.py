@@ -21,6 +21,9 @@ _ANSWERS = 1_000
 _MISSING = Work(-1, -1)
 # Bytes of a request at least: api key, version, correlation id.
 _SHORTEST = 8
+# After SaslHandshake v0, frames whose version would be at least this are tokens. No API has so many versions, and the
+# tokens of SASL mechanisms have a greater number at this place. Others are requests that the proxy does not know.
+_TOKEN = 32
 
 
 class Requests(Asking):
@@ -78,7 +81,7 @@ class Requests(Asking):
                 expect(correlation_id)
                 left = length + PREFIX
                 continue
-            if self._tokens and work is _MISSING:
+            if self._tokens and work is _MISSING and api & 0xFFFF >= _TOKEN:
                 if length < 0:
                     shared.fail(Refused(f"the client sent a frame with the length {length}"))
                     return
@@ -205,6 +208,11 @@ class Requests(Asking):
         except Incomplete:
             if not whole:
                 raise
+            if work.has_acks:
+                # The response to a later request could be taken for that of this one, and would not be read.
+                raise Refused(
+                    f"a Produce request has no acks within its first {LARGEST_HEAD} bytes"
+                ) from None
             # The broker refuses the request; its response, if there is one, is matched by its id.
         started = self._count(work, length + PREFIX) if work.counts else 0.0
         if silent:

@@ -178,6 +178,29 @@ def test_frames_without_headers_after_sasl_handshake_0() -> None:
         assert read_frame(client.socket) == framed(b"\0\0\0\5" + request[4:])
 
 
+def test_unknown_versions_are_no_tokens(caplog: pytest.LogCaptureFixture) -> None:
+    frames: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        while frame := read_frame(connection):
+            frames.append(frame)
+            connection.sendall(framed(frame[8:12] + bytes(2) + bytes(4)))
+
+    with (
+        upstream(serve) as server,
+        Proxy.start(str(server.address), [Beats()]) as proxy,
+        Client(address(proxy)) as client,
+    ):
+        handshake = framed(head(17, 0, 1) + b"\0\5PLAIN")
+        client.socket.sendall(handshake)
+        assert len(read_frame(client.socket)) == 14
+        client.socket.sendall(framed(head(12, 20, 2) + b"body"))
+        assert client.read_to_end() == b""
+    assert frames == [handshake]
+    (record,) = caplog.records
+    assert record.getMessage().endswith("HeartbeatRequest v20 cannot be read: v0 to v4 are known")
+
+
 @pytest.mark.parametrize(
     ("data", "options", "reason"),
     [
@@ -186,6 +209,12 @@ def test_frames_without_headers_after_sasl_handshake_0() -> None:
             framed(head(1, 99, 1)),
             {"refuse_unknown": True},
             "FetchRequest v99 cannot be read: v0 to v18 are known",
+        ),
+        # A broker reads the number of tagged fields as 0, and finds acks.
+        (
+            framed(head(0, 9, 1) + b"\x80\x80\x80\x80\x10" + bytes(9)),
+            {},
+            "a Produce request has no acks within its first 81920 bytes",
         ),
         # Its response has addresses, so it cannot pass unread.
         (framed(head(3, 99, 1)), {}, "MetadataRequest v99 cannot be read: v0 to v13 are known"),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer
-from kafka_wire import FetchResponse
+from kafka_wire import FetchRequest, FetchResponse
 
 from krammar.proxy import Exchange, Filter, on
 from krammar.proxy.filters.mask import Mask
 from krammar.wire.batches import Compression, Record, encode_batch, read_batches
-from tests.proxy.filters.support import PATIENCE, fetch, produce, through
+from tests.proxy.filters.support import PATIENCE, Client, address, fetch, produce, through
+from tests.proxy.support import framed
 
 
 def values(data: bytes) -> list[bytes | None]:
@@ -115,3 +117,23 @@ def test_the_rest_of_a_batch_that_the_broker_cuts_off_is_not_passed() -> None:
 def test_wrong_settings(arguments: dict[str, Any], error: str) -> None:
     with pytest.raises(ValueError, match=error):
         Mask(**arguments)
+
+
+def test_a_request_without_a_response_does_not_hide_the_next_response() -> None:
+    # Produce with acks 0, a record-free body, and a head that is too large to wait for.
+    tags = b"\x01\x63" + b"\x80\x80\x08" + bytes(131_072)  # the tag 99, unknown to the broker
+    body = b"\x00" + bytes(2) + (1_000).to_bytes(4, "big") + b"\x01\x00"
+    head = b"\x00\x00\x00\x09" + (7).to_bytes(4, "big") + b"\xff\xff"
+    produced = framed(head + tags + body)
+    part = FetchRequest.FetchPartition(partition_max_bytes=1 << 20)
+    topic = FetchRequest.FetchTopic(topic="orders", partitions=[part])
+    fetched = FetchRequest(max_bytes=1 << 20, topics=[topic]).encode(11)
+    head = b"\x00\x01\x00\x0b" + (7).to_bytes(4, "big") + b"\xff\xff"
+    with (
+        through(Mask(fields=["email"])) as (_, proxy),
+        Client(address(proxy)) as client,
+    ):
+        produce(proxy, 9, {("orders", 0): [b'{"email": "ada@example.org"}']})
+        client.socket.sendall(produced + framed(head + fetched))
+        client.socket.shutdown(socket.SHUT_WR)
+        assert b"ada" not in client.read_to_end()
