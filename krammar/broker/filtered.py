@@ -84,6 +84,7 @@ class Filtered:
         if self._silent:
             self._served.wire.skip_response(event)
             return
+        self._current = None  # the request before may have had no response
         work = chain.works.get(event.api_key << 16 | event.version)
         if work is None or not (work.requests or work.responses):
             self._served.handle(event, event.request)

@@ -14,8 +14,10 @@ import pytest
 from confluent_kafka import Producer
 from kafka_wire import (
     ApiVersionsRequest,
+    ErrorCode,
     FetchRequest,
     FetchResponse,
+    HeartbeatRequest,
     MetadataRequest,
     MetadataResponse,
     ProduceRequest,
@@ -92,6 +94,19 @@ def test_an_answer_to_produce_without_acks_is_dropped(acks: int) -> None:
             assert client.receive().throttle_time_ms == 7
         assert client.call(MetadataRequest(topics=[])).brokers
         assert broker.records("orders") == []
+
+
+def test_produce_without_acks_leaves_the_next_response_alone() -> None:
+    class Reads(Filter):
+        @on(ProduceRequest, ProduceResponse)
+        def read(self, message: Any, exchange: Exchange) -> None: ...
+
+    with (
+        KafkaBroker.start(topics=["orders"], filters=[Reads()]) as broker,
+        RawClient(broker.port) as client,
+    ):
+        client.send(produce(0), 9, expect_response=False)
+        assert client.call(HeartbeatRequest(group_id="g")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_filter_does_not_change_objects_of_the_broker() -> None:
