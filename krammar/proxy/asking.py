@@ -22,8 +22,6 @@ class Asking(End):
         super().__init__(shared)
         self._responses = responses
         self._own = _FIRST_OWN
-        # Requests that wait for the end of a frame.
-        self._outbox: list[tuple[Own, bytes]] = []
         # Whether frames need more than a look at the table: tokens, the outbox, a task, or draining.
         self._attention = False
         self._renew = self._renewing = False  # whether a login at the broker is due, or under way
@@ -85,7 +83,7 @@ class Asking(End):
         if at_once:
             self._send_own(own, frame)
         else:
-            self._outbox.append((own, frame))
+            self.shared.outbox.append((own, frame))
             self._attention = True
         self._responses.release("filter")
         answer = await own.future

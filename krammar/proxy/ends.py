@@ -69,6 +69,7 @@ class Shared:
     """What both ends share.
 
     ``in_flight``  requests without a response, in their order
+    ``outbox``     requests of filters that wait for the end of a client's frame, and their bytes
     ``answers``    the number of answers in ``in_flight``
     ``offered``    the broker's versions, as far as the client has asked for them
     ``rewritten``  responses that were rewritten for clients with the same view of the proxy
@@ -84,6 +85,7 @@ class Shared:
         self.memory = memory
         self.max_frame = max_frame
         self.in_flight: deque[Entry] = deque()
+        self.outbox: list[tuple[Own, bytes]] = []
         self.answers = 0
         self.offered: Mapping[int, tuple[int, int]] = {}
         self.rewritten = Rewritten()
@@ -95,7 +97,7 @@ class Shared:
 
     def fail_own(self) -> None:
         """Let the requests of filters fail, because their responses cannot come any more."""
-        for entry in self.in_flight:
+        for entry in (*self.in_flight, *(own for own, _ in self.outbox)):
             if isinstance(entry, Own) and not entry.future.done():
                 entry.future.set_exception(ConnectionError("the broker has closed the connection"))
 

@@ -148,7 +148,7 @@ class Requests(Asking):
 
     def _stops(self) -> bool:
         """Do what has waited for the end of a frame; return whether no other frame may begin."""
-        outbox, self._outbox = self._outbox, []
+        outbox, self.shared.outbox = self.shared.outbox, []
         for own, frame in outbox:
             self._send_own(own, frame)
         if self.shared.draining:
@@ -353,7 +353,7 @@ class Requests(Asking):
             self._log_in_again()
             return
         self.release("filter")
-        if self._outbox:
+        if self.shared.outbox:
             self._stops()
         self.feed_rest()
         self._check_eof()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +31,7 @@ from krammar.proxy.addresses import Address
 from krammar.testing import KafkaBroker
 from krammar.wire.connection import ResponseReceived
 from krammar.wire.elements import MAX_ELEMENTS
-from tests.proxy.support import Client, Nothing, address, answering, refusing
+from tests.proxy.support import Client, Nothing, address, answering, framed, read_frame, refusing
 from tests.tap.support import PATIENCE, upstream
 
 
@@ -284,6 +285,37 @@ def test_a_broker_that_closes_instead_of_answering_a_filter(
         Client(address(proxy)) as client,
     ):
         client.socket.sendall(client.connection.send_request(asking("one"), 12))
+        assert client.read_to_end() == b""
+    (record,) = caplog.records
+    expected = "Ask.ask raised ConnectionError: the broker has closed the connection"
+    assert record.getMessage().endswith(expected)
+
+
+def test_a_broker_that_closes_while_a_request_of_a_filter_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    asked = threading.Event()
+
+    class Ask(Filter):
+        @on(MetadataResponse)
+        async def ask(self, message: Any, exchange: Exchange) -> None:
+            asked.set()
+            await exchange.send(HeartbeatRequest(group_id="g", member_id="m"))
+
+    def serve(connection: socket.socket) -> None:
+        frame = read_frame(connection)
+        assert connection.recv(65536)  # the half of a frame, whose end the request has to wait for
+        connection.sendall(framed(frame[8:12] + b"\0" + MetadataResponse().encode(12)))
+        assert asked.wait(PATIENCE)
+
+    with (
+        upstream(serve) as server,
+        Proxy.start(str(server.address), [Ask()]) as proxy,
+        Client(address(proxy)) as client,
+    ):
+        heartbeat = HeartbeatRequest(group_id="g", member_id="m")
+        frame = client.connection.send_request(asking("one"), 12)
+        client.socket.sendall(frame + client.connection.send_request(heartbeat, 4)[:-4])
         assert client.read_to_end() == b""
     (record,) = caplog.records
     expected = "Ask.ask raised ConnectionError: the broker has closed the connection"
