@@ -25,8 +25,10 @@ from kafka_wire import (
     ApiVersionsResponse,
     DescribeTopicPartitionsResponse,
     ErrorCode,
+    FetchResponse,
     MetadataRequest,
     MetadataResponse,
+    ShareFetchResponse,
 )
 
 from krammar.faults.answers import Selection, Subject, build, merge, place_for, subjects, without
@@ -41,6 +43,7 @@ from krammar.wire.package import package_of
 # Without them, no client can begin.
 _ALWAYS = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
 _TOPIC_CONFIGS = 2  # ConfigResource.Type.TOPIC
+_FETCHED = (FetchResponse, ShareFetchResponse)
 
 
 class Deny(SeesLogins):
@@ -162,6 +165,12 @@ class Deny(SeesLogins):
         if isinstance(response, MetadataResponse | DescribeTopicPartitionsResponse):
             topics: list[Any] = [each for each in response.topics if each.name not in self._topics]
             response.topics = topics
+        if isinstance(response, _FETCHED):  # of a session that another client has begun
+            response.responses = [
+                each
+                for each in response.responses
+                if (_name(each) or self._ids(each.topic_id)) not in self._topics
+            ]
         if refused is not None:
             shape = self._schema.response(exchange.api_key, exchange.version)
             assert shape is not None
@@ -207,9 +216,24 @@ async def _check_later(self: Deny, request: Any, exchange: Exchange, ids: set[An
     return self.answer(request, exchange)
 
 
-def _add(self: Deny, response: Any, exchange: Exchange) -> None:
-    if self._is_denied(exchange):
-        self.merge(response, exchange)
+def _add(self: Deny, response: Any, exchange: Exchange) -> Awaitable[None] | None:
+    if not self._is_denied(exchange):
+        return None
+    if isinstance(response, _FETCHED) and self._topics:
+        ids = {each.topic_id for each in response.responses if not _name(each)}
+        if any(self._ids(each) is None for each in ids):
+            return _add_later(self, response, exchange, ids)
+    self.merge(response, exchange)
+    return None
+
+
+def _name(topic: Any) -> str:
+    return str(getattr(topic, "topic", ""))
+
+
+async def _add_later(self: Deny, response: Any, exchange: Exchange, ids: set[Any]) -> None:
+    await self._ids.ask(exchange, ids)
+    self.merge(response, exchange)
 
 
 __all__ = ["Deny"]

@@ -11,8 +11,10 @@ from kafka_wire import (
     CreateTopicsRequest,
     DescribeConfigsRequest,
     ErrorCode,
+    FetchRequest,
     JoinGroupRequest,
     MetadataRequest,
+    ProduceRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
@@ -26,7 +28,8 @@ from krammar.client.errors import (
 from krammar.proxy import Proxy
 from krammar.proxy.addresses import Address
 from krammar.proxy.filters.deny import Deny
-from tests.proxy.filters.support import Client, address, fetch, produce, through
+from krammar.wire.batches import Record, encode_batch
+from tests.proxy.filters.support import Client, address, fetch, produce, through, topic_id
 
 
 def test_apis() -> None:
@@ -144,6 +147,41 @@ def test_logins(sasl: str) -> None:
                         client.partitions("orders")
                     with pytest.raises(ClusterAuthorizationFailed):
                         client.admin.create_topic("more")
+
+
+@pytest.mark.parametrize("version", [12, 17])
+def test_the_fetch_session_of_another_user(version: int) -> None:
+    def log_in(client: Client, user: str) -> None:
+        client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        token = f"\0{user}\0{user}-secret".encode()
+        assert not client.ask(SaslAuthenticateRequest(auth_bytes=token), 2).response.error_code
+
+    with (
+        through(
+            Deny(topics=["orders"], logins=["guest"]),
+            sasl="plain",
+            users={"guest": "guest-secret", "alice": "alice-secret"},
+        ) as (_, proxy),
+        Client(address(proxy)) as alice,
+        Client(address(proxy)) as guest,
+    ):
+        log_in(alice, "alice")
+        log_in(guest, "guest")
+        named: dict[str, Any] = {"topic": "orders"}
+        if version > 12:
+            named = {"topic_id": topic_id(alice, "orders")}
+        part = FetchRequest.FetchPartition(partition_max_bytes=1 << 20)
+        wanted = FetchRequest.FetchTopic(**named, partitions=[part])
+        begin = FetchRequest(max_bytes=1 << 20, session_epoch=0, topics=[wanted])
+        session = alice.ask(begin, version).response.session_id
+        assert session
+        batch = encode_batch([Record(value=b"plans")])
+        data = ProduceRequest.PartitionProduceData(records=batch)
+        topic = ProduceRequest.TopicProduceData(name="orders", partition_data=[data])
+        produced = ProduceRequest(acks=-1, timeout_ms=5_000, topic_data=[topic])
+        assert not (alice.ask(produced, 9).response.responses[0].partition_responses[0].error_code)
+        more = FetchRequest(max_bytes=1 << 20, session_id=session, session_epoch=1)
+        assert guest.ask(more, version).response.responses == []
 
 
 def test_requests_that_do_not_wait_for_the_login_are_refused() -> None:
