@@ -166,11 +166,12 @@ class Deny(SeesLogins):
             topics: list[Any] = [each for each in response.topics if each.name not in self._topics]
             response.topics = topics
         if isinstance(response, _FETCHED):  # of a session that another client has begun
-            response.responses = [
+            kept: list[Any] = [
                 each
                 for each in response.responses
                 if (_name(each) or self._ids(each.topic_id)) not in self._topics
             ]
+            response.responses = kept
         if refused is not None:
             shape = self._schema.response(exchange.api_key, exchange.version)
             assert shape is not None
