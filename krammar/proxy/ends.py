@@ -10,14 +10,14 @@ from typing import Any
 from krammar.proxy.chain import Chain, Work
 from krammar.proxy.heads import Data
 from krammar.proxy.interface import Connection, Exchange
-from krammar.proxy.metrics import Metrics
+from krammar.proxy.metrics import ProxyMetrics
 from krammar.proxy.rewritten import Rewritten
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
 MEMORY = 256 * 1024
 
 
-class Pending:
+class PendingRequest:
     """A request in flight whose response is read or counted.
 
     ``exchange``  None if no filter reads the response
@@ -45,7 +45,7 @@ class Own:
         self.future = future
 
 
-class Answer:
+class FilterAnswer:
     """A response of a filter, which waits until all responses before it have reached the client."""
 
     __slots__ = ("delivery", "frame")
@@ -62,7 +62,7 @@ class Token:
 TOKEN = Token()
 
 # A request in flight. A number is the correlation id of a request whose response passes unread.
-Entry = int | Pending | Own | Answer | Token
+Entry = int | PendingRequest | Own | FilterAnswer | Token
 
 
 class Shared:
@@ -90,7 +90,7 @@ class Shared:
         self.offered: Mapping[int, tuple[int, int]] = {}
         self.rewritten = Rewritten()
         self.works = chain.works
-        self.metrics: Metrics | None = None
+        self.metrics: ProxyMetrics | None = None
         self.draining = False
         self.closed = False
         self.silent = False  # no more requests are passed on or answered

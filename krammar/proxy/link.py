@@ -16,9 +16,9 @@ from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain, FilterError, Refused, Work, why_closed
 from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.delivery import reset
-from krammar.proxy.ends import Pending, Shared
+from krammar.proxy.ends import PendingRequest, Shared
 from krammar.proxy.interface import Close, Connection
-from krammar.proxy.metrics import Metrics
+from krammar.proxy.metrics import ProxyMetrics
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions, node_id
@@ -56,7 +56,7 @@ class Common:
     memory: bytearray
     max_frame: int
     locked: dict[int, Work | None]
-    metrics: Metrics | None
+    metrics: ProxyMetrics | None
     views: Views
     opened: Callable[[Link], None]
     lost: Callable[[Link], None]
@@ -202,7 +202,7 @@ class Link(Shared):
                 self._log(logging.WARNING, str(error))
         if self.metrics is not None:
             for entry in self.in_flight:
-                if type(entry) is Pending and entry.started:
+                if type(entry) is PendingRequest and entry.started:
                     self.metrics.error(entry.work.api_key, "lost")
         self.common.lost(self)
 

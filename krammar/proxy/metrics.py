@@ -16,7 +16,7 @@ _TABLE = files("krammar.proxy") / "metrics.csv"
 _PREFIX = "krammar_proxy"
 
 
-class Metrics:
+class ProxyMetrics:
     """The numbers of one process.
 
     Args:

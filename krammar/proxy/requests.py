@@ -10,7 +10,7 @@ from typing import Any
 
 from krammar.proxy.asking import Asking
 from krammar.proxy.chain import FilterError, Refused, Settled, Work
-from krammar.proxy.ends import TOKEN, Answer, Pending, Shared
+from krammar.proxy.ends import TOKEN, FilterAnswer, PendingRequest, Shared
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
 from krammar.proxy.interface import Close, Exchange, Silence
 from krammar.proxy.responses import Responses
@@ -219,7 +219,7 @@ class Requests(Asking):
             pass
         elif work.reads_response or work.counts:
             exchange = self._exchange(work, correlation_id, name) if work.responses else None
-            self.shared.in_flight.append(Pending(correlation_id, work, exchange, started))
+            self.shared.in_flight.append(PendingRequest(correlation_id, work, exchange, started))
         else:
             self.shared.in_flight.append(correlation_id)
         return length + PREFIX
@@ -285,7 +285,7 @@ class Requests(Asking):
         if work.silent or (work.has_acks and acks(frame, 0, len(frame), work.version) == 0):
             pass
         elif work.reads_response or work.counts:
-            self.shared.in_flight.append(Pending(correlation_id, work, None, started))
+            self.shared.in_flight.append(PendingRequest(correlation_id, work, None, started))
         else:
             self.shared.in_flight.append(correlation_id)
         return changed
@@ -322,7 +322,9 @@ class Requests(Asking):
         if silent:
             pass
         elif work.reads_response or work.counts:
-            shared.in_flight.append(Pending(exchange.correlation_id, work, exchange, self._started))
+            shared.in_flight.append(
+                PendingRequest(exchange.correlation_id, work, exchange, self._started)
+            )
         else:
             shared.in_flight.append(exchange.correlation_id)
         self.peer.write(changed)
@@ -336,7 +338,7 @@ class Requests(Asking):
         frame = shared.chain.answer(work, exchange.correlation_id, answer)
         if work.counts and shared.metrics is not None:
             shared.metrics.response(work.api_key, len(frame), self._started)
-        shared.in_flight.append(Answer(frame, exchange.delivery))
+        shared.in_flight.append(FilterAnswer(frame, exchange.delivery))
         shared.answers += 1
         self._responses.send_answers()
         if shared.answers > _ANSWERS:

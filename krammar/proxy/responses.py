@@ -10,7 +10,7 @@ from typing import Any
 
 from krammar.proxy.chain import Read, Refused, Work
 from krammar.proxy.delivery import take
-from krammar.proxy.ends import TOKEN, Answer, End, Entry, Own, Pending, Shared
+from krammar.proxy.ends import TOKEN, End, Entry, FilterAnswer, Own, PendingRequest, Shared
 from krammar.proxy.heads import HEAD, RESPONSE, Data, has_no_endpoints
 from krammar.proxy.interface import Exchange
 from krammar.wire.framing import PREFIX
@@ -32,7 +32,7 @@ class Responses(End):
         super().__init__(shared)
         self._entry: Entry | None = None  # the request of the frame that is collected
         # What waits while a response is in an async method: bytes, and responses that are read.
-        self._waiting: deque[Data | Answer | tuple[Pending, bytes]] = deque()
+        self._waiting: deque[Data | FilterAnswer | tuple[PendingRequest, bytes]] = deque()
         self._waiting_bytes = 0
         self._parts: list[Data] = []  # frames that are written together
 
@@ -56,7 +56,7 @@ class Responses(End):
                     break
                 position += left
                 left = 0
-            if shared.answers and type(in_flight[0]) is Answer:
+            if shared.answers and type(in_flight[0]) is FilterAnswer:
                 self._pass(data, start, position)
                 start = position
                 self._left = 0
@@ -75,10 +75,10 @@ class Responses(End):
                 self._pass(data, start, position)
                 start = position
             entry = self._match(entry, correlation_id, length)
-            if type(entry) is not Pending and type(entry) is not Own:
+            if type(entry) is not PendingRequest and type(entry) is not Own:
                 left = length + PREFIX
                 continue
-            if type(entry) is Pending:
+            if type(entry) is PendingRequest:
                 if entry.started and shared.metrics is not None:
                     shared.metrics.response(entry.work.api_key, length + PREFIX, entry.started)
                 if not entry.work.reads_response:
@@ -87,7 +87,7 @@ class Responses(End):
             if not PREFIX <= length <= shared.max_frame:
                 shared.fail(Refused(f"a response of {length} bytes cannot be read"))
                 return
-            if type(entry) is Pending and entry.work.patch_response and self._task is None:
+            if type(entry) is PendingRequest and entry.work.patch_response and self._task is None:
                 end = position + length + PREFIX
                 if end <= size:
                     try:
@@ -101,7 +101,7 @@ class Responses(End):
                         parts.append(patched)
                         position = start = end
                         continue
-            if type(entry) is Pending and not entry.work.responses:
+            if type(entry) is PendingRequest and not entry.work.responses:
                 end = position + length + PREFIX
                 if end <= size:
                     work = entry.work
@@ -154,7 +154,7 @@ class Responses(End):
             self._waiting.append(data)
             self._wait_for(len(data))
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: FilterAnswer) -> None:
         """Deliver the answer of a filter, after everything that waits."""
         if answer.delivery is None:
             self._deliver(answer.frame)
@@ -202,13 +202,13 @@ class Responses(End):
         if length < 0:
             self.shared.fail(Refused(f"the broker sent a frame with the length {length}"))
             return None
-        if isinstance(entry, (Pending, Own)) and entry.correlation_id == correlation_id:
+        if isinstance(entry, (PendingRequest, Own)) and entry.correlation_id == correlation_id:
             return entry
         for index, other in enumerate(in_flight):
             if other == correlation_id or getattr(other, "correlation_id", None) == correlation_id:
                 for _ in range(index):
                     skipped = in_flight.popleft()
-                    if type(skipped) is Answer:
+                    if type(skipped) is FilterAnswer:
                         self.shared.answers -= 1
                         self._answer(skipped)
                     elif isinstance(skipped, Own) and not skipped.future.done():
@@ -221,7 +221,7 @@ class Responses(End):
         if entry is not None:
             in_flight.appendleft(entry)
         # Nobody has asked for it. It goes on as it is, unless a response is expected that must be read.
-        if any(type(each) is Pending and each.work.reads_response for each in in_flight):
+        if any(type(each) is PendingRequest and each.work.reads_response for each in in_flight):
             self.shared.fail(
                 Refused(
                     f"the broker sent a response to the unknown correlation id {correlation_id}"
@@ -234,7 +234,7 @@ class Responses(End):
         in_flight = self.shared.in_flight
         if not self.is_between_frames:
             return
-        while in_flight and type(answer := in_flight[0]) is Answer:
+        while in_flight and type(answer := in_flight[0]) is FilterAnswer:
             in_flight.popleft()
             self.shared.answers -= 1
             self._answer(answer)
@@ -248,11 +248,11 @@ class Responses(End):
             if not entry.future.done():
                 entry.future.set_result(frame)
         elif self._task is not None:
-            assert isinstance(entry, Pending)
+            assert isinstance(entry, PendingRequest)
             self._waiting.append((entry, frame))
             self._wait_for(len(frame))
         else:
-            assert isinstance(entry, Pending)
+            assert isinstance(entry, PendingRequest)
             self._process(entry, frame)
 
     def _patched(self, work: Work, frame: bytes) -> bytes | None:
@@ -263,7 +263,7 @@ class Responses(End):
             return patched
         return patched if has_no_endpoints(work.api_key, patched, 0, len(patched)) else None
 
-    def _process(self, pending: Pending, frame: bytes) -> None:
+    def _process(self, pending: PendingRequest, frame: bytes) -> None:
         """Run the chain over a response, and write it; if something is awaited, in a task."""
         chain, work = self.shared.chain, pending.work
         if not work.responses and has_no_endpoints(work.api_key, frame, 0, len(frame)):
@@ -303,7 +303,7 @@ class Responses(End):
         )
 
     async def _process_later(
-        self, pending: Pending, frame: bytes, read: Read, message: Any, changed: Any
+        self, pending: PendingRequest, frame: bytes, read: Read, message: Any, changed: Any
     ) -> None:
         try:
             if changed is None:
@@ -319,7 +319,7 @@ class Responses(End):
         await self._take(steps or [])
 
     def _send(
-        self, pending: Pending, frame: bytes, read: Read, message: Any, changed: bool
+        self, pending: PendingRequest, frame: bytes, read: Read, message: Any, changed: bool
     ) -> list[Any] | None:
         """Write a response, or return the steps in which it has to be delivered."""
         work, sent = pending.work, frame
@@ -340,7 +340,7 @@ class Responses(End):
             if isinstance(item, tuple):
                 self._waiting_bytes -= len(item[1])
                 self._process(*item)
-            elif isinstance(item, Answer):
+            elif isinstance(item, FilterAnswer):
                 self._waiting_bytes -= len(item.frame)
                 self._answer(item)
             else:

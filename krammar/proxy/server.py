@@ -21,7 +21,7 @@ from krammar.proxy.clients import LOG, Clients, Passwords
 from krammar.proxy.ends import MEMORY
 from krammar.proxy.interface import Connection, Filter
 from krammar.proxy.link import Common, Link, works_before_login
-from krammar.proxy.metrics import Metrics, page
+from krammar.proxy.metrics import ProxyMetrics, page
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
 from krammar.proxy.rewritten import Views
@@ -107,7 +107,7 @@ class Proxy:
         self._metrics_port = None if metrics_port is None else Address.parse(str(metrics_port))
         counts = counts or metrics_port is not None
         chain = Chain(protocol, filters, refuse_unknown=refuse_unknown, counts=counts)
-        self.metrics = Metrics(chain.package, lambda: len(self._links)) if counts else None
+        self.metrics = ProxyMetrics(chain.package, lambda: len(self._links)) if counts else None
         names = {"": listen} if isinstance(listen, str) else listen
         if not names:
             raise ValueError("a proxy needs at least one listener")

@@ -11,7 +11,7 @@ from kafka_wire import HeartbeatRequest, HeartbeatResponse, LeaveGroupRequest
 
 from krammar.proxy import Exchange, Filter, Proxy, on
 from krammar.proxy.filters.tenants import Tenants
-from krammar.proxy.metrics import Metrics, Total
+from krammar.proxy.metrics import ProxyMetrics, Total
 from krammar.testing import KafkaBroker
 from krammar.wire.package import package_of
 from tests.proxy.support import address, echo, framed, read_frame
@@ -129,7 +129,7 @@ def test_sums_of_workers_do_not_fall_when_one_dies() -> None:
     import kafka_wire
 
     package = package_of(kafka_wire)
-    one, other = Metrics(package, lambda: 2), Metrics(package, lambda: 3)
+    one, other = ProxyMetrics(package, lambda: 2), ProxyMetrics(package, lambda: 3)
     for each in (one, other):
         each.request(0, 100)
         each.response(0, 50, 0.0)

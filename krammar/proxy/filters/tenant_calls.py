@@ -14,7 +14,7 @@ import kafka_wire as kw
 from kafka_wire import ConfigResourceType, CoordinatorType, ErrorCode
 
 from krammar.proxy.filters.tenant_apis import REASON
-from krammar.proxy.filters.tenant_fields import TopicIds
+from krammar.proxy.filters.tenant_fields import TenantTopicIds
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.wire.errors import WireError
 
@@ -36,7 +36,7 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self.ids = TopicIds()
+        self.ids = TenantTopicIds()
         self.sessions: OrderedDict[Any, str] = OrderedDict()
         self.protocols: OrderedDict[Any, str] = OrderedDict()
 

@@ -86,7 +86,7 @@ def plan_of(cls: Any, version: int) -> NamePlan:
     return NamePlan(**lists | {"has_id": has_id, "named": named})
 
 
-class TopicIds:
+class TenantTopicIds:
     """The names of topics by id, at the broker; and stand-ins for ids that a tenant must not use.
 
     The broker answers a stand-in like any id that does not exist, in the form and the place of the API.
@@ -176,7 +176,7 @@ def add_patterns(plan: NamePlan, struct: Any, tenant: Tenant) -> None:
             add_patterns(inner, element, tenant)
 
 
-def restore(plan: NamePlan, struct: Any, tenant: Tenant, ids: TopicIds) -> bool:
+def restore(plan: NamePlan, struct: Any, tenant: Tenant, ids: TenantTopicIds) -> bool:
     """Show a tenant a struct of a response: its own names, in place, and nothing of others.
 
     Returns:
@@ -219,7 +219,7 @@ def restore(plan: NamePlan, struct: Any, tenant: Tenant, ids: TopicIds) -> bool:
     return True
 
 
-def _restore_id(struct: Any, tenant: Tenant, ids: TopicIds) -> bool:
+def _restore_id(struct: Any, tenant: Tenant, ids: TenantTopicIds) -> bool:
     topic_id = struct.topic_id
     if topic_id == _NO_ID:
         return True
