@@ -76,7 +76,7 @@ class Encrypt(ProduceFilter, FetchFilter):
         kms: instead: a key management service. In a file of settings it is text, ``module:Class``.
         kms_options: keyword arguments of that class.
         headers: whether headers are encrypted too, with their names. Encrypted ones are always decrypted.
-        plaintext: ``"pass"`` passes values that are not encrypted to consumers, such as those from before;
+        plaintext: ``"pass"`` passes values that are not encrypted to consumers, such as older records;
             ``"refuse"`` gives consumers CORRUPT_MESSAGE for them.
         max_age: seconds after which a topic gets another data key.
         max_records: records after which it does, at most 2**31.

@@ -42,7 +42,7 @@ class _Place(NamedTuple):
 class ProduceFilter(Filter):
     """Passes the records of each partition of Produce to ``produced``, which returns what to write.
 
-    PartitionRefused partitions are left out of the request, and their errors are added to the broker's response. The others are
+    Refused partitions are left out of the request, and their errors are added to the broker's response. The others are
     written. In a transaction, the producer gets the error as if the broker had refused the records, and aborts.
 
     Args:

@@ -42,8 +42,8 @@ Check = Callable[[bytes], str | None]
 class Validate(ProduceFilter):
     """Checks the values of records before they are written.
 
-    A batch with an invalid record is refused with INVALID_RECORD. The response names each invalid record and what is
-    wrong with it (Produce v8 and newer, KIP-467). Batches for other partitions are written.
+    A batch with an invalid record is refused with INVALID_RECORD. The response names each invalid record with its
+    error (Produce v8 and newer, KIP-467). Batches for other partitions are written.
 
     Args:
         topics: patterns of the topics.

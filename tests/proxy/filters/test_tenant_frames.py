@@ -18,12 +18,12 @@ from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
 from krammar.wire.message import kinds_of, named
 
 OWN, OTHER = UUID(int=7), UUID(int=8)
-REQUESTS = [
+REQUESTS: list[tuple[Any, int]] = [
     (cls, version)
     for cls in (kw.ProduceRequest, kw.FetchRequest)
     for version in range(cls.max_version + 1)
 ]
-RESPONSES = [(cls.response_class, version) for cls, version in REQUESTS]
+RESPONSES: list[tuple[Any, int]] = [(cls.response_class, version) for cls, version in REQUESTS]
 IDS = [f"{cls.__name__} v{version}" for cls, version in REQUESTS]
 
 
