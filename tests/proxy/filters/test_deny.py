@@ -28,6 +28,7 @@ from krammar.client.errors import (
 from krammar.proxy import Proxy
 from krammar.proxy.addresses import Address
 from krammar.proxy.filters.deny import Deny
+from krammar.testing import KafkaBroker
 from krammar.wire.batches import Record, encode_batch
 from tests.proxy.filters.support import Client, address, fetch, produce, through, topic_id
 
@@ -182,6 +183,25 @@ def test_the_fetch_session_of_another_user(version: int) -> None:
         assert not (alice.ask(produced, 9).response.responses[0].partition_responses[0].error_code)
         more = FetchRequest(max_bytes=1 << 20, session_id=session, session_epoch=1)
         assert guest.ask(more, version).response.responses == []
+
+
+def test_logins_at_the_proxy() -> None:
+    with (
+        KafkaBroker.start(topics=["orders"]) as broker,
+        Proxy.start(
+            broker.bootstrap_servers,
+            [Deny(topics=["orders"], logins=["guest"])],
+            clients={"security.protocol": "SASL_PLAINTEXT"},
+            users={"guest": "guest-secret", "alice": "alice-secret"},
+        ) as proxy,
+    ):
+        for user, denied in (("alice", 0), ("guest", ErrorCode.TOPIC_AUTHORIZATION_FAILED)):
+            with Client(address(proxy)) as client:
+                client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+                token = f"\0{user}\0{user}-secret".encode()
+                client.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+                asked = MetadataRequest(topics=[MetadataRequest.Topic(name="orders")])
+                assert client.ask(asked, 12).response.topics[0].error_code == denied
 
 
 def test_requests_that_do_not_wait_for_the_login_are_refused() -> None:
