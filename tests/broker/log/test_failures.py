@@ -196,11 +196,9 @@ def test_a_flush_without_descriptors_is_repeated(tmp_path: Path, background: boo
     log.append(batch(b"value"))
     log.flush()
     log.append(batch(b"another"))
+    flush = manager.flush if background else log.flush
     with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
-        if background:
-            manager.flush()
-        else:
-            log.flush()
+        flush()
     assert not log.offline and log.recovery_point == 1
     manager.flush()
     assert log.recovery_point == 2
