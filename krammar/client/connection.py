@@ -154,6 +154,8 @@ class Connection:
             ) from error
         except TransportError:
             self.close()
+            if self.versions:  # the broker has answered, so the protocol is right
+                raise
             wrong = wrong_protocol(address, context is not None, limit.left)
             if wrong is None:
                 raise
