@@ -53,7 +53,7 @@ def address_text(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Pending:
+class PendingRequest:
     """A request in flight. When it is ``done``, either ``response`` or ``error`` is set."""
 
     __slots__ = ("_end", "connection", "done", "error", "expires", "request", "response", "version")
@@ -127,8 +127,8 @@ class Connection:
             client_id=settings.client_id,
             max_frame=max(MAX_FRAME, settings.fetch_max_bytes + _FRAME_MARGIN),
         )
-        self._pending: deque[Pending] = deque()
-        self._silent: deque[Pending] = deque()  # requests without a response
+        self._pending: deque[PendingRequest] = deque()
+        self._silent: deque[PendingRequest] = deque()  # requests without a response
         self._out: deque[memoryview] = deque()
         self._queued = self._written = 0
         self._chunk = bytearray(_CHUNK)
@@ -285,7 +285,7 @@ class Connection:
         high: int = 32767,
         timeout_ms: float | None = None,
         expect_response: bool = True,
-    ) -> Pending:
+    ) -> PendingRequest:
         """Queue a request.
 
         Args:
@@ -310,7 +310,7 @@ class Connection:
         self._out.append(memoryview(frame))
         now = self.used = time.monotonic()
         limit = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        pending = Pending(self, request, version, now + limit / 1000, self._queued)
+        pending = PendingRequest(self, request, version, now + limit / 1000, self._queued)
         (self._pending if expect_response else self._silent).append(pending)
         self._attempt(self._write)
         return pending

@@ -14,14 +14,14 @@ from krammar.broker.log.epochs import LeaderEpochs
 from krammar.broker.log.files import can_continue, no_descriptors
 from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log_config import LogConfig
-from krammar.broker.log.reading import LogReader
+from krammar.broker.log.reading import ReadableLog
 from krammar.broker.log.segment import Segment, segment_of
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import LEADER_EPOCHS, PARTITION_METADATA
 from krammar.util.durable import sync, sync_all
 
 
-class FlushedLog(LogReader):
+class FlushedLog(ReadableLog):
     """The flushing part of PartitionLog.
 
     ``watchers``        called when an offset changes, and when the log is closed, deleted or taken offline
