@@ -122,6 +122,19 @@ def test_offsets_of_a_new_topic_with_the_same_name_are_kept(
     assert [shard.offsets.is_of(where, each) for each in (old, new)] == [False, True]
 
 
+def test_pending_offsets_of_a_new_topic_with_the_same_name_are_kept(
+    broker: Broker, client: RawClient
+) -> None:
+    old = create_topic(client, "t")
+    client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    new = create_topic(client, "t")
+    transaction = Transaction(client)
+    transaction.commit(7)
+    shard: Any = broker.call(lambda: next(iter(broker.groups._shards.values())))
+    where = (GROUP, ("t", 0))
+    assert [shard.offsets.is_of(where, each) for each in (old, new)] == [False, True]
+
+
 def test_a_group_that_gets_a_member_while_it_is_deleted_keeps_new_offsets(
     broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
