@@ -32,7 +32,7 @@ def open_files() -> int | None:
 def raise_open_files() -> None:
     """Let this process open as many files as it may: each partition with records keeps one open.
 
-    Shells and service managers start with a low soft limit for the sake of old programs that use ``select``.
+    Shells and service managers set a low soft limit, because old programs that use ``select`` need one.
     """
     with contextlib.suppress(
         ImportError, OSError, ValueError

@@ -35,7 +35,7 @@ class BrokerControl(FaultsControl):
                     return self._nodes()
                 case "POST", ["clock", ms]:
                     if not ms.isdecimal():
-                        return Reply(400, {"error": f"{ms} is no number of milliseconds"})
+                        return Reply(400, {"error": f"{ms} is not a number of milliseconds"})
                     timers = self._broker.timers
                     self._broker.call(lambda: timers.advance(int(ms), members=False))
                     return Reply(200, {"now_ms": self._broker.call(timers.now_ms)})

@@ -48,9 +48,9 @@ class Node:
         """Read the keys and certificates. Raises ConfigError."""
         for listener in self.config.listeners:
             if listener.tls:
-                from krammar.broker.security.tls import server_context
+                from krammar.broker.security.tls import listener_context
 
-                self._tls[listener.name] = server_context(self.config, listener)
+                self._tls[listener.name] = listener_context(self.config, listener)
 
     async def listen(self) -> None:
         """Open the listeners, on the same ports as before, if they are closed. Raises BrokerError."""

@@ -94,6 +94,7 @@ class Cluster(Broker):
         node = self._known(node_id)
 
         async def stop() -> None:
+            self._refusing.discard(node_id)
             if node_id in self.cluster.running:
                 self.cluster.fence(node_id)
                 self.elections.settle()
@@ -115,6 +116,7 @@ class Cluster(Broker):
         node = self._known(node_id)
 
         async def kill() -> None:
+            self._refusing.discard(node_id)
             node.server.refuse()
             for connection in list(node.connections.open):
                 reset(connection.transport)
@@ -188,9 +190,7 @@ class Cluster(Broker):
 
         async def rejoin() -> None:
             while self._refusing:
-                node_id = self._refusing.pop()
-                if node_id in self.cluster.running:
-                    await self.nodes[node_id].listen()
+                await self.nodes[self._refusing.pop()].listen()
             for node_id, node in self.nodes.items():
                 if node.server.is_listening and node_id not in self.cluster.running:
                     node.handlers.see(self.cluster)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
-from krammar.broker.worker import Worker
+from krammar.broker.worker import WorkerThread
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Slices:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()  # first come, first served
         self.count = 0  # of slices so far
-        self.worker = Worker()
+        self.worker = WorkerThread()
 
     async def run_from_start(self, steps: Steps[T]) -> T:
         """Run steps, with the first slice at once."""

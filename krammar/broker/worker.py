@@ -14,7 +14,7 @@ T = TypeVar("T")
 _Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 
-class Worker:
+class WorkerThread:
     """Runs functions one after another in one thread, which bounds their memory.
 
     The thread starts with the first function. It is a daemon, because the process must not wait for a function at

@@ -10,7 +10,14 @@ from typing import Any, TypeVar
 
 from kafka_wire import CoordinatorType, ErrorCode, FindCoordinatorRequest, MetadataRequest
 
-from krammar.client.connection import Address, ByVersion, Connection, Pending, address_text, wait
+from krammar.client.connection import (
+    Address,
+    ByVersion,
+    Connection,
+    RequestInFlight,
+    address_text,
+    wait,
+)
 from krammar.client.deadline import Backoff, Deadline
 from krammar.client.errors import (
     ClientError,
@@ -165,7 +172,7 @@ class Cluster:
         high: int = 32767,
         extra_ms: int = 0,
         expect_response: bool = True,
-    ) -> Pending:
+    ) -> RequestInFlight:
         """Queue a request on a connection; it expires after ``request.timeout.ms`` plus ``extra_ms``.
 
         Args:
@@ -188,8 +195,8 @@ class Cluster:
         """Wait until one of the connections with requests in flight receives data."""
         wait([c for c in self._connections.values() if c.in_flight], seconds)
 
-    def wait_for(self, pending: Pending, deadline: Deadline) -> Any:
-        """Wait for a response. Raises DeadlineError, and the errors of ``Pending.result``."""
+    def wait_for(self, pending: RequestInFlight, deadline: Deadline) -> Any:
+        """Wait for a response. Raises DeadlineError, and the errors of ``RequestInFlight.result``."""
         while not pending.done:
             deadline.check()
             self.wait(deadline.left)

@@ -53,7 +53,7 @@ def address_text(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-class Pending:
+class RequestInFlight:
     """A request in flight. When it is ``done``, either ``response`` or ``error`` is set."""
 
     __slots__ = ("_end", "connection", "done", "error", "expires", "request", "response", "version")
@@ -127,8 +127,8 @@ class Connection:
             client_id=settings.client_id,
             max_frame=max(MAX_FRAME, settings.fetch_max_bytes + _FRAME_MARGIN),
         )
-        self._pending: deque[Pending] = deque()
-        self._silent: deque[Pending] = deque()  # requests without a response
+        self._pending: deque[RequestInFlight] = deque()
+        self._silent: deque[RequestInFlight] = deque()  # requests without a response
         self._out: deque[memoryview] = deque()
         self._queued = self._written = 0
         self._chunk = bytearray(_CHUNK)
@@ -154,6 +154,8 @@ class Connection:
             ) from error
         except TransportError:
             self.close()
+            if self.versions:  # the broker has answered, so the protocol is right
+                raise
             wrong = wrong_protocol(address, context is not None, limit.left)
             if wrong is None:
                 raise
@@ -283,7 +285,7 @@ class Connection:
         high: int = 32767,
         timeout_ms: float | None = None,
         expect_response: bool = True,
-    ) -> Pending:
+    ) -> RequestInFlight:
         """Queue a request.
 
         Args:
@@ -308,7 +310,7 @@ class Connection:
         self._out.append(memoryview(frame))
         now = self.used = time.monotonic()
         limit = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        pending = Pending(self, request, version, now + limit / 1000, self._queued)
+        pending = RequestInFlight(self, request, version, now + limit / 1000, self._queued)
         (self._pending if expect_response else self._silent).append(pending)
         self._attempt(self._write)
         return pending

@@ -23,7 +23,7 @@ from uuid import UUID
 from kafka_wire import ErrorCode, FetchRequest, IsolationLevel
 
 from krammar.client.cluster import Cluster
-from krammar.client.connection import Pending
+from krammar.client.connection import RequestInFlight
 from krammar.client.deadline import Backoff, Deadline
 from krammar.client.errors import (
     ClientError,
@@ -188,7 +188,7 @@ class Reader:
             )
             for at, offset in positions.items()
         }
-        self._under_way: dict[int, tuple[Pending, dict[TopicPartition, int]]] = {}
+        self._under_way: dict[int, tuple[RequestInFlight, dict[TopicPartition, int]]] = {}
         self._failures: deque[ClientError] = deque()
         self._closed = False
         self.bytes_fetched = 0

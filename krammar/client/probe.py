@@ -1,6 +1,6 @@
-"""Finds out why a broker closes new connections: whether a listener has TLS, which its first bytes tell.
+"""Finds out why a broker closes new connections: its first bytes show whether a listener has TLS.
 
-Brokers close such connections without a word, as they do when they stop. Retrying helps only with the latter.
+Brokers send nothing before they close such connections, as when they stop. A retry helps only if they stop.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import contextlib
 import socket
 import ssl
 import struct
+import time
 
 _PATIENCE = 5.0
-# ApiVersions v0 without a client id. Every listener without TLS answers it, also one with logins.
+# ApiVersions v0 without a client id. Every listener without TLS answers it, even before a login.
 _CORRELATION = 0x6B726D
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, _CORRELATION, -1)
 _HEAD = 8  # length and correlation id
@@ -20,7 +21,7 @@ _TLS = (21, 22)
 
 
 def wrong_protocol(address: tuple[str, int], tls: bool, timeout: float) -> str | None:
-    """Return what is wrong with ``security.protocol`` if that is why a listener closes connections; None otherwise.
+    """Return the error in ``security.protocol`` for which a listener closes connections; None without one.
 
     Args:
         address: host and port of the listener
@@ -57,10 +58,15 @@ def _client_hello() -> bytes:
 
 
 def _ask(address: tuple[str, int], data: bytes, timeout: float) -> bytes:
-    """Return the first bytes that a new connection answers."""
+    """Return the first bytes that a new connection answers. Raises OSError, also after ``timeout`` seconds."""
+    ends = time.monotonic() + timeout
     with socket.create_connection(address, timeout) as connection:
         connection.sendall(data)
         head = b""
-        while len(head) < _HEAD and (part := connection.recv(_HEAD - len(head))):
+        while len(head) < _HEAD:
+            connection.settimeout(max(0.001, ends - time.monotonic()))
+            part = connection.recv(_HEAD - len(head))
+            if not part:
+                break
             head += part
         return head

@@ -25,7 +25,7 @@ from uuid import UUID
 from kafka_wire import ErrorCode, InitProducerIdRequest, ProduceRequest
 
 from krammar.client.cluster import Cluster
-from krammar.client.connection import Connection, Pending
+from krammar.client.connection import Connection, RequestInFlight
 from krammar.client.deadline import Deadline
 from krammar.client.delivery import (
     BATCH_OVERHEAD,
@@ -94,7 +94,7 @@ class Producer:
         self._topics = self.cluster.metadata.topics
         self._queues: dict[TopicPartition, Queue] = {}
         self._partitioner = Partitioner(settings.batch_size)
-        self._requests: list[tuple[Pending, list[Batch]]] = []
+        self._requests: list[tuple[RequestInFlight, list[Batch]]] = []
         self._identity = NO_IDENTITY
         self._transactions = (
             Transactions(self.cluster, settings.transactional_id, settings.transaction_timeout_ms)

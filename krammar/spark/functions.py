@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, DataType
 
 from krammar.spark.errors import OptionError
 from krammar.spark.schema import arrow_type
-from krammar.spark.typed.classes import check_version, find_class
+from krammar.spark.typed.classes import check_version, named_class
 from krammar.spark.typed.columns import Decoder, Encoder, decode_column, to_array
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def from_krammar(
     mode = mode.upper()
     if mode not in MODES:
         raise OptionError("mode", f"{mode!r}: needs one of {', '.join(MODES)}")
-    cls = find_class("name", name)
+    cls = named_class("name", name)
     check_version("version", cls, version)
     kind = Decoder(cls, version).type
     # Executors get the name, not the class: they create their own decoder.
@@ -52,7 +52,7 @@ def from_krammar(
 
     def decode(values: pa.Array) -> pa.Array:
         if not decoders:
-            decoders.append(Decoder(find_class("name", name), version))
+            decoders.append(Decoder(named_class("name", name), version))
         rows = decode_column(values.to_pylist(), decoders[0], mode == "PERMISSIVE")
         return to_array(rows, arrow_type(kind))
 
@@ -68,13 +68,13 @@ def to_krammar(column: Column | str, name: str, version: int | None = None) -> C
     Raises:
         OptionError: there is no such class or version.
     """
-    cls = find_class("name", name)
+    cls = named_class("name", name)
     check_version("version", cls, version)
     encoders: list[Encoder] = []
 
     def encode(values: pa.Array) -> pa.Array:
         if not encoders:
-            encoders.append(Encoder(find_class("name", name), version))
+            encoders.append(Encoder(named_class("name", name), version))
         encoder = encoders[0]
         rows = [None if row is None else encoder.bytes_of(row) for row in values.to_pylist()]
         return to_array(rows, arrow_type(BinaryType()))

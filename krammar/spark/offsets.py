@@ -145,7 +145,7 @@ def parse_timestamp(text: str) -> Bound:
     return AtTimestamp(timestamp)
 
 
-def to_json(offsets: Mapping[_At, int]) -> dict[str, dict[str, int]]:
+def offsets_to_json(offsets: Mapping[_At, int]) -> dict[str, dict[str, int]]:
     """Return offsets as Kafka's connector stores them in checkpoints, ``{"orders": {"0": 23}}``.
 
     They are sorted, so that equal offsets give the same text.
@@ -157,7 +157,7 @@ def to_json(offsets: Mapping[_At, int]) -> dict[str, dict[str, int]]:
 
 
 def of_json(found: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Return the offsets in JSON that ``to_json`` or Kafka's connector wrote."""
+    """Return the offsets in JSON that ``offsets_to_json`` or Kafka's connector wrote."""
     return {
         (topic, int(number)): offset
         for topic, by_partition in found.items()

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Protocol, TypeVar
 
 
-class Range(Protocol):
+class OffsetRange(Protocol):
     """A dataclass with offsets from ``begin`` up to, not including, ``end``."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -20,7 +20,7 @@ class Range(Protocol):
     def end(self) -> int: ...
 
 
-R = TypeVar("R", bound=Range)
+R = TypeVar("R", bound=OffsetRange)
 
 
 def split(tasks: Sequence[R], at_least: int | None, at_most: int | None) -> Iterator[R]:
@@ -50,7 +50,7 @@ def split(tasks: Sequence[R], at_least: int | None, at_most: int | None) -> Iter
     )
 
 
-def _count(task: Range) -> int:
+def _count(task: OffsetRange) -> int:
     return task.end - task.begin
 
 

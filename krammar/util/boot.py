@@ -1,4 +1,4 @@
-"""Which run of the machine this is: bytes that were not forced to the disk can be missing after the next one begins."""
+"""Identifies the boot of the machine. After the next one, bytes that were not forced to the disk can be missing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
 
-# The system does not identify its runs, so restarts of the machine are not noticed.
+# The system does not identify its boots, so a restart of the machine cannot be noticed.
 UNKNOWN_BOOT = UUID(int=1)
 
 
 def current_boot() -> UUID:
-    """Return what identifies this run of the machine, from its start to its end.
+    """Return what identifies the current boot of the machine.
 
     It is the kernel's boot id on Linux (random(4)), and a digest of what sysctl reports on macOS and BSD. All processes
     and containers of a machine see the same one. Elsewhere, it is ``UNKNOWN_BOOT``.

@@ -60,7 +60,7 @@ class HttpControl:
 
     @property
     def line(self) -> str:
-        """Say where the listener is, in one line."""
+        """The line that announces the listener and its token."""
         return f"control on {self.url} with the token {self.token}"
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LoadError(ValueError):
-    """There is no such module or object."""
+    """The module or the object does not exist."""
 
 
 def load(name: str) -> Any:

@@ -19,7 +19,7 @@ from krammar.broker.errors import ApiError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.validation import QUICK, LongCheck, check, read_batch
-from krammar.broker.worker import Worker
+from krammar.broker.worker import WorkerThread
 from krammar.wire.batches import Bounds, Compression, read_batches
 from tests.attack.batches import empty_records, raw_batch, with_headers
 from tests.broker.requests import batch, create_topic, produce, produce_request
@@ -127,7 +127,7 @@ def test_the_data_of_a_failed_job_is_freed_at_once() -> None:
         raise ApiError(ErrorCode.INVALID_RECORD)
 
     async def run() -> object:
-        worker = Worker()
+        worker = WorkerThread()
         data = Data()
         found = weakref.ref(data)
         with contextlib.suppress(ApiError):

@@ -90,6 +90,26 @@ def test_connections_are_refused_until_the_network_heals(cluster: Cluster) -> No
         assert client.call(MetadataRequest(topics=None), 9).brokers
 
 
+def test_a_node_that_refuses_connections_can_be_cut_off_too(cluster: Cluster) -> None:
+    cluster.refuse_connections(2)
+    cluster.partition_from("nodes", 2)
+    cluster.heal()
+    with client_of(cluster, 2) as client:
+        brokers = client.call(MetadataRequest(topics=None), 9).brokers
+        assert 2 in [each.node_id for each in brokers]
+
+
+@pytest.mark.parametrize("end", ["kill_node", "stop_node"])
+def test_no_dead_node_accepts_connections_when_the_network_heals(
+    cluster: Cluster, end: str
+) -> None:
+    cluster.refuse_connections(2)
+    getattr(cluster, end)(2)
+    cluster.heal()
+    with pytest.raises(ConnectionRefusedError):
+        client_of(cluster, 2)
+
+
 @pytest.mark.parametrize(("kind", "key_type"), [("group", 0), ("transaction", 1)])
 def test_a_coordinator_moves(cluster: Cluster, kind: str, key_type: int) -> None:
     find = FindCoordinatorRequest(key="g", key_type=key_type)

@@ -54,6 +54,26 @@ def test_a_server_that_closes_every_connection(tls: bool) -> None:
         thread.join()
 
 
+def test_a_failed_login_opens_no_second_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker has answered before, so the protocol is right."""
+    probed: list[object] = []
+    monkeypatch.setattr("krammar.client.connection.wrong_protocol", lambda *of: probed.append(of))
+    with KafkaBroker.start(sasl="plain", users={"a": "b"}) as broker:
+        broker.faults.on("SaslAuthenticate").drop()
+        settings = {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "sasl_username": "a",
+            "sasl_password": "b",
+        }
+        with (
+            Client(broker.bootstrap_servers, **settings, default_api_timeout_ms=500) as client,
+            pytest.raises(TransportError),
+        ):
+            client.topics()
+    assert probed == []
+
+
 def test_a_server_that_is_gone_stays_a_transport_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

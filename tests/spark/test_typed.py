@@ -22,7 +22,7 @@ from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.decoding import schema_of
 from krammar.spark.errors import MalformedRecordError, OptionError
 from krammar.spark.options import Options
-from krammar.spark.typed.classes import find_class
+from krammar.spark.typed.classes import named_class
 from krammar.spark.typed.columns import Decoder, Encoder
 from krammar.wire.batches import Record, encode_batch
 from krammar.wire.classes import encode
@@ -233,14 +233,14 @@ def test_a_class_by_its_module_and_from_an_archive(
     orders: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cls = orders.OrderPlaced
-    assert find_class("decode", "mypkg.orders.OrderPlaced") is cls
-    assert find_class("decode", f"{cls.__module__}.OrderPlaced") is cls
+    assert named_class("decode", "mypkg.orders.OrderPlaced") is cls
+    assert named_class("decode", f"{cls.__module__}.OrderPlaced") is cls
     source = Path(str(orders.__file__)).parent
     archive = shutil.make_archive(str(tmp_path / "a"), "zip", source.parent, source.name)
     monkeypatch.syspath_prepend(archive)
     with monkeypatch.context() as changed:
         changed.delitem(sys.modules, "orders", raising=False)
-        found = find_class("decode", "orders.OrderPlaced")
+        found = named_class("decode", "orders.OrderPlaced")
         assert found is not cls and found.__name__ == "OrderPlaced"
         for name in [name for name in sys.modules if name.split(".")[0] == "orders"]:
             del sys.modules[name]

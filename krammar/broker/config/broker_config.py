@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from krammar.broker.config.definitions import ConfigError, UpdateMode, to_text
+from krammar.broker.config.definitions import ConfigError, UpdateMode, setting_text
 from krammar.broker.config.listeners import Listener, read_listeners
 from krammar.broker.config.overrides import Levels, Overridable, check_topic, in_force, log_config
 from krammar.broker.config.settings import BrokerSettings
@@ -125,7 +125,7 @@ class BrokerConfig(BrokerSettings):
             if not name:
                 raise ConfigError(key, None, f"unknown setting{_nearest(key.replace('_', '.'))}")
             if value is not None:
-                static[name] = to_text(value) or ""
+                static[name] = setting_text(value) or ""
         return cls(static)
 
     # Reading.

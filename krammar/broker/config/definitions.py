@@ -50,7 +50,7 @@ class ConfigError(ValueError):
 
 def refused(name: str, value: object, reason: str, api: str) -> ConfigError:
     """Build an error whose message for a response ends with ``api``."""
-    text = f"[{', '.join(value)}]" if isinstance(value, list) else to_text(value)
+    text = f"[{', '.join(value)}]" if isinstance(value, list) else setting_text(value)
     api = f"Invalid value {text} for configuration {name}: {api}"
     return ConfigError(name, text, reason, api=api)
 
@@ -149,7 +149,7 @@ class ConfigDef:
         return int(text)
 
 
-def to_text(value: Any) -> str | None:
+def setting_text(value: Any) -> str | None:
     """Format a value for a response, as Kafka (that is, Java) formats it."""
     if value is None or isinstance(value, str):
         return value

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from kafka_wire import ConfigSource, ConfigType, DescribeConfigsResponse
 
 from krammar.broker.config.broker_config import LISTENER_KEY, BrokerConfig
-from krammar.broker.config.definitions import ConfigDef, ConfigError, to_text
+from krammar.broker.config.definitions import ConfigDef, ConfigError, setting_text
 from krammar.broker.config.tables import BROKER_CONFIGS, TOPIC_CONFIGS
 
 # One setting in several units: at each level, the first key that is set wins.
@@ -78,7 +78,7 @@ def _describe(
     found = []
     for name in _choose(_public(settings.definitions).union(overrides), names):
         definition = settings.definitions.get(name)
-        value = None if definition is None else to_text(settings.value(name, overrides))
+        value = None if definition is None else setting_text(settings.value(name, overrides))
         synonyms = [Synonym(name=name, value=value, source=source)] if name in overrides else []
         if definition is not None and definition.synonym is not None:
             synonyms += _synonyms(definition.synonym, definition.sensitive, _places(config))
@@ -155,6 +155,6 @@ def _shown(definition: ConfigDef | None, text: str | None) -> str | None:
     if definition is None or text is None:
         return text
     try:
-        return to_text(definition.convert(text))
+        return setting_text(definition.convert(text))
     except ConfigError:
         return text

@@ -16,6 +16,7 @@ from collections.abc import (
 )
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import kafka_wire as kw
@@ -429,18 +430,21 @@ class GroupCoordinator:
         shard = self._shard(group_id)
         known = set(shard.offsets.all_of(group_id))
         results: dict[TopicPartition, kw.ErrorCode] = {}
-        gone = []
-        for where in offsets:
-            if where not in results:
+        wanted = iter(dict.fromkeys(offsets))
+        while some := list(islice(wanted, FORGOTTEN_AT_ONCE)):
+            # Members may have subscribed to topics since the last step.
+            group = self._named(group_id, kw.ErrorCode.GROUP_ID_NOT_FOUND)
+            gone = []
+            for where in some:
                 is_read = group.reads(where[0])
                 results[where] = (
                     kw.ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_read else kw.ErrorCode.NONE
                 )
                 if not is_read and where in known:
                     gone.append((group_id, where))
+            with _errors_for_clients():
+                yield from shard.forgetting(gone)
             yield None
-        with _errors_for_clients():
-            yield from shard.forgetting(gone)
         return results
 
     # -- administration
@@ -454,22 +458,29 @@ class GroupCoordinator:
         return [group for number in self._own() for group in self._load(number).groups.values()]
 
     def delete(self, group_id: str) -> Steps[None]:
-        """Delete a group without members, and its offsets, in steps."""
+        """Delete a group without members, and its offsets, in steps.
+
+        If a member joins between the steps, the deletion ends with NON_EMPTY_GROUP, and the offsets that are left stay.
+        """
+        self._without_members(group_id)
+        shard = self._shard(group_id)
+        offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
+        for begin in range(0, len(offsets), FORGOTTEN_AT_ONCE):
+            with _errors_for_clients():
+                yield from shard.forgetting(offsets[begin : begin + FORGOTTEN_AT_ONCE])
+            self._without_members(group_id)
+        # Usually none; other requests may have committed some between the steps.
+        offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
+        self._forget(shard, offsets, [self._without_members(group_id)])
+
+    def _without_members(self, group_id: str) -> Group:
+        """Return a group. Raises ApiError if it has members, or does not exist."""
         group = self.find(group_id)
         if group is None:
             raise ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state is not GroupState.EMPTY:
             raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
-        shard = self._shard(group_id)
-        with _errors_for_clients():
-            yield from shard.forgetting(
-                [(group_id, where) for where in shard.offsets.all_of(group_id)]
-            )
-        if group.state is not GroupState.EMPTY or self.find(group_id) is not group:
-            raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
-        # Usually none; other requests may have committed some between the steps.
-        offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
-        self._forget(shard, offsets, [group])
+        return group
 
     def _forget(
         self,

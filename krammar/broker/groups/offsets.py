@@ -80,10 +80,13 @@ class Offsets:
         )
 
     def is_of(self, offset: tuple[str, TopicPartition], topic_id: UUID) -> bool:
-        """Return whether a group's offset, if it is committed, belongs to a topic with this id or without one."""
+        """Return whether a group's offset, committed or pending, belongs to no other topic than the one with this id."""
         group_id, where = offset
-        committed = self.of_group(group_id).get(where)
-        return committed is None or committed.topic_id in (topic_id, NULL_UUID)
+        return all(
+            groups[group_id][where].topic_id in (topic_id, NULL_UUID)
+            for groups in self._offsets.values()
+            if where in groups.get(group_id, ())
+        )
 
     def of_topic(self, topic: str) -> list[tuple[str, TopicPartition]]:
         """Return the groups and partitions of a topic with an offset, committed or pending."""

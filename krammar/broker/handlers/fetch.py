@@ -16,7 +16,7 @@ from krammar.broker.config import BrokerConfig
 from krammar.broker.connections import Connections
 from krammar.broker.errors import ApiError
 from krammar.broker.fetch_sessions import Answers, FetchSession, FetchSessions, Key
-from krammar.broker.handlers.offsets import partition_of
+from krammar.broker.handlers.offsets import partition_log
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.nodes import Leaders, Logs, Nodes
 from krammar.broker.session import Session
@@ -155,7 +155,7 @@ class FetchHandlers:
             )
             answers.append((key, answer))
             try:
-                log = partition_of(
+                log = partition_log(
                     self.cluster,
                     self.logs,
                     self._topic_name(key),

@@ -31,7 +31,7 @@ EARLIEST_LOCAL = -4  # KIP-405
 _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, -5: 9, -6: 11}
 
 
-def partition_of(
+def partition_log(
     cluster: ClusterMetadata, logs: Logs, topic: str, index: int, current_leader_epoch: int
 ) -> PartitionLog:
     """Return the log of a partition. Raises ApiError, also if the leader epoch is not current (KIP-320)."""
@@ -87,7 +87,7 @@ class OffsetHandlers:
         with errors_in(response):
             if asked[topic, index] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST)
-            log = partition_of(self.cluster, self.logs, topic, index, part.current_leader_epoch)
+            log = partition_log(self.cluster, self.logs, topic, index, part.current_leader_epoch)
             if timestamp < 0 and version < _SINCE.get(timestamp, 99):
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
             committed = isolation_level == IsolationLevel.READ_COMMITTED
@@ -120,7 +120,7 @@ class OffsetHandlers:
                 index, current = part.partition, part.current_leader_epoch
                 response = OffsetForLeaderEpochResponse.EpochEndOffset(partition=index)
                 with errors_in(response):
-                    log = partition_of(self.cluster, self.logs, topic.topic, index, current)
+                    log = partition_log(self.cluster, self.logs, topic.topic, index, current)
                     epoch = self.cluster.topics[topic.topic].partitions[index].leader_epoch
                     found = epoch, log.end_offset  # even if nothing was written in this epoch yet
                     if part.leader_epoch != epoch:

@@ -19,6 +19,7 @@ from krammar.util.durable import write_atomically, write_fully
 _FULL = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
+_TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
 
 class StorageError(BrokerError, ApiError):
@@ -37,6 +38,15 @@ class StorageError(BrokerError, ApiError):
 def can_continue(error: OSError) -> bool:
     """Return whether a failed write has harmed nothing, so that it can be repeated: the disk or a limit is full."""
     return error.errno in _FULL
+
+
+def no_descriptors(error: OSError) -> bool:
+    """Return whether a file could not be opened because too many are open, so that nothing was lost.
+
+    fsync(2) returns neither code, so a flush with this error can be repeated. A flush with ENOSPC cannot: the kernel
+    may have dropped the data.
+    """
+    return error.errno in _TOO_MANY
 
 
 def write_from(path: Path | str, position: int, data: bytes, *, sync: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -12,20 +11,17 @@ from threading import Thread
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.epochs import LeaderEpochs
-from krammar.broker.log.files import can_continue
+from krammar.broker.log.files import can_continue, no_descriptors
 from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log_config import LogConfig
-from krammar.broker.log.reading import LogReader
+from krammar.broker.log.reading import ReadableLog
 from krammar.broker.log.segment import Segment, segment_of
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import LEADER_EPOCHS, PARTITION_METADATA
 from krammar.util.durable import sync, sync_all
 
-# Errors that say nothing about the disk.
-_TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
-
-class FlushedLog(LogReader):
+class FlushedLog(ReadableLog):
     """The flushing part of PartitionLog.
 
     ``watchers``        called when an offset changes, and when the log is closed, deleted or taken offline
@@ -75,6 +71,8 @@ class FlushedLog(LogReader):
         except OSError as error:
             segment.size -= size
             segment.cut_back()
+            if no_descriptors(error):
+                raise self._cannot_write(error) from None
             self.take_offline(error)
             raise self._failure(self.offline) from None
         self._forced_to = end_offset
@@ -97,13 +95,10 @@ class FlushedLog(LogReader):
             self.take_offline(error)
         elif not self._refused:
             self._refused = True  # one line is enough until a write succeeds
+            too_many = isinstance(error, OSError) and no_descriptors(error)
             self.environment.error(
                 f"{self.path}: records are refused until they can be written: {error}"
-                + (
-                    " (raise the limit: ulimit -n)"
-                    if getattr(error, "errno", 0) in _TOO_MANY
-                    else ""
-                )
+                + (" (raise the limit: ulimit -n)" if too_many else "")
             )
         return self._failure(str(error))
 
@@ -117,7 +112,7 @@ class FlushedLog(LogReader):
             return
         self.offline = str(error)
         self.closed = True
-        if error.errno in _TOO_MANY:
+        if no_descriptors(error):
             reason, advice = "no more files can be opened", "Raise the limit (ulimit -n)"
         else:
             reason, advice = "the disk failed", "Check the disk"
@@ -130,14 +125,18 @@ class FlushedLog(LogReader):
     # Periodic flushes.
 
     def flush(self) -> None:
-        """Force everything to the disk. Raises OSError; the partition is offline then."""
+        """Force everything to the disk.
+
+        Raises OSError. The partition is offline then, unless the flush can be repeated.
+        """
         end_offset = self.end_offset
         paths = self.begin_flush(complete=True)
         if paths is not None:
             try:
                 seconds = sync_all(paths)
             except OSError as error:
-                self.take_offline(error)
+                if not no_descriptors(error):
+                    self.take_offline(error)
                 raise
             self.environment.flushed(seconds)
             self.finish_flush(end_offset)
@@ -255,7 +254,9 @@ class Flushing(Thread):
         Returns the error of the logs whose flush can be repeated.
         """
         for result, (log, end_offset, paths) in zip(self._results, self.logs, strict=True):
-            if isinstance(result, OSError):
+            if isinstance(result, OSError) and no_descriptors(result):
+                self._error = result
+            elif isinstance(result, OSError):
                 log.take_offline(result)
             else:
                 log.finish_flush(end_offset)

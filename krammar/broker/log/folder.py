@@ -63,6 +63,7 @@ class LogFolder:
                 for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS, HIGH_WATERMARKS)
             }
             self.partitions = self._find_partitions()
+            self._last_run = self._read_running()
             self.lost_power = (
                 bool(self.partitions) and not self.clean and self._may_have_lost_power()
             )
@@ -74,23 +75,35 @@ class LogFolder:
                 f"log folder {path}: {error.filename or ''}: {error.strerror}"
             ) from None
 
-    def _may_have_lost_power(self) -> bool:
-        """Return whether the machine was restarted since the last broker ran, or may have been. Raises OSError.
+    def _read_running(self) -> tuple[str, str] | None:
+        """Return the boot id and the ``fsync`` setting of the last run. Raises OSError.
 
-        With ``always``, the power cut has taken nothing that was acknowledged. A folder without the file was written by
-        another broker, which may have run at any time.
+        None without a valid file: the folder is new, or another broker has written it.
         """
         try:
             running = json.loads((self.path / RUNNING).read_bytes())
-            fsync, boot = running["fsync"], running["boot"]
+            return running["boot"], running["fsync"]
         except (FileNotFoundError, ValueError, LookupError, TypeError):
+            return None
+
+    def _may_have_lost_power(self) -> bool:
+        """Return whether the machine was restarted since the last broker ran, or may have been.
+
+        With ``always``, the power cut has taken nothing that was acknowledged. Another broker may have run at any time.
+        """
+        if self._last_run is None:
             return True
+        boot, fsync = self._last_run
         known = {str(current_boot())} - {str(UNKNOWN_BOOT)}
         return fsync != "always" and boot not in known
 
     def note_running(self) -> None:
         """Write which run of the machine this is, so that the next start can notice a power cut. Raises OSError."""
-        running = {"version": 0, "boot": str(current_boot()), "fsync": self._environment.fsync}
+        boot, fsync = str(current_boot()), self._environment.fsync
+        if self._last_run is not None and self._last_run[0] == boot and fsync == "always":
+            # What earlier brokers have not forced to the disk can still be lost.
+            fsync = self._last_run[1]
+        running = {"version": 0, "boot": boot, "fsync": fsync}
         write_atomically(self.path / RUNNING, json.dumps(running).encode(), durable=self._durable)
         self.lost_power = False
 

@@ -299,7 +299,7 @@ class Loaded:
                 segment.write_indexes()
 
 
-class Unreadable(Loaded):
+class UnreadableLog(Loaded):
     """Stands for the content of a folder that cannot be read, and changes no file."""
 
     def __init__(self, folder: Path, interval: int, log_start_offset: int) -> None:

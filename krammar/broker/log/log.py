@@ -14,7 +14,7 @@ from kafka_wire import ErrorCode, ProducerSnapshot
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.flushing import FlushedLog
-from krammar.broker.log.loading import Loaded, Unreadable
+from krammar.broker.log.loading import Loaded, UnreadableLog
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
 from krammar.broker.log.segment import Segment
 from krammar.broker.log.validation import check, read_batch, too_large
@@ -106,7 +106,7 @@ class PartitionLog(FlushedLog):
                 log_start_offset=log_start_offset,
             )
         else:
-            loaded = Unreadable(path, interval, log_start_offset)
+            loaded = UnreadableLog(path, interval, log_start_offset)
         self.segments = loaded.segments
         self.end_offset = loaded.end_offset
         self.log_start_offset = loaded.log_start_offset

@@ -20,7 +20,7 @@ _REMEMBERED_POSITIONS = 64
 _MARKER_RANGE = 1 << 30
 
 
-class LogReader:
+class ReadableLog:
     """The reading part of PartitionLog."""
 
     topic: str

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from krammar.auth.jwt import KeysError, UnknownKeyError, read_keys, verify
 from krammar.auth.oauth import JwtSettings, OAuthError
 from krammar.broker.timers import Timers
-from krammar.broker.worker import Worker
+from krammar.broker.worker import WorkerThread
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet
@@ -29,7 +29,7 @@ class SignedTokens:
         self._failures = 0
         self._wanted_at: int | None = None
         self._reading: Future[KeySet] | None = None
-        self._worker = Worker()
+        self._worker = WorkerThread()
         self._keys: KeySet | None = None
         try:
             self._keys = read_keys(settings.url)

@@ -14,7 +14,7 @@ from krammar.broker.session import ANONYMOUS
 log = logging.getLogger("krammar.broker")
 
 
-def server_context(config: BrokerConfig, listener: Listener) -> server_tls.Context:
+def listener_context(config: BrokerConfig, listener: Listener) -> server_tls.Context:
     """Build the context of a listener with protocol SSL or SASL_SSL. Raises ConfigError."""
     settings = ListenerSettings(config, listener)
     try:

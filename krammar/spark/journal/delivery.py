@@ -521,7 +521,7 @@ def _local(name: str, path: str) -> str:
         ) from None
 
 
-def delivery_of(options: Options, schema: StructType, use: Use) -> JournalDelivery:
+def journal_delivery(options: Options, schema: StructType, use: Use) -> JournalDelivery:
     """Return the delivery, after it has appended what an earlier driver left unfinished.
 
     Raises:

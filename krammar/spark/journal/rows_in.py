@@ -40,7 +40,7 @@ def class_of(options: Options) -> type[Codec]:
     return message_class("decode", options["decode"]) if options.given("decode") else wire.Row
 
 
-def schema_of(options: Options) -> StructType:
+def journal_schema(options: Options) -> StructType:
     """Return the columns of journals.
 
     Raises:
@@ -74,7 +74,7 @@ def _typed(options: Options) -> Mapped | None:
 
 def batches(options: Options, envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of envelopes as Arrow record batches."""
-    schema = schema_of(options)
+    schema = journal_schema(options)
     typed = _typed(options)
     convert = _plain if typed is None else typed.to_spark
     assert convert is not None

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructType
 from krammar.spark.errors import OptionError, SchemaError
 from krammar.spark.kafka.rows_out import Group, OutColumns, RowError
 from krammar.spark.options import Options
-from krammar.spark.typed.classes import find_class
+from krammar.spark.typed.classes import named_class
 from krammar.spark.typed.types import mapped_class
 from krammar.wire.errors import WireError
 from krammar.wire.message import Codec
@@ -123,7 +123,7 @@ def message_class(option: str, name: str) -> type[Codec]:
     Raises:
         OptionError: there is no such class, or it has no UUID and cannot be a message.
     """
-    cls = find_class(option, name)
+    cls = named_class(option, name)
     if not hasattr(cls, "get_uuid"):
         raise OptionError(
             option, f"{cls.__name__} is not a message: its definition has no field UUID: uuid"

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 def schema(options: Options) -> StructType:
-    return rows_in.schema_of(options)
+    return rows_in.journal_schema(options)
 
 
 def reader(options: Options, schema: StructType) -> JournalReader:

@@ -39,7 +39,7 @@ from krammar.spark.kafka.plan import (
 from krammar.spark.kafka.recheck import recheck
 from krammar.spark.kafka.tasks import KafkaPartition, TaskReader
 from krammar.spark.loss import check_offset, report_loss
-from krammar.spark.offsets import check_partitions, of_json, to_json
+from krammar.spark.offsets import check_partitions, of_json, offsets_to_json
 from krammar.spark.options import Options, Use
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
         if self._initial is None:
             with self.broker_errors("finding the starting offsets"):
                 self._initial = self._begin()
-        return to_json(self._initial)
+        return offsets_to_json(self._initial)
 
     def partitions(self, start: Json, end: Json) -> list[KafkaPartition]:
         """Plan the tasks of a batch."""
@@ -476,7 +476,7 @@ class PlainStreamReader(KafkaStreamReader):
         # Spark passes no start, and asks for the end of the first batch before its beginning.
         if self._position is None:
             self._position = _offsets(self.initialOffset())
-        return to_json(self._end(self._position, False))
+        return offsets_to_json(self._end(self._position, False))
 
     def partitions(self, start: Json, end: Json) -> list[KafkaPartition]:
         result = super().partitions(start, end)
@@ -545,7 +545,7 @@ if _HAS_LIMITS:
             # asks where the next batch ends only after all batches before it are finished.
             self.commit(start)
             limits = not isinstance(limit, ReadAllAvailable)
-            return to_json(self._end(_offsets(start), limits))
+            return offsets_to_json(self._end(_offsets(start), limits))
 
         def getDefaultReadLimit(self) -> ReadLimit:
             # No limit expresses both options. ``latestOffset`` reads their values from the options anyway.
@@ -560,7 +560,7 @@ if _HAS_LIMITS:
                 self._fixed = self._selected({})
 
         def reportLatestOffset(self) -> Json | None:
-            return None if self._latest is None else to_json(self._latest)
+            return None if self._latest is None else offsets_to_json(self._latest)
 
     class _ReaderWithRows(LimitedStreamReader, _SimpleStreamReaderWrapper):
         """A reader between ``partitions`` and ``getCache``, which Spark calls next.

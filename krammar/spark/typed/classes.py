@@ -8,7 +8,7 @@ from krammar.wire.errors import UnsupportedVersionError
 from krammar.wire.message import Codec
 
 
-def find_class(option: str, name: str) -> type[Codec]:
+def named_class(option: str, name: str) -> type[Codec]:
     """Find ``OffsetCommitValue`` (in kafka_wire) or ``mypkg.orders.OrderPlaced``.
 
     Only generated packages are imported.

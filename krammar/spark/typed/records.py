@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, IntegerType, StringType, StructField, St
 from krammar.logfiles.metadata_frame import TYPES, read_frame
 from krammar.spark.errors import OptionError
 from krammar.spark.options import Options
-from krammar.spark.typed.classes import check_version, find_class
+from krammar.spark.typed.classes import check_version, named_class
 from krammar.spark.typed.columns import Decoder
 from krammar.util.diagnostics import did_you_mean
 from krammar.wire.classes import decode, key_class
@@ -186,7 +186,7 @@ def record_decoder(options: Options) -> RecordDecoder:
         if fields is not None:
             raise OptionError("fields", "has no meaning with decode=cluster_metadata")
         return MetadataDecoder(None, None)
-    cls = find_class("decode", name)
+    cls = named_class("decode", name)
     version = options["decodeVersion"]
     if getattr(kafka_wire, name, None) is cls and name in TYPES.values():
         _check_fields(fields, cls)

@@ -35,7 +35,7 @@ def delivery_of(options: Options, schema: StructType, use: Use) -> Delivery:
     if options["delivery"] == "journal":
         from krammar.spark.journal import delivery  # loaded only if it is used
 
-        return delivery.delivery_of(options, schema, use)
+        return delivery.journal_delivery(options, schema, use)
     if options.given("failOnDataLoss"):
         raise OptionError(
             "failOnDataLoss", f"has no meaning in {use.value} without delivery=journal"

@@ -9,7 +9,7 @@ from krammar.broker.config import (
     TOPIC_CONFIGS,
     UpdateMode,
 )
-from krammar.broker.config.definitions import to_text
+from krammar.broker.config.definitions import setting_text
 
 INT64_MAX = 2**63 - 1
 
@@ -59,4 +59,4 @@ def test_secrets() -> None:
     ],
 )
 def test_values_are_shown_as_java_shows_them(value: object, text: str | None) -> None:
-    assert to_text(value) == text
+    assert setting_text(value) == text

@@ -28,6 +28,8 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
+from krammar.broker.errors import ApiError
+from krammar.broker.slices import finish
 from krammar.wire.batches import read_batches
 from tests.broker.groups.support import (
     GROUP,
@@ -118,6 +120,60 @@ def test_offsets_of_a_new_topic_with_the_same_name_are_kept(
     shard: Any = broker.call(lambda: next(iter(broker.groups._shards.values())))
     where = (group.group_id, ("t", 0))
     assert [shard.offsets.is_of(where, each) for each in (old, new)] == [False, True]
+
+
+def test_pending_offsets_of_a_new_topic_with_the_same_name_are_kept(
+    broker: Broker, client: RawClient
+) -> None:
+    old = create_topic(client, "t")
+    client.call(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
+    new = create_topic(client, "t")
+    transaction = Transaction(client)
+    transaction.commit(7)
+    shard: Any = broker.call(lambda: next(iter(broker.groups._shards.values())))
+    where = (GROUP, ("t", 0))
+    assert [shard.offsets.is_of(where, each) for each in (old, new)] == [False, True]
+
+
+def test_a_group_that_gets_a_member_while_it_is_deleted_keeps_new_offsets(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few_at_once(monkeypatch)
+    create_topic(client, "t", 4)
+    client.call(commit_request(dict.fromkeys(range(4), 5)), 9)
+    steps = broker.groups.delete(GROUP)
+    broker.call(lambda: next(steps))
+    joined = stable_member(client)
+    response = client.call(commit_request({3: 9}, **as_member(joined)), 9)
+    assert codes(response) == {3: 0}
+    with pytest.raises(ApiError) as caught:
+        broker.call(lambda: list(steps))
+    assert caught.value.code is ErrorCode.NON_EMPTY_GROUP
+    assert fetch(client, 7, None)["t", 3] == (9, "note", 0)
+
+
+@pytest.mark.parametrize("pauses", range(1, 5))
+def test_offsets_of_a_topic_that_gets_a_reader_while_they_are_deleted(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch, pauses: int
+) -> None:
+    few_at_once(monkeypatch)
+    create_topic(client, "t", 4)
+    client.call(commit_request(dict.fromkeys(range(4), 5)), 9)
+    steps = broker.groups.delete_offsets(GROUP, [("t", index) for index in range(4)])
+    for _ in range(pauses):
+        broker.call(lambda: next(steps))
+    joined = stable_member(client)
+    response = client.call(commit_request({3: 9}, **as_member(joined)), 9)
+    assert codes(response) == {3: 0}
+    results = broker.call(lambda: finish(steps))
+    assert results["t", 0] is ErrorCode.NONE
+    assert fetch(client, 7, None)["t", 3] == (9, "note", 0)
+
+
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let steps delete two offsets each."""
+    for module in ("coordinator", "shard"):
+        monkeypatch.setattr(f"krammar.broker.groups.{module}.FORGOTTEN_AT_ONCE", 2)
 
 
 def test_a_partition_that_is_named_twice(client: RawClient) -> None:

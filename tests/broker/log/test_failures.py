@@ -47,6 +47,24 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process can open no file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened: list[int] = []
+    highest = max(int(fd) for fd in os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                opened.append(os.open("/dev/null", os.O_RDONLY))
+        yield
+    finally:
+        for fd in opened:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def state(log: PartitionLog) -> list[object]:
     return [
         log.end_offset,
@@ -139,28 +157,52 @@ def test_a_segment_that_cannot_be_begun(setting: Setting) -> None:
     log.append(sent(1, 0, b"x" * 30))
     before = state(log)
     # As on a disk without a free inode; real calls all the same.
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    opened: list[int] = []
-    highest = max(int(fd) for fd in os.listdir("/dev/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 8, hard))
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                opened.append(os.open("/dev/null", os.O_RDONLY))
+    with no_descriptors():
         with refused(ErrorCode.KAFKA_STORAGE_ERROR, "Too many open files"):
             log.append(sent(1, 1, b"x" * 30))
         with refused(ErrorCode.KAFKA_STORAGE_ERROR, "Too many open files"):
             log.roll()
-    finally:
-        for fd in opened:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert state(log) == before
     assert sorted(p.name for p in log.path.iterdir()) == sorted(
         f"{0:020}{ending}" for ending in (".log", ".index", ".timeindex")
     )
     assert log.append(sent(1, 1, b"x" * 30)).base_offset == 1
     assert len(log.segments) == 2
+
+
+def test_a_forced_append_without_descriptors_can_be_repeated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Setting(tmp_path, fsync="always") as setting:
+        log = setting.open()
+        assert log.active.fd >= 0  # so that the append opens nothing, and its flush does
+        before = state(log)
+        with no_descriptors(), refused(ErrorCode.KAFKA_STORAGE_ERROR, "Too many open files"):
+            log.append(sent(1, 0))
+        assert not log.offline and state(log) == before
+        (line,) = caplog.messages
+        assert "records are refused until they can be written" in line
+        assert "(raise the limit: ulimit -n)" in line
+        assert log.append(sent(1, 0)).base_offset == 0
+        log = setting.crash(log)
+        assert values_of(log) == [b"v"]
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_flush_without_descriptors_is_repeated(tmp_path: Path, background: bool) -> None:
+    environment = Environment(now_ms=Clock(), fsync="interval")
+    manager = LogManager([tmp_path], environment)
+    log = manager.open("t", TOPIC_ID, 0, LogConfig())
+    log.append(batch(b"value"))
+    log.flush()
+    log.append(batch(b"another"))
+    flush = manager.flush if background else log.flush
+    with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
+        flush()
+    assert not log.offline and log.recovery_point == 1
+    manager.flush()
+    assert log.recovery_point == 2
+    manager.close()
 
 
 def test_compaction_that_does_not_fit(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from krammar.auth.names import CertificateError, subject_of
 from krammar.auth.server_tls import Context
 from krammar.broker import Broker
 from krammar.broker.config import BrokerConfig, ConfigError
-from krammar.broker.security.tls import principal_of, server_context
+from krammar.broker.security.tls import listener_context, principal_of
 from tests.broker.security.certificates import Authority, Pair
 
 
@@ -38,7 +38,7 @@ def context(listeners: str = "SSL://127.0.0.1:0", **values: object) -> Context:
 
 def context_of(listeners: str, values: dict[str, str]) -> Context:
     config = BrokerConfig.defaults(**{"listeners": listeners, **values})
-    return server_context(config, config.listeners[0])
+    return listener_context(config, config.listeners[0])
 
 
 def with_store(pair: Pair) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import errno
 import shutil
@@ -15,6 +16,8 @@ import pytest
 from kafka_wire import ErrorCode
 
 from krammar.broker import Broker
+from krammar.broker.transactions.state import Transaction
+from krammar.broker.transactions.store import StateStore
 from krammar.util import boot as boot_module
 from tests.broker.faulty_disk import Disk
 from tests.broker.power import MODELS, Power, State, materialize
@@ -157,6 +160,57 @@ def test_nobody_is_fenced_if_nothing_can_be_lost(
         produce(producers[0], versions, b"2")
         assert producers[0].end(version=versions[1]) is NONE
         assert committed(broker) == [b"1", b"2"]
+
+
+def test_records_that_an_earlier_broker_has_not_forced_can_still_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker that ran during the power cut forces its own records."""
+    producers: list[Producer] = []
+
+    def run(client: RawClient) -> None:
+        producers.append(Producer(client).begun())
+        produce(producers[0], NEW, b"lost")
+
+    folder = crash(tmp_path, "never", run)
+    with start(folder, "always") as broker:
+        broker.call(lambda: shutil.copytree(folder, tmp_path / "again"))
+    lose_records(tmp_path / "again")
+    restart(monkeypatch)
+    with start(tmp_path / "again", "always") as broker, RawClient(broker.port) as client:
+        producers[0].client = client
+        assert producers[0].end() is FENCED
+        assert committed(broker) == []
+
+
+def test_many_producers_are_fenced_in_many_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producers: list[Producer] = []
+
+    def run(client: RawClient) -> None:
+        producers.extend(Producer(client, f"id{number}").begun() for number in range(5))
+
+    folder = crash(tmp_path, "interval", run)
+    restart(monkeypatch)
+    happened: list[str] = []
+    put = StateStore.put
+
+    def noted_put(store: StateStore, transactional_id: str, transaction: Transaction) -> None:
+        put(store, transactional_id, transaction)
+        happened.append("fenced")
+        asyncio.get_running_loop().call_soon(happened.append, "turn")
+
+    monkeypatch.setattr(StateStore, "put", noted_put)
+    monkeypatch.setattr("krammar.broker.transactions.coordinator.TURN_SECONDS", 0)
+    with start(folder) as broker, RawClient(broker.port) as client:
+        for producer in producers:
+            producer.client = client
+            assert producer.end() is FENCED
+            while producer.init() is ErrorCode.CONCURRENT_TRANSACTIONS:
+                pass
+        assert happened[:2] == ["fenced", "turn"]
+        assert not broker.logs.lost_power
 
 
 def test_a_clean_shutdown_before_a_restart_of_the_machine_fences_nobody(
