@@ -33,7 +33,7 @@ class Disk:
     """Records the calls on files below ``root``, and lets some fail.
 
     ``calls``   each call and the path below ``root``; of renames, the target
-    ``failed``  those that failed by the rule
+    ``failed``  the calls that failed because of the rule
     """
 
     def __init__(

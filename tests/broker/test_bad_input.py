@@ -77,8 +77,7 @@ class Target(BrokerProcess):
         assert self.process.wait(PATIENCE) == 0
 
     def tracebacks(self) -> list[str]:
-        """Every error in its log, with the traceback behind it, and any other line that is no
-        warning."""
+        """Return the errors in its log with their tracebacks, and all other lines that are not warnings."""
         entries: list[str] = []
         for line in list(self.log):
             if line.strip() in ("stopping", "stopped: logs are closed"):
@@ -233,8 +232,8 @@ def prefixed(frame: bytes) -> bytes:
 class Hammer:
     """Sends frames, a few on each connection, over many connections at once.
 
-    ``handled`` counts those that the broker has read for certain: they were answered, or the
-    connection was closed because of them. ``sent`` has the frames by the client's port.
+    ``handled`` counts the frames that the broker has certainly read: it answered them, or closed the
+    connection because of them. ``sent`` has the frames by the client's port.
     """
 
     CONNECTIONS = 24

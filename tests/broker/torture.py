@@ -80,7 +80,7 @@ class Torture:
         ]
 
     def run(self) -> None:
-        """Raises AssertionError for whatever is wrong in the end."""
+        """Run, and raise AssertionError if the final state is wrong."""
         self.data.mkdir()
         try:
             self.process.start()

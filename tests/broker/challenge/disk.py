@@ -1,6 +1,6 @@
 """Kafka's files without krammar: a writer for the folder that a broker starts with, and a reader of its files.
 
-The formats are those of Kafka's documentation ("Message Format") and of KIP-500 and KIP-631.
+Kafka's documentation ("Message Format"), KIP-500 and KIP-631 describe the formats.
 """
 
 from __future__ import annotations

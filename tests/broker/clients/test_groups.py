@@ -75,7 +75,7 @@ def produce(broker: Broker, numbers: range) -> None:
 
 
 class Reader:
-    """A member that commits every record as soon as it has it."""
+    """A member that commits each record immediately after it gets it."""
 
     def __init__(
         self, broker: Broker, protocol: dict[str, Any], topics: str = "t", **changes: Any

@@ -549,7 +549,7 @@ def test_delete_topics(
         assert [result.topic_id for result in results] == [three["two"], NULL_UUID, three["one"]]
     assert listed(client) == {"three.x": 2}
     assert broker.call(broker.logs.get, "two", 0) is None
-    # The name is free again, with nothing of the old topic.
+    # The name is free again, and a new topic has no records of the old one.
     [again] = create(client, new("two", 3))
     assert again.topic_id != three["two"]
     log = broker.call(broker.logs.get, "two", 0)

@@ -138,7 +138,7 @@ def test_a_segment_that_cannot_be_begun(setting: Setting) -> None:
     log = setting.open(LogConfig(segment_bytes=100))
     log.append(sent(1, 0, b"x" * 30))
     before = state(log)
-    # As on a disk without a free inode; real calls all the same.
+    # This acts like a disk without a free inode, with real system calls.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened: list[int] = []
     highest = max(int(fd) for fd in os.listdir("/dev/fd"))

@@ -1,4 +1,4 @@
-"""What is forced to the disk, and when: by krammar.fsync, flush.messages, flush.ms, and failures of it."""
+"""Flushes to the disk because of krammar.fsync, flush.messages and flush.ms, and failed flushes."""
 
 from __future__ import annotations
 
