@@ -77,7 +77,7 @@ class FaultyDataSource(KrammarDataSource):
 
 
 def run(spark: SparkSession, source: str, folder: Path, servers: str, topic: str) -> None:
-    """The query, until all that is there is written."""
+    """Run the query until all existing files are written."""
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1)
     query = (
         lines.load(str(folder / "in"))

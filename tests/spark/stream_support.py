@@ -39,7 +39,7 @@ def given(broker: Broker, options: Mapping[str, object]) -> dict[str, str]:
 
 @dataclass
 class Checkpoint:
-    """The ends of batches, of which so many are committed."""
+    """The ends of batches, and the number of committed ones."""
 
     ends: list[Json] = field(default_factory=list)
     committed: int = 0
@@ -77,8 +77,8 @@ class Query:
         self.reader.stop()
 
     def batch(self, *, fail: bool = False, once: bool = False) -> list[Where] | None:
-        """What the next batch has, in order; None where there is no batch. With ``fail`` it is read but not
-        committed, and this run is over."""
+        """Return the records of the next batch in order, or None if there is no batch. With ``fail``, the batch is
+        read but not committed, and this run ends."""
         log = self.checkpoint
         if len(log.ends) == log.committed:
             end = self._end(once)

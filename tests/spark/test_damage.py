@@ -228,7 +228,7 @@ def test_formats_of_old_brokers(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_batches_that_expand_to_much_together(tmp_path: Path) -> None:
-    """The limit of 128 MiB is for each batch, not for those that are read at once."""
+    """The limit of 128 MiB applies to each batch, not to all batches that are read together."""
     batch = [
         encode_batch([Record(offset, value=bytes(4 << 20))], compression=Compression.ZSTD)
         for offset in range(40)

@@ -142,7 +142,7 @@ def test_three_typed_records(
     assert "customer-" in table[2] and "channel=" in table[2]
 
 
-# What is missing is said.
+# Missing requirements are named.
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ CASES = [
     Case("source", "logs", SEGMENTS, reads(segments_0=600)),
     Case("path", "FOLDER", SEGMENTS, reads(segments_0=600)),
     Case("paths", '["FOLDER"]', SEGMENTS, reads(segments_0=600)),
-    # Those of journals; test_journal_read.py shows what they do there.
+    # Options of journals; test_journal_read.py tests them there.
     *(Case(name, "1", SEGMENTS, "has no meaning") for name in ("contentType", "splitBytes")),
     # That it limits how long a task waits is shown in test_kafka_faults.py.
     Case("kafkaConsumer.pollTimeoutMs", "20000", SEGMENTS, reads(segments_0=600)),

@@ -1,4 +1,4 @@
-"""Options that are wrong, folders that are missing, and what is said about them."""
+"""Wrong options and missing folders, and their error messages."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ def offsets(query: StreamingQuery, which: str) -> list[Any]:
 
 
 class Sink:
-    """Keeps each batch in a file of its own, so that writing it again changes nothing. Fails as often as
-    it is told to, before or after it has written."""
+    """Writes each batch to its own file, so that a repeated write changes nothing. Tests let it fail, before or
+    after it has written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

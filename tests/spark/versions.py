@@ -20,10 +20,10 @@ from tests.spark.sessions import MODE
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("4.1.*", "4.2.*")
-# Of the development group: what the tests import beside krammar and PySpark.
+# Packages of the development group that the tests import beside krammar and PySpark.
 NEEDED = ("confluent-kafka", "hypothesis", "pytest", "pytest-xdist")
 FOR_CONNECT = ("pandas",)
-# Of an earlier run.
+# Packages that an earlier run has installed.
 NOT_NEEDED = ("grpcio", "numpy", "pandas")
 TESTS = ("tests/spark",)
 # pytest finds it by this name only.

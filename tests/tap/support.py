@@ -1,4 +1,4 @@
-"""A tap in a thread, brokers to stand behind it, and what came by."""
+"""A tap in a thread, brokers for it, and the frames that it has passed on."""
 
 from __future__ import annotations
 
