@@ -50,7 +50,7 @@ class Stopped(Exception):
 
 
 class Arena:
-    """Where loads and the one that kills the broker meet."""
+    """Shared by loads and by the thread that kills the broker."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -66,7 +66,7 @@ class Arena:
         return self._acks
 
     def set_up(self, up: bool) -> None:
-        """Whether the broker can be reached."""
+        """Return whether the broker can be reached."""
         with self._changed:
             self._up = up
             self._changed.notify_all()
@@ -797,7 +797,7 @@ def check_indexes(folder: Path, interval: int) -> int:
 
 
 def whole_batches(data: bytes) -> tuple[list[DiskBatch], bool]:
-    """The batches of a log before the first one that is torn or damaged, and whether there is such a batch."""
+    """Return the batches of a log before the first torn or damaged one, and whether there is such a batch."""
     found = []
     try:
         for one in read_batches(data):

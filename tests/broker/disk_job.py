@@ -232,7 +232,7 @@ class Job:
             assert self.produce("other") or place == ("fsync", "."), self.errors
 
     def check(self, broker: Broker, client: RawClient) -> None:
-        """Nothing that was acknowledged is lost."""
+        """Check that nothing acknowledged is lost."""
         self.broker, self.client = broker, client
         for topic, values in self.values.items():
             start = list_offset(client, topic, -2).offset

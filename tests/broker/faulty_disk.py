@@ -53,7 +53,7 @@ class Disk:
         )
 
     def fail_where(self, fails: Callable[[str, str], bool], error: int) -> None:
-        """Let calls fail from now on for whose name and path ``fails`` returns true."""
+        """Let calls fail from now on if ``fails`` returns true for their name and path."""
         self.failed.clear()
         self._rule = fails, error
 

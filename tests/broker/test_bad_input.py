@@ -114,7 +114,7 @@ class Target(BrokerProcess):
             return self.files - 1  # this connection
 
     def files_come_down_to(self, number: int) -> bool:
-        """Whether so few are open once it has seen that its clients are gone."""
+        """Return whether the number of connections falls to ``number`` when the broker notices that clients are gone."""
         with RawClient(self.port) as client:
             for _ in range(20_000):
                 if self.files <= number + 1:  # this connection
@@ -335,7 +335,7 @@ def test_bad_frames(scene: Scene, count: int) -> None:
 
 
 def closed(plain: socket.socket) -> bool:
-    """Whether the broker closes the connection without a word."""
+    """Return whether the broker closes the connection without a response."""
     try:
         return plain.recv(1) == b""
     except ConnectionResetError:

@@ -400,7 +400,7 @@ def test_uuids_in_text() -> None:
 
 
 def test_folder_with_just_topics_and_partitions(folder: Folder) -> None:
-    """As small as such a log can be: no meta.properties, no snapshot, no control batch."""
+    """The smallest possible log: no meta.properties, no snapshot, no control batch."""
     folder.write(
         batch(1, frame(FeatureLevelRecord(name="metadata.version", feature_level=20))),
         batch(

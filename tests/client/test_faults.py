@@ -113,7 +113,7 @@ def test_the_others_are_asked(mute: str, broker: Broker) -> None:
 
 
 def test_no_server_of_kafka() -> None:
-    """Something else answers, and the connection is closed."""
+    """Another program answers, and the connection is closed."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
 
         def answer() -> None:

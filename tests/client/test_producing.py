@@ -447,7 +447,7 @@ def test_what_may_have_been_written_is_not_written_under_another_epoch(
 
 
 def test_a_batch_that_was_refused_after_its_append_is_not_written_twice(broker: Broker) -> None:
-    """As above, if the leader has appended both batches, but lacks replicas for them."""
+    """The same, if the leader has appended both batches, but lacks replicas for them."""
     with producing(broker, batch_size=100) as producer:
         producer.send("t", b"0").result()
         rule = broker.faults.on("Produce").answer("NOT_ENOUGH_REPLICAS_AFTER_APPEND", after=True)

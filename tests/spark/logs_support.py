@@ -1,4 +1,4 @@
-"""Log folders for tests: written by the embedded broker, or byte by byte; and readings of them."""
+"""Log folders for tests, written by the embedded broker or byte by byte, and functions that read them."""
 
 from __future__ import annotations
 

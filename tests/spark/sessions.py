@@ -30,7 +30,7 @@ _SETTINGS = {
 
 
 def classic(more: Mapping[str, str]) -> SparkSession:
-    """A session with a JVM of its own. It should be the only one of the process."""
+    """Start a session with its own JVM. It should be the only one of the process."""
     from pyspark.sql import SparkSession
 
     # Otherwise Spark's workers run the python3 of the PATH.

@@ -23,7 +23,7 @@ Where = tuple[str, int, int]
 
 
 def produce(broker: Broker, topic: str, counts: Mapping[int, int], value: bytes = b"v") -> None:
-    """So many records for each partition of a topic."""
+    """Write these numbers of records to the partitions of a topic."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for partition, count in counts.items():
         for _ in range(count):
@@ -151,5 +151,5 @@ def records(topic: str, partition: int, *offsets: range) -> list[Where]:
 
 
 def by_partition(found: list[Where]) -> dict[int, int]:
-    """How many of each partition."""
+    """Return the number of records of each partition."""
     return dict(sorted(Counter(partition for _, partition, _ in found).items()))

@@ -249,7 +249,7 @@ def read_all(reader: LogReader, tasks: list[Any]) -> int:
 
 @pytest.mark.parametrize("fail", [True, False])
 def test_a_segment_that_becomes_shorter_after_planning(partition: Path, fail: bool) -> None:
-    """As when a broker compacts or truncates it. The task ends, and reports it."""
+    """A broker compacts or truncates the segment meanwhile. The task reports it and ends."""
     given = {"source": "logs", "path": str(partition), "failOnDataLoss": str(fail)}
     reader = LogReader(Options(given), schema(Options(given)))
     tasks = list(reader.partitions())

@@ -30,7 +30,7 @@ class Got(NamedTuple):
 
 
 class Case(NamedTuple):
-    """An option, its value, what else is given, and what that reads, or the error's text."""
+    """An option, its value, the other options, and the rows that they return or the text of the error."""
 
     option: str
     value: str

@@ -90,7 +90,7 @@ def committed(journals: FileJournals | TopicJournals, topic: str) -> list[str]:
 
 
 def written(journals: FileJournals | TopicJournals, topic: str) -> int:
-    """How many messages there are, committed or not, without acknowledgements."""
+    """Return the number of messages, committed or not, without acknowledgements."""
     count = 0
     for spec in journals.list(topic):
         with ReadUncommittedIter(journals.reader(spec.name), wire.Row) as messages:

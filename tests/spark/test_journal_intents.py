@@ -148,7 +148,7 @@ def test_of_two_drivers_one_commits(tmp_path: Path) -> None:
 
 
 def test_batch_writes_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on some file systems."""
+    """Some file systems behave like this."""
 
     def link(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")

@@ -192,7 +192,7 @@ VALUES = [row[2] for row in ROWS]
 
 
 def open_sequences(folder: Path) -> int:
-    """How many open transactions a reader has to keep in mind."""
+    """Return the number of open transactions that a reader must remember."""
     return sum(state.begin >= 0 for state in producers(folder))
 
 

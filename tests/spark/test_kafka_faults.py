@@ -32,7 +32,7 @@ PASSWORD = "al,ice=sécret"
 
 
 def topic(broker: Broker, name: str, counts: list[int], **configs: str) -> None:
-    """A topic with so many records in each partition, a batch each."""
+    """Create a topic with these numbers of records in its partitions, one batch each."""
     with Client(servers(broker)) as client:
         client.admin.create_topic(name, len(counts), configs=configs)
     append(broker, name, counts)

@@ -1,4 +1,4 @@
-"""A million records through one query: each of them once, in memory that does not grow with them."""
+"""One query reads a million records: each of them once, in memory that does not grow with their number."""
 
 from __future__ import annotations
 

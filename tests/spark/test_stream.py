@@ -80,7 +80,7 @@ def test_restarts_at_every_batch(broker: Broker, topic: str, plain: bool) -> Non
 def test_a_first_batch_that_fails_at_the_latest_offsets(
     broker: Broker, client: Client, topic: str, starting: dict[str, Any], plain: bool
 ) -> None:
-    """Where the query began is not in the checkpoint, so that all that came since must not depend on it."""
+    """The checkpoint does not contain the start of the query, so later batches must not depend on it."""
     options = {**QUICK, "subscribe": topic, "startingOffsetsByTimestampStrategy": "latest"}
     options |= starting
     produce(broker, topic, {0: 4, 1: 1})
@@ -524,7 +524,7 @@ def test_a_topic_that_vanishes_and_comes_back(broker: Broker, client: Client, to
 def test_a_recreated_topic(
     broker: Broker, client: Client, topic: str, count: int, restart: bool
 ) -> None:
-    """The new topic has fewer, as many, and more records than were read of the old one."""
+    """The new topic has fewer, the same number of, or more records than were read from the old one."""
     produce(broker, topic, {0: 5})
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         assert len(query.rest()) == 5

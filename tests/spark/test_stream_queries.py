@@ -153,8 +153,8 @@ def test_restarts_and_failures_at_every_batch(
 def test_a_running_query(
     spark: SparkSession, broker: Broker, client: Client, tmp_path: Path
 ) -> None:
-    """From the latest offsets on: new partitions and topics, headers, tasks, a least number of records, the
-    offsets in progress."""
+    """The query starts at the latest offsets. New partitions and topics, headers, tasks, a minimum number of
+    records, and the offsets in the progress work."""
     client.admin.create_topic("run-a", 1)
     produce(broker, "run-a", {0: 3}, b"before")
     frame = stream(

@@ -179,7 +179,7 @@ def test_text_and_the_topic_of_the_option(spark: SparkSession, broker: Broker, t
 def test_keys_go_where_librdkafka_puts_them(
     spark: SparkSession, broker: Broker, topic: str
 ) -> None:
-    """As with Java's default partitioner; rows of one key keep their order."""
+    """Rows go to the partitions that Java's default partitioner selects. Rows of one key keep their order."""
     theirs = f"{topic}-theirs"
     make(broker, theirs, 3)
     producer = Producer(

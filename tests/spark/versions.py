@@ -68,7 +68,7 @@ def _environment(version: str) -> Path:
 
 
 def _requirements(names: tuple[str, ...]) -> list[str]:
-    """As the development group has them."""
+    """Return the requirements as the development group states them."""
     group = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
     by_name = {re.split(r"[^\w-]", requirement)[0]: requirement for requirement in group}
     return [by_name[name] for name in names]

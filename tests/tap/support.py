@@ -135,7 +135,7 @@ class TapThread:
         return self.outcome
 
     def join(self) -> str:
-        """Wait for it to end by itself."""
+        """Wait until it ends."""
         self._thread.join(PATIENCE)
         assert isinstance(self.outcome, str)
         return self.outcome
@@ -152,7 +152,7 @@ class TapThread:
 
 
 class Upstream:
-    """A server whose connections a function handles, each in a thread of its own."""
+    """A server whose connections a function handles, each in its own thread."""
 
     def __init__(self, handle: Callable[[socket.socket], None]) -> None:
         self._handle = handle

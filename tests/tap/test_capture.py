@@ -276,7 +276,7 @@ def test_a_closed_capture_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_zeros_at_the_end_are_reported(tmp_path: Path) -> None:
-    """As a power cut leaves them."""
+    """Zeros at the end of a capture, as a power cut may leave them."""
     path = tmp_path / "a.tap"
     write(path)
     size = path.stat().st_size

@@ -336,7 +336,7 @@ def test_passwords_in_a_file(tmp_path: Path, secrets: bool) -> None:
 
 
 def _contains(path: Path, secret: bytes) -> bool:
-    """Whether the unpacked data of a page has some bytes, in a tree or in a frame."""
+    """Return whether the unpacked data of a page contains some bytes, in a tree or in a frame."""
     import base64
     import gzip
     import re

@@ -142,7 +142,7 @@ def partition_record(
 
 
 def kafka_uuid(uuid: UUID) -> str:
-    """As Kafka writes an id in text."""
+    """Return an id in Kafka's text form."""
     return base64.urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()
 
 
@@ -256,7 +256,7 @@ class DiskBatch:
         return bool(self.attributes & 0x20)
 
     def records(self) -> Iterator[DiskRecord]:
-        """Of a batch that is not compressed."""
+        """Decode the records of a batch that is not compressed."""
         assert self.attributes & 0x07 == 0, "a compressed batch"
         data, at = self.data, _HEADER.size
 

@@ -598,7 +598,7 @@ class Member:
 
 
 def shared(members: Sequence[Member], count: int) -> Callable[[], bool]:
-    """Whether members have ``count`` partitions among them, evenly, and none twice."""
+    """Return whether ``count`` partitions are evenly distributed over the members, none of them twice."""
 
     def check() -> bool:
         owned = [one.partitions for one in members]

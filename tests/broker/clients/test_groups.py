@@ -146,7 +146,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def is_shared(readers: list[Reader]) -> bool:
-    """Whether each partition has one reader, and each reader a partition."""
+    """Return whether each partition has one reader, and each reader has a partition."""
     parts = [reader.partitions for reader in readers]
     return sum(map(len, parts)) == PARTITIONS == len(set().union(*parts)) and all(parts)
 

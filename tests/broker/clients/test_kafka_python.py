@@ -360,7 +360,7 @@ class Group:
             self.leave()
 
     def sizes(self) -> list[int]:
-        """How many partitions each member has; none may be with two."""
+        """Return the number of partitions of each member; no partition may have two members."""
         owned = [member.partitions for member in self.members]
         if len(set().union(*owned)) != sum(map(len, owned)):
             return []

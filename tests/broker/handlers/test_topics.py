@@ -62,7 +62,7 @@ def create(
 
 
 def listed(client: RawClient) -> dict[str, int]:
-    """How many partitions each topic has."""
+    """Return the number of partitions of each topic."""
     topics = client.call(MetadataRequest(topics=None)).topics
     return {topic.name: len(topic.partitions) for topic in topics}
 
