@@ -1,25 +1,29 @@
-"""Measure the structure of ``krammar/``: ``python tools/architecture.py [circles] [walks]``.
+"""Measure the structure of ``krammar/``: ``python tools/architecture.py [circles] [walks] [names]``.
 
 ``circles``  prints lines, files and circles of files that import each other. Imports for type checkers and
              imports inside functions count.
-``walks``    runs four real operations and prints, for each, the files of krammar/ and generated/ that run and
-             how often the running code moves from one file to another by a call. Needs PySpark for the last walk.
+``walks``    runs four real operations and prints, for each, how many files of krammar/ and generated/ run, and how many
+             functions in them are called from another file. Needs PySpark for the last walk.
+``names``    also prints these functions, in the order of their first calls.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import socket
 import struct
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+PROPERTIES = {"property", "cached_property", "functools.cached_property"}
 
 
 # Circles.
@@ -97,34 +101,59 @@ def print_circles() -> int:
 
 
 class Walk:
-    """Counts files, and calls from one file into another, of one thread while ``active``."""
+    """Collects the files that run, and the functions that are called from another file, while ``active``.
+
+    Properties do not count: a reader takes them for attributes.
+    """
 
     def __init__(self) -> None:
         self.active = False
-        self.changes = 0
         self.files: set[str] = set()
+        self.functions: dict[CodeType, None] = {}
         self._roots = tuple(str(ROOT / name) + "/" for name in ("krammar", "generated"))
-        self._current: dict[int, str] = {}
 
     def start(self) -> None:
         self.files.clear()
-        self._current.clear()
-        self.changes, self.active = 0, True
+        self.functions.clear()
+        self.active = True
 
     def profile(self, frame: FrameType, event: str, argument: Any) -> None:
-        if not self.active or event != "call":
+        code = frame.f_code
+        if not self.active or event != "call" or not code.co_filename.startswith(self._roots):
             return
-        file = frame.f_code.co_filename
-        if not file.startswith(self._roots):
-            return
-        thread = threading.get_ident()
-        self.files.add(file)
-        if self._current.get(thread, file) != file:
-            self.changes += 1
-        self._current[thread] = file
+        self.files.add(code.co_filename)
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(self._roots):
+            caller = caller.f_back
+        if caller is not None and caller.f_code.co_filename != code.co_filename:
+            self.functions.setdefault(code)
 
     def report(self, name: str) -> None:
-        print(f"{name:10} {len(self.files):3} files, {self.changes:5} changes of file")
+        functions = [code for code in self.functions if is_function(code)]
+        print(
+            f"{name:10} {len(self.files):3} files, {len(functions):4} functions called from others"
+        )
+        if "names" in sys.argv:
+            for code in functions:
+                print(f"    {Path(code.co_filename).relative_to(ROOT)}: {code.co_qualname}")
+
+
+@cache
+def properties(file: str) -> frozenset[int]:
+    """The first lines, with decorators, of a file's properties."""
+    return frozenset(
+        min(each.lineno for each in node.decorator_list)
+        for node in ast.walk(ast.parse(Path(file).read_bytes()))
+        if isinstance(node, ast.FunctionDef)
+        and any(ast.unparse(each) in PROPERTIES for each in node.decorator_list)
+    )
+
+
+def is_function(code: CodeType) -> bool:
+    """Whether code is a function or a method, and not a property, a lambda, a module or the body of a class."""
+    if code.co_name.startswith("<") or not code.co_flags & inspect.CO_OPTIMIZED:
+        return False
+    return code.co_firstlineno not in properties(code.co_filename)
 
 
 def _kafka_request(port: int) -> Callable[[bytes], bytes]:
@@ -253,7 +282,7 @@ def print_walks() -> None:
 def main() -> int:
     wanted = sys.argv[1:] or ["circles", "walks"]
     found = print_circles() if "circles" in wanted else 0
-    if "walks" in wanted:
+    if {"walks", "names"} & set(wanted):
         print_walks()
     return 1 if found else 0
 

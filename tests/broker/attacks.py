@@ -74,7 +74,7 @@ PROPERTIES = {
 
 
 class Target(Protocol):
-    """Where attacks go: the ports of a broker's listeners."""
+    """The ports of a broker's listeners, which attacks use."""
 
     port: int
     sasl_port: int
@@ -91,7 +91,7 @@ def fill(port: int) -> None:
 
 
 class Victim(BrokerProcess):
-    """A broker as a process, with some data in it."""
+    """A broker process with some data."""
 
     def __init__(self, folder: Path) -> None:
         overrides = [f"--override={key}={value}" for key, value in PROPERTIES.items()]
@@ -160,7 +160,7 @@ class Attacker(RawClient):
             self.socket.sendall(data)
 
     def is_closed(self) -> bool:
-        """Whether the broker closes the connection without an answer."""
+        """Return whether the broker closes the connection without a response."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
@@ -521,8 +521,8 @@ class InProcess:
 
 
 def longest_turns(attacks: Sequence[Attack]) -> list[float]:
-    """How long each attack held the loop at most, in seconds of processor time, which do not grow with
-    what else the machine does."""
+    """Return how long each attack held the loop at most, in seconds of processor time. Other programs on the
+    machine do not change these."""
     logging.getLogger("krammar.broker").addHandler(logging.NullHandler())
     found = []
     longest = 0.0

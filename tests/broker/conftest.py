@@ -13,8 +13,8 @@ from tests.broker.support import RawClient
 
 @pytest.fixture(autouse=True)
 def _loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers in the test process run on asyncio's own loop, those that are processes on uvloop's, so that
-    both are tested."""
+    """Brokers in the test process run on asyncio's loop, and brokers in other processes on uvloop's, so that
+    the tests cover both."""
     monkeypatch.setattr("krammar.broker.broker.new_event_loop", asyncio.new_event_loop)
 
 

@@ -1,9 +1,9 @@
 """Clients that continue after crashes and remember acknowledged records, and checks of the files on the disk.
 
-Each ``Load`` is a thread that talks to the broker by hand-made batches and the generated requests. When
-its connection breaks it waits for the broker to be back and sends again whatever has not been
-acknowledged, with the producer ids, epochs and sequence numbers that it had: as Kafka's own clients do,
-but each of them keeps books.
+Each ``Load`` is a thread that sends its own batches in generated requests. If its connection breaks, it
+waits until the broker runs again, and resends everything that was not acknowledged, with the same
+producer ids, epochs and sequence numbers. Kafka's clients do the same; a ``Load`` also records what was
+acknowledged.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Stopped(Exception):
 
 
 class Arena:
-    """Where loads and the one that kills the broker meet."""
+    """Shared by loads and by the thread that kills the broker."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -66,7 +66,7 @@ class Arena:
         return self._acks
 
     def set_up(self, up: bool) -> None:
-        """Whether the broker can be reached."""
+        """Return whether the broker can be reached."""
         with self._changed:
             self._up = up
             self._changed.notify_all()
@@ -107,7 +107,7 @@ class Arena:
             try:
                 return RawClient(self.port)
             except OSError:
-                # It was killed between the two; the next attempt is due when it is said to be down.
+                # It was killed between the two calls. The next attempt waits until it is reported as down.
                 with self._changed:
                     self._changed.wait(0.01)
 
@@ -389,7 +389,7 @@ UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 
 
 class GroupMember(OffsetCommitter):
-    """A member of a consumer group. What heartbeats told it is still true after a crash.
+    """A member of a consumer group. The responses to its heartbeats remain true after a crash.
 
     Now and then another member joins and leaves, so that partitions go back and forth.
     """
@@ -639,7 +639,7 @@ class TransactionalProducer(Load):
             self.sequences = [0, 0]
 
     def check(self, data: Path) -> None:
-        """All of the committed transactions can be read, once and in order, and nothing else."""
+        """All committed transactions can be read once and in order, and no other records."""
         for partition in (0, 1):
             visible = committed_values(read_partition(data / f"{self.topic}-{partition}"))
             mine = [value for value in visible if value.startswith(b"%d:" % self.version)]
@@ -653,7 +653,7 @@ class TransactionalProducer(Load):
 
 
 def committed_values(batches: Iterable[DiskBatch]) -> list[bytes]:
-    """The values that a consumer sees that reads what is committed; none may be open any more."""
+    """Return the values that a consumer with read_committed sees. No transaction may be open."""
     waiting: dict[int, list[tuple[int, bytes]]] = {}
     visible: list[tuple[int, bytes]] = []
     for one in batches:
@@ -742,10 +742,10 @@ def contents(index: Path) -> bytes:
 
 
 def check_indexes(folder: Path, interval: int) -> int:
-    """Offset and time index of each segment of a partition say what is true of the log.
+    """Check that the offset and time indexes of a partition match its log, segment by segment.
 
-    ``interval`` is its index.interval.bytes. To be called when the broker has stopped in order. Returns
-    the number of offset index entries.
+    ``interval`` is its index.interval.bytes. Call this after a clean shutdown of the broker. Returns the
+    number of entries in offset indexes.
     """
     entries = 0
     for segment in segments(folder):
@@ -797,7 +797,7 @@ def check_indexes(folder: Path, interval: int) -> int:
 
 
 def whole_batches(data: bytes) -> tuple[list[DiskBatch], bool]:
-    """The batches of a log before the first one that is torn or damaged, and whether there is such a batch."""
+    """Return the batches of a log before the first torn or damaged one, and whether there is such a batch."""
     found = []
     try:
         for one in read_batches(data):

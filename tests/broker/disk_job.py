@@ -56,14 +56,14 @@ def records(number: int, key: bytes) -> bytes:
 
 @dataclass
 class Job:
-    """What a client does, and what was acknowledged.
+    """A client's requests, and what the broker has acknowledged.
 
     ``values``    the keys and values by topic and offset
     ``starts``    the log start offsets that topic t can have
     ``commits``   the offsets that can be committed: the last acknowledged one, and later ones without answer
     ``attempted`` all offsets that were committed, acknowledged or not
     ``flushed``   called after each flush of the logs
-    ``raised``    what the periodic flushes raised, which `Upkeep` logs
+    ``raised``    the errors of periodic flushes, which `Upkeep` logs
     ``topics``    the topics that exist, by name; None if an answer was an error
     ``setting``, ``iterations``, ``levels``  the values that a topic's setting, a login and a feature can have
     """
@@ -180,7 +180,7 @@ class Job:
         self.broker.call(lambda: list(self.broker.transactions._ids._block))
 
     def keep(self) -> None:
-        """What the broker does by itself from time to time."""
+        """Run the broker's periodic tasks."""
 
         def work() -> None:
             logs = self.broker.logs
@@ -232,7 +232,7 @@ class Job:
             assert self.produce("other") or place == ("fsync", "."), self.errors
 
     def check(self, broker: Broker, client: RawClient) -> None:
-        """Nothing that was acknowledged is lost."""
+        """Check that nothing acknowledged is lost."""
         self.broker, self.client = broker, client
         for topic, values in self.values.items():
             start = list_offset(client, topic, -2).offset

@@ -33,7 +33,7 @@ class Disk:
     """Records the calls on files below ``root``, and lets some fail.
 
     ``calls``   each call and the path below ``root``; of renames, the target
-    ``failed``  those that failed by the rule
+    ``failed``  the calls that failed because of the rule
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Disk:
         )
 
     def fail_where(self, fails: Callable[[str, str], bool], error: int) -> None:
-        """Let calls fail from now on for whose name and path ``fails`` returns true."""
+        """Let calls fail from now on if ``fails`` returns true for their name and path."""
         self.failed.clear()
         self._rule = fails, error
 

@@ -1,6 +1,6 @@
-"""What a power cut leaves of a folder: the calls of this process on it, and the states that a disk can be in.
+"""The states of a folder after a power cut: records this process's calls on it, and builds the possible states.
 
-Two models, the last one in three forms, and what a kill leaves:
+There are two models of power cuts, the second one in three forms, and one of a kill:
 
 ``strict``    only what was forced to the disk: contents of files, and the names in folders
 ``zeroed``    all names, as ext4 orders them, but contents only as they were forced; the rest is zeros
@@ -29,7 +29,7 @@ State = dict[str, bytes | None]
 
 
 class Power(Disk):
-    """Knows what a power cut would leave. ``before`` is called before each call that changes or forces names."""
+    """Builds what a power cut would leave. ``before`` is called before each call that changes or forces names."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         root.mkdir()

@@ -173,7 +173,7 @@ def test_old_addresses_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_every_login_that_fails_has_a_delay(version: int) -> None:
-    """Also one with SaslHandshake v0, whose tokens have no response."""
+    """The same with SaslHandshake v0, whose tokens have no response."""
     properties = {
         "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN",

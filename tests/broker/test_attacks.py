@@ -57,7 +57,7 @@ def test_attack(victim: Victim, attack: Attack) -> None:
 
 
 def topics_seen_meanwhile(other: RawClient, client: RawClient) -> set[int]:
-    """How many topics there were, as another client sees it until ``client`` has its answer."""
+    """Return the numbers of topics that another client sees until ``client`` has its response."""
     seen = set()
     client.socket.setblocking(False)
     while True:
@@ -146,7 +146,7 @@ def test_a_stop_while_topics_are_made(tmp_path: Path) -> None:
 
 
 def refused(broker: Broker, listener: str, data: bytes) -> bool:
-    """Whether the broker closes a connection without an answer."""
+    """Return whether the broker closes a connection without a response."""
     with socket.create_connection(("127.0.0.1", broker.addresses[listener][1]), PATIENCE) as plain:
         plain.sendall(data)
         try:

@@ -77,8 +77,7 @@ class Target(BrokerProcess):
         assert self.process.wait(PATIENCE) == 0
 
     def tracebacks(self) -> list[str]:
-        """Every error in its log, with the traceback behind it, and any other line that is no
-        warning."""
+        """Return the errors in its log with their tracebacks, and all other lines that are not warnings."""
         entries: list[str] = []
         for line in list(self.log):
             if line.strip() in ("stopping", "stopped: logs are closed"):
@@ -115,7 +114,7 @@ class Target(BrokerProcess):
             return self.files - 1  # this connection
 
     def files_come_down_to(self, number: int) -> bool:
-        """Whether so few are open once it has seen that its clients are gone."""
+        """Return whether the number of connections falls to ``number`` when the broker notices that clients are gone."""
         with RawClient(self.port) as client:
             for _ in range(20_000):
                 if self.files <= number + 1:  # this connection
@@ -233,8 +232,8 @@ def prefixed(frame: bytes) -> bytes:
 class Hammer:
     """Sends frames, a few on each connection, over many connections at once.
 
-    ``handled`` counts those that the broker has read for certain: they were answered, or the
-    connection was closed because of them. ``sent`` has the frames by the client's port.
+    ``handled`` counts the frames that the broker has certainly read: it answered them, or closed the
+    connection because of them. ``sent`` has the frames by the client's port.
     """
 
     CONNECTIONS = 24
@@ -336,7 +335,7 @@ def test_bad_frames(scene: Scene, count: int) -> None:
 
 
 def closed(plain: socket.socket) -> bool:
-    """Whether the broker closes the connection without a word."""
+    """Return whether the broker closes the connection without a response."""
     try:
         return plain.recv(1) == b""
     except ConnectionResetError:

@@ -400,7 +400,7 @@ def test_uuids_in_text() -> None:
 
 
 def test_folder_with_just_topics_and_partitions(folder: Folder) -> None:
-    """As small as such a log can be: no meta.properties, no snapshot, no control batch."""
+    """The smallest possible log: no meta.properties, no snapshot, no control batch."""
     folder.write(
         batch(1, frame(FeatureLevelRecord(name="metadata.version", feature_level=20))),
         batch(
@@ -419,7 +419,7 @@ def test_folder_with_just_topics_and_partitions(folder: Folder) -> None:
     assert list(cluster.topics) == ["orders", "payments"]
     assert list(cluster.topics["orders"].partitions) == [0, 1]
     assert cluster.topics["orders"].partitions[0].leader_epoch == 3
-    # This node is the leader now, whatever the log says.
+    # This node is the leader now, although the log names another one.
     assert cluster.topics["payments"].partitions[0].leader == 1
     assert cluster.topics["payments"].partitions[0].replicas == [1]
     assert cluster.topics_by_id[PAYMENTS].name == "payments"
@@ -583,7 +583,7 @@ def test_folder_that_kafka_has_formatted_but_not_started(folder: Folder, name: s
     cluster = folder.open()
     assert cluster.features == {"metadata.version": 33, "group.version": 1}
     assert list(cluster.scram) == [(1, "alice")]
-    # They are in the log as well, as they are after Kafka's first start.
+    # The log contains them too, as after Kafka's first start.
     [change, written] = folder.batches()
     assert change.is_control
     assert [type(record).__name__ for record in frames(written)] == [

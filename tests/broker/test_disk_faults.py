@@ -1,4 +1,5 @@
-"""A full or failing disk at each call that changes it: clear errors, no acknowledged loss, other partitions go on."""
+"""A full or failing disk at each call that changes it: errors are clear, no acknowledged record is lost, other partitions
+continue."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def site(call: str, path: str) -> tuple[str, str]:
 
 
 def sites(folder: Path, fsync: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """The places at which the job changes the disk, those of topic other excepted."""
+    """Return the places where the job changes the disk, except in the topic ``other``."""
     with monkeypatch.context() as patch:
         disk = Disk(folder, patch)
         with started(folder, fsync) as (broker, client):
@@ -130,7 +131,7 @@ SILENT = {("unlink", f"t-0/N.{ending}.deleted") for ending in ("log", "index", "
 def test_each_place_of_a_start_fails(
     error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A broker starts all the same, or not at all, with an error that says where and why."""
+    """The broker starts anyway, or it fails with an error that says where and why."""
     first = tmp_path / "first"
     with monkeypatch.context() as patch:
         disk = Disk(first, patch)
@@ -218,7 +219,7 @@ def test_periodic_flushes_report_an_error_once(
 def test_topics_are_flushed_by_their_own_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """flush.ms takes effect at once, whatever the interval of the broker is."""
+    """flush.ms takes effect at once, and does not depend on the broker's interval."""
     disk = Disk(tmp_path, monkeypatch)
     with started(tmp_path, "never") as (broker, client):
         create_topic(client, "t", flush_ms="20")

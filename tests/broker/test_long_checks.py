@@ -121,7 +121,7 @@ def test_a_stop_during_a_check(broker: Broker, client: RawClient) -> None:
 
 def test_the_data_of_a_failed_job_is_freed_at_once() -> None:
     class Data:
-        """What a function reads."""
+        """The data that a function reads."""
 
     def fail(data: Data) -> None:
         raise ApiError(ErrorCode.INVALID_RECORD)

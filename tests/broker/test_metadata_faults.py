@@ -73,7 +73,7 @@ def test_an_emptied_file_is_an_error(here: Here, content: bytes, problem: str) -
     assert text.startswith(f"{path}: {problem}, as a power cut can leave it")
     assert "restore the file from a copy, or remove it and start with --cluster-id" in text
     assert path.read_bytes() == content
-    # What the message says works.
+    # The advice of the message works.
     path.unlink()
     again = here.open(cluster_id=cluster.cluster_id)
     assert again.cluster_id == cluster.cluster_id
@@ -115,7 +115,7 @@ def test_a_failed_write_changes_nothing(here: Here, disk: Disk, call: str, error
     assert list(cluster.topics) == here.names() == ["before"]
     disk.calls.clear()
     cluster.create_topic("after", 1)
-    # After a failed fsync, the kernel may have dropped what is in its cache. So a copy replaces the file.
+    # After a failed fsync, the kernel may have dropped the data in its cache. So a copy replaces the file.
     copied = disk.calls[:4] == [
         ("open", f"{LOG}.tmp"),
         ("pwrite", f"{LOG}.tmp"),

@@ -221,7 +221,7 @@ def test_transactions_whose_states_cannot_be_read_continue_later(tmp_path: Path)
 def test_a_transaction_waits_for_a_partition_that_is_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its outcome is decided, so it is neither lost nor half visible, and the log has one line about it."""
+    """The transaction's outcome is decided. So it is not lost or half visible, and the broker logs one line about it."""
     monkeypatch.setattr(coordinator, "RETRY", 0.01)
     folder = tmp_path / "data"
     with started(folder, "interval") as (_, client):

@@ -1,4 +1,5 @@
-"""After a power cut or a kill at any call, the broker starts on what the disk may have, with what its settings promise."""
+"""After a power cut or a kill at any call, the broker starts on every possible state of the disk, and keeps the promises
+of its settings."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def test_a_node_that_the_others_cannot_reach(cluster: Cluster) -> None:
     assert leader not in [broker.node_id for broker in seen.brokers]
     moved = seen.topics[0].partitions[0]
     assert moved.leader_id != leader and moved.offline_replicas == [leader]
-    # The node itself has seen nothing of that.
+    # The node itself does not know about the move.
     stale = metadata(cluster, leader)
     assert [broker.node_id for broker in stale.brokers] == [1, 2, 3]
     assert stale.topics[0].partitions[0].leader_id == leader

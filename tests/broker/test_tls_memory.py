@@ -79,7 +79,7 @@ def test_unread_responses_count_completely(tls: tuple[Broker, ssl.SSLContext]) -
         client.send(request, 12)
         while not broker.call(lambda: broker.connections.blocked):
             pass
-        # What has left for the socket is at most one piece, and the buffers of the system.
+        # At most one piece, and the system's buffers, have left for the socket.
         [unread] = broker.call(lambda: [each.unread for each in broker.connections.blocked])
         assert unread > 8 * MEGABYTE - 4 * TLS_PIECE - 6 * MEGABYTE
         records = client.receive().responses[0].partitions[0].records

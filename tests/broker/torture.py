@@ -80,7 +80,7 @@ class Torture:
         ]
 
     def run(self) -> None:
-        """Raises AssertionError for whatever is wrong in the end."""
+        """Run, and raise AssertionError if the final state is wrong."""
         self.data.mkdir()
         try:
             self.process.start()
@@ -127,7 +127,7 @@ class Torture:
             self.check_contents()
 
     def check_contents(self) -> None:
-        """Of a broker that has repaired its logs and is stopped: a kill during a write leaves half a batch."""
+        """Check the files of a stopped broker that has repaired its logs: a kill during a write leaves half a batch."""
         self.arena.set_up(False)
         self.process.kill()
         self.process.start()

@@ -29,7 +29,7 @@ Answer = tuple[int, bytes]
 
 
 class IdentityProvider:
-    """``answer`` decides what the endpoint answers to a request with right credentials."""
+    """An OIDC provider. ``answer`` returns its response to a request with valid credentials."""
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""A TCP proxy that knows frames: it cuts connections and loses answers when it is told to."""
+"""A TCP proxy that knows frames. Tests let it cut connections and lose responses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from krammar.wire.framing import PREFIX, join_frame
 class Proxy:
     """Listens on loopback and passes everything on to ``target``.
 
-    ``requests`` counts what has come, by api key. ``lose`` says of how many answers to a key none is
-    passed on: with the first of them the connection is cut, after the broker has done its work.
-    ``cut_before`` says of how many requests of a key the broker hears nothing: the connection is cut instead.
-    ApiVersions above ``last_api_versions`` is answered here, as brokers do that do not know that version.
-    Unless ``flowing`` is set, as it is at first, answers wait here.
+    ``requests``    counts the requests by api key
+    ``lose``        the number of responses to lose, by api key: the broker handles the request, and then the
+                    connection is cut
+    ``cut_before``  the number of requests to lose, by api key: the connection is cut before the broker gets them
+    ``last_api_versions``  the proxy itself answers later versions of ApiVersions, like a broker that does not know them
+    ``flowing``     set at first; while it is not set, the proxy holds responses back
     """
 
     def __init__(self) -> None:

@@ -80,7 +80,7 @@ def test_what_is_refused(client: Client) -> None:
 
 @pytest.mark.parametrize("key", [ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS])
 def test_lost_answers(proxy: Proxy, behind: Broker, key: ApiKey) -> None:
-    """That the topic is there already, or not any more, is no error then."""
+    """If a response was lost, an existing or deleted topic is not an error."""
     with Client(behind.bootstrap_servers, retry_backoff_ms=1) as client:
         proxy.lose[key] = 1
         client.admin.create_topic("t", 1)

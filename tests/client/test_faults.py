@@ -113,7 +113,7 @@ def test_the_others_are_asked(mute: str, broker: Broker) -> None:
 
 
 def test_no_server_of_kafka() -> None:
-    """Something else answers, and the connection is closed."""
+    """Another program answers, and the connection is closed."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
 
         def answer() -> None:
@@ -198,7 +198,7 @@ def test_reading_over_lost_connections(proxy: Proxy, behind: Broker) -> None:
 
 
 def test_a_broker_that_comes_back(tmp_path: Path, proxy: Proxy) -> None:
-    """Reading and writing go on where they were, without losses and without duplicates."""
+    """Reads and writes continue where they were, without losses or duplicates."""
     client = Client(proxy.address, retry_backoff_ms=1)
     producer = client.producer(batch_size=200)
     sent = []
@@ -212,7 +212,7 @@ def test_a_broker_that_comes_back(tmp_path: Path, proxy: Proxy) -> None:
                 sent.append(b"%d-%d" % (run, i))
                 producer.send("t", sent[-1])
             producer.flush()
-            # These are written when the broker is there again.
+            # These are written after the broker is back.
             for i in range(100, 130):
                 sent.append(b"%d-%d" % (run, i))
                 producer.send("t", sent[-1])

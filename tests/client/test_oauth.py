@@ -277,7 +277,7 @@ def test_brokers_cut_connections_whose_token_has_expired(
                 connection.pump()
 
 
-# What is wrong.
+# Errors.
 
 
 @pytest.mark.parametrize(

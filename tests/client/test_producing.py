@@ -303,7 +303,7 @@ def test_a_refused_record_is_reported_and_others_go_on(client: Client) -> None:
             producer.send("t", bytes(5000)).result()
         seen = []
         producer.send("t", bytes(5000), on_delivery=lambda d: seen.append(d.error))
-        producer.flush()  # its callback was told
+        producer.flush()  # this also calls the callback
         assert isinstance(seen[0], MessageTooLarge)
 
 
@@ -364,7 +364,7 @@ def test_lost_answers_make_no_duplicates(
 
 
 def test_without_idempotence_a_lost_answer_makes_a_duplicate(proxy: Proxy, behind: Broker) -> None:
-    """What the test above would see if it were not for sequence numbers."""
+    """Without sequence numbers, the test above would see this duplicate."""
     with producing(behind, enable_idempotence=False) as producer:
         producer.send("t", b"1").result()
         proxy.lose[ApiKey.PRODUCE] = 1
@@ -387,7 +387,7 @@ def test_lost_requests(proxy: Proxy, behind: Broker) -> None:
 
 
 def test_records_expire(proxy: Proxy, behind: Broker) -> None:
-    """Whether they were written is not known; what is sent later is written all the same, once."""
+    """It is unknown whether expired records were written. Later records are written, and only once."""
     with producing(behind, request_timeout_ms=100, delivery_timeout_ms=500) as producer:
         producer.send("t", b"1").result()
         proxy.flowing.clear()
@@ -405,7 +405,7 @@ def test_records_expire(proxy: Proxy, behind: Broker) -> None:
 
 
 def test_a_gap_does_not_duplicate_what_follows(proxy: Proxy, behind: Broker) -> None:
-    """A batch is refused while one behind it is under way."""
+    """A batch is refused while the next one is in flight."""
     with Client(behind.bootstrap_servers) as client:
         client.admin.create_topic("t", 1, configs={"max.message.bytes": "1000"})
     with producing(behind, batch_size=100) as producer:
@@ -447,7 +447,7 @@ def test_what_may_have_been_written_is_not_written_under_another_epoch(
 
 
 def test_a_batch_that_was_refused_after_its_append_is_not_written_twice(broker: Broker) -> None:
-    """As above, if the leader has appended both batches, but lacks replicas for them."""
+    """The same, if the leader has appended both batches, but lacks replicas for them."""
     with producing(broker, batch_size=100) as producer:
         producer.send("t", b"0").result()
         rule = broker.faults.on("Produce").answer("NOT_ENOUGH_REPLICAS_AFTER_APPEND", after=True)

@@ -107,7 +107,7 @@ def test_an_empty_part_asks_for_nothing(client: Client) -> None:
 
 
 def test_small_answers(broker: Broker) -> None:
-    """Limits far below the size of a batch slow down, but nothing is left out."""
+    """Limits far below the size of a batch make reading slow, but it returns all records."""
     with Client(broker.bootstrap_servers, fetch_max_bytes=1, max_partition_fetch_bytes=1) as client:
         client.admin.create_topic("t", 3)
         records = sample(300, 3)
@@ -200,7 +200,7 @@ def log_file(folder: Path, partition: str) -> Path:
 
 
 def test_a_damaged_batch(tmp_path: Path) -> None:
-    """What comes before it is read; the error says where to go on."""
+    """The batches before it are read. The error contains the offset after it."""
     with Broker.start(data_dir=tmp_path) as broker, Client(broker.bootstrap_servers) as client:
         client.admin.create_topic("t", 1)
         for i in range(3):
@@ -249,7 +249,7 @@ def test_a_log_that_was_cut_is_noticed(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_was_created_again(client: Client) -> None:
-    """Its records are not taken for those that go on from the old ones."""
+    """The client does not mistake its records for a continuation of the old topic."""
     client.admin.create_topic("t", 1)
     with client.producer() as producer:
         producer.send("t", b"old")

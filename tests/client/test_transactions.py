@@ -39,7 +39,7 @@ def producer(client: Client) -> Iterator[Producer]:
 
 
 def values(client: Client) -> list[bytes | None]:
-    """What is committed, sorted."""
+    """Return the committed values, sorted."""
     return sorted(record.value or b"" for _, record in client.records("t"))
 
 
@@ -192,7 +192,7 @@ def test_another_producer_of_the_id_fences_it(client: Client, producer: Producer
 def test_lost_answers(
     proxy: Proxy, client: Client, producer: Producer, key: ApiKey, commit: bool
 ) -> None:
-    """Whatever answer is lost, a transaction is there once or not at all."""
+    """If any response is lost, the transaction is written once or not at all."""
     with producer.transaction():
         producer.send("t", b"before", partition=0)
     proxy.lose[key] = 1
@@ -230,7 +230,7 @@ def test_a_commit_that_takes_too_long_can_be_called_again(
 def test_an_answer_that_does_not_come_before_abort(
     proxy: Proxy, client: Client, producer: Producer
 ) -> None:
-    """Records under way are not written behind the end of their transaction."""
+    """Records in flight are not written after the end of their transaction."""
     with producer.transaction():
         producer.send("t", b"0", partition=0)
     producer.begin()

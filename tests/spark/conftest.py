@@ -29,10 +29,10 @@ if os.environ.get(sessions.MODE) == "connect":
     collect_ignore = ["test_demo.py", "test_stream_queries.py", "test_docs.py"]
 
 
-@pytest.hookimpl(tryfirst=True)  # before that of all tests, which groups by module
+@pytest.hookimpl(tryfirst=True)  # before the hook for all tests, which groups by module
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker takes all modules that use Spark's session, where there are several: one session is
-    enough, and what a module shares is there once."""
+    """If there are several workers, one of them runs all modules that use Spark's session. So there is one
+    session, and each module creates its shared objects once."""
     here = Path(__file__).parent
     users = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
     for item in items:
@@ -71,7 +71,7 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     sys.path.append(generated)
-    # Spark passes it on to its workers if it is there when Spark starts.
+    # Spark passes it on to its workers if it is set before Spark starts.
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [os.environ.get("PYTHONPATH"), generated])
     )
@@ -96,7 +96,7 @@ def spark(orders: ModuleType) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """What a broker has written, and what a consumer has read from it."""
+    """A folder that a broker has written, and the records that a consumer has read from it."""
     return fill(tmp_path_factory.mktemp("logs"))
 
 

@@ -17,7 +17,7 @@ def test_the_session_is_of_spark_connect(spark: SparkSession) -> None:
 
 
 def test_functions_make_its_columns(spark: SparkSession) -> None:
-    """Of names and of columns."""
+    """With names and with columns."""
     for column in ("value", F.col("value")):
         assert isinstance(from_krammar(column, "AbortedTxn"), Column)
         assert isinstance(to_krammar(column, "AbortedTxn"), Column)

@@ -55,7 +55,7 @@ class Fault:
         setattr(owner, name, call)
 
     def during(self, owner: Any, name: str, step: str, after: str) -> None:
-        """What is done while a function runs, and from then on."""
+        """Enter ``step`` while a function runs, and ``after`` when it has returned."""
         real = getattr(owner, name)
 
         def call(*args: Any, **more: Any) -> Any:
@@ -134,7 +134,7 @@ def _rows(topic: str, batch: int, task: int) -> list[pa.RecordBatch]:
 def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
-        if order["at"] < 0:  # what is loaded now need not be loaded by each driver
+        if order["at"] < 0:  # modules that are loaded now are not loaded again by each driver
             drive(order, Fault(0, -1))
             print(json.dumps({"killed": False, "failed": False, "step": ""}), flush=True)
             continue

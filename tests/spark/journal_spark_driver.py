@@ -1,6 +1,6 @@
-"""A query of Spark's, in a process of its own, in which workers and the driver are killed.
+"""A query of Spark in its own process, whose workers and driver are killed.
 
-A fault is an empty file in the folder FAULTS; it strikes once, and is gone then.
+A fault is an empty file in the folder FAULTS. It happens once, and the file is removed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class FaultyDataSource(KrammarDataSource):
 
 
 def run(spark: SparkSession, source: str, folder: Path, servers: str, topic: str) -> None:
-    """The query, until all that is there is written."""
+    """Run the query until all existing files are written."""
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1)
     query = (
         lines.load(str(folder / "in"))

@@ -1,4 +1,4 @@
-"""Log folders for tests: written by the embedded broker, or byte by byte; and readings of them."""
+"""Log folders for tests, written by the embedded broker or byte by byte, and functions that read them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from krammar.broker import Broker
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-# librdkafka is told when records were made: ten seconds apart, from this moment on.
+# The records' timestamps, which librdkafka gets: ten seconds apart, from this moment on.
 _HOUR_MS = 3_600_000
 FIRST_MS = 1_700_000_000_000
 STEP_MS = 10_000
 
 
 class Row(NamedTuple):
-    """A record, as Spark's Kafka connector has it."""
+    """A record with the columns of Spark's Kafka connector."""
 
     key: bytes | None
     value: bytes | None
@@ -213,7 +213,7 @@ def message(
     timestamp: int = -1,
     attributes: int = 0,
 ) -> bytes:
-    """A message of format v0 or v1, built by hand."""
+    """Build a message of format v0 or v1 without krammar."""
     body = struct.pack(">bb", magic, attributes)
     if magic:
         body += struct.pack(">q", timestamp)

@@ -30,10 +30,10 @@ _SETTINGS = {
 
 
 def classic(more: Mapping[str, str]) -> SparkSession:
-    """A session with a JVM of its own. It should be the only one of the process."""
+    """Start a session with its own JVM. It should be the only one of the process."""
     from pyspark.sql import SparkSession
 
-    # Else Spark's workers are whatever python3 is in the path.
+    # Otherwise Spark's workers run the python3 of the PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     for name, value in {**_SETTINGS, **more}.items():

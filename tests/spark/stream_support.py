@@ -24,7 +24,7 @@ Where = tuple[str, int, int]
 
 
 def produce(broker: Broker, topic: str, counts: Mapping[int, int], value: bytes = b"v") -> None:
-    """So many records for each partition of a topic."""
+    """Write these numbers of records to the partitions of a topic."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for partition, count in counts.items():
         for _ in range(count):
@@ -40,7 +40,7 @@ def given(broker: Broker, options: Mapping[str, object]) -> dict[str, str]:
 
 @dataclass
 class Checkpoint:
-    """The ends of batches, of which so many are committed."""
+    """The ends of batches, and the number of committed ones."""
 
     ends: list[Json] = field(default_factory=list)
     committed: int = 0
@@ -80,8 +80,8 @@ class Query:
         self.reader.stop()
 
     def batch(self, *, fail: bool = False, once: bool = False) -> list[Where] | None:
-        """What the next batch has, in order; None where there is no batch. With ``fail`` it is read but not
-        committed, and this run is over."""
+        """Return the records of the next batch in order, or None if there is no batch. With ``fail``, the batch is
+        read but not committed, and this run ends."""
         log = self.checkpoint
         if len(log.ends) == log.committed:
             end = self._end(once)
@@ -154,5 +154,5 @@ def records(topic: str, partition: int, *offsets: range) -> list[Where]:
 
 
 def by_partition(found: list[Where]) -> dict[int, int]:
-    """How many of each partition."""
+    """Return the number of records of each partition."""
     return dict(sorted(Counter(partition for _, partition, _ in found).items()))

@@ -95,7 +95,7 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def moment(milliseconds: int) -> str:
-    """A time as SQL has it, in UTC."""
+    """Return a time as a literal of SQL, in UTC."""
     when = _EPOCH + timedelta(milliseconds=milliseconds)
     return when.strftime("timestamp'%Y-%m-%d %H:%M:%S.%f+00:00'")
 

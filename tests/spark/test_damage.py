@@ -228,7 +228,7 @@ def test_formats_of_old_brokers(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_batches_that_expand_to_much_together(tmp_path: Path) -> None:
-    """The limit of 128 MiB is for each batch, not for those that are read at once."""
+    """The limit of 128 MiB applies to each batch, not to all batches that are read together."""
     batch = [
         encode_batch([Record(offset, value=bytes(4 << 20))], compression=Compression.ZSTD)
         for offset in range(40)
@@ -249,7 +249,7 @@ def read_all(reader: LogReader, tasks: list[Any]) -> int:
 
 @pytest.mark.parametrize("fail", [True, False])
 def test_a_segment_that_becomes_shorter_after_planning(partition: Path, fail: bool) -> None:
-    """As when a broker compacts or truncates it. The task ends, and reports it."""
+    """A broker compacts or truncates the segment meanwhile. The task reports it and ends."""
     given = {"source": "logs", "path": str(partition), "failOnDataLoss": str(fail)}
     reader = LogReader(Options(given), schema(Options(given)))
     tasks = list(reader.partitions())

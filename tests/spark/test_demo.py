@@ -33,7 +33,7 @@ COUNT = 6000
 
 @pytest.fixture(scope="module")
 def shop(orders: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shop's package, beside another one that Spark's workers find."""
+    """The shop's package, next to another one that Spark's workers find."""
     generated = tmp_path_factory.mktemp("shop")
     stages.generate(generated)
     assert orders.__file__ is not None
@@ -142,7 +142,7 @@ def test_three_typed_records(
     assert "customer-" in table[2] and "channel=" in table[2]
 
 
-# What is missing is said.
+# Missing requirements are named.
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ class Got(NamedTuple):
 
 
 class Case(NamedTuple):
-    """An option, its value, what else is given, and what that reads, or the error's text."""
+    """An option, its value, the other options, and the rows that they return or the text of the error."""
 
     option: str
     value: str
@@ -115,7 +115,7 @@ CASES = [
     Case("source", "logs", SEGMENTS, reads(segments_0=600)),
     Case("path", "FOLDER", SEGMENTS, reads(segments_0=600)),
     Case("paths", '["FOLDER"]', SEGMENTS, reads(segments_0=600)),
-    # Those of journals; test_journal_read.py shows what they do there.
+    # Options of journals; test_journal_read.py tests them there.
     *(Case(name, "1", SEGMENTS, "has no meaning") for name in ("contentType", "splitBytes")),
     # That it limits how long a task waits is shown in test_kafka_faults.py.
     Case("kafkaConsumer.pollTimeoutMs", "20000", SEGMENTS, reads(segments_0=600)),

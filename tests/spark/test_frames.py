@@ -1,4 +1,4 @@
-"""``source=frames``: what ``krammar tap --save`` has kept."""
+"""``source=frames`` reads the files of ``krammar tap --save``."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def committed(journals: FileJournals | TopicJournals, topic: str) -> list[str]:
 
 
 def written(journals: FileJournals | TopicJournals, topic: str) -> int:
-    """How many messages there are, committed or not, without acknowledgements."""
+    """Return the number of messages, committed or not, without acknowledgements."""
     count = 0
     for spec in journals.list(topic):
         with ReadUncommittedIter(journals.reader(spec.name), wire.Row) as messages:
@@ -204,7 +204,7 @@ def test_a_query_of_spark_is_killed(spark: SparkSession, tmp_path: Path) -> None
             assert committed(journals, "orders") == []
             assert written(journals, "orders") > 8
             run_until_killed(DRIVER_PUBLISHING)
-            # What the first run has published of the first batch, and no more.
+            # Only the rows of the first batch that the first run has published.
             assert sorted(committed(journals, "orders")) == expected[:8]
             run(spark, "krammar", tmp_path, servers, "orders")
             assert sorted(committed(journals, "orders")) == expected

@@ -57,7 +57,7 @@ def test_a_micro_batch(
 def test_a_commit_is_on_the_disk_before_it_is_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its driver was killed before that. The next one would acknowledge what a power cut can undo."""
+    """The driver was killed before the flush. Otherwise the next one would acknowledge rows that a power cut can undo."""
     query = Query(tmp_path)
     query.run(0, ["a"])
     published = query.publish(1, ["b"])

@@ -110,7 +110,7 @@ def written(folder: Path) -> int:
 
 
 def files(folder: Path) -> list[str]:
-    """What is stored of the query."""
+    """Return the names of the query's stored files."""
     [query] = (folder / "intents").iterdir()
     return sorted(path.name for path in query.iterdir())
 
@@ -148,7 +148,7 @@ def test_of_two_drivers_one_commits(tmp_path: Path) -> None:
 
 
 def test_batch_writes_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on some file systems."""
+    """Some file systems behave like this."""
 
     def link(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -232,7 +232,7 @@ def test_a_server_that_asks_again_after_renaming(
 
 
 class Schedule:
-    """Runs drivers, one at a time, and changes between them where they touch what is stored."""
+    """Runs drivers, one at a time, and switches between them where they access stored files."""
 
     def __init__(self, order: Iterator[int]) -> None:
         self.order = order
@@ -310,8 +310,8 @@ SCHEDULES = [range(150), pytest.param(range(150, 1000), marks=pytest.mark.sweep)
 
 @pytest.mark.parametrize("seeds", SCHEDULES, ids=str)
 def test_two_drivers_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
-    """Whatever the order, each row is committed once: one driver has passed what the other still wants to
-    commit."""
+    """In every order, each row is committed once, although one driver has already passed the batch that the
+    other one wants to commit."""
     monkeypatch.setattr(os, "fsync", lambda file: None)  # no power is cut here
     doubled = []
     for seed in seeds:
@@ -358,7 +358,7 @@ def test_an_abort_after_another_driver_has_gone_on(
 
 
 def test_an_abort_of_a_batch_that_another_driver_has_committed(tmp_path: Path) -> None:
-    """What a driver knows not to be committed it rolls back."""
+    """A driver rolls back the messages of which it knows that they are not committed."""
     query = Query(tmp_path)
     published = query.publish(0, ["a"])
     query.run(0, ["a"])
@@ -366,7 +366,7 @@ def test_an_abort_of_a_batch_that_another_driver_has_committed(tmp_path: Path) -
     query.writer().abort(published, 0)
     # The rollback, and the end of the producer.
     assert written(tmp_path) == before + 2
-    # A task has failed: nothing of the others can be committed.
+    # A task has failed, so the rows of the others cannot be committed either.
     one = query.publish(1, ["b"])
     query.writer().abort([*one, None], 1)
     assert written(tmp_path) == before + 5
@@ -377,7 +377,7 @@ def test_an_abort_of_a_batch_that_another_driver_has_committed(tmp_path: Path) -
 
 
 def test_a_batch_with_the_same_rows_is_written_once(tmp_path: Path) -> None:
-    """Whatever the order of rows, and however many tasks there are."""
+    """The order of the rows and the number of tasks do not matter."""
     query = Query(tmp_path)
     query.run(0, ["a", "b", "b"], ["c"])
     query.run(1, ["d"])
@@ -409,7 +409,7 @@ def test_a_batch_with_other_rows_is_an_error(
         "different rows, which were not written. Probably the checkpoint was restored"
     ) in str(failure.value)
     assert committed(tmp_path) == ["a", "b", "d"]
-    # The ways to go on that it names.
+    # The solutions that the error names.
     Query(tmp_path, repeatedBatch="skip").run(number, *tasks)
     assert committed(tmp_path) == ["a", "b", "d"]
     Query(tmp_path, intents=str(tmp_path / "new")).run(number, *tasks)
@@ -476,7 +476,7 @@ def test_files_that_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     text = r"batch 0 of query-5c0f is committed, but gone/0 .* does not exist any more"
     with pytest.raises(SparkSourceError, match=text):
         query.commit(0, published)
-    # What is left is acknowledged all the same, and the error stays.
+    # The other journals are acknowledged, and the error remains.
     assert committed(tmp_path) == ["t"]
     with pytest.raises(SparkSourceError, match=text):
         query.run(1, ["next"])

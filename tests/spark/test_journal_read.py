@@ -98,7 +98,7 @@ actions = st.lists(
 def test_parts_have_what_the_sequencer_gives(
     sent: list[tuple[int, int, int]], cuts: set[int]
 ) -> None:
-    """Whatever producers write, in whatever order, wherever it is cut."""
+    """Producers write any messages in any order, and the journal is split anywhere."""
     with tempfile.TemporaryDirectory() as folder, FileJournals(folder) as journals:
         journals.create("j")
         fill(journals, "j", [message(*each) for each in sent])
@@ -197,7 +197,7 @@ def test_tasks_have_each_message_once(tmp_path: Path, level: str) -> None:
 
 
 def test_a_boundary_is_not_a_frame_in_a_message(tmp_path: Path) -> None:
-    """A message that is made of whole frames, and ends with one."""
+    """A message consists of whole frames."""
     inner = framing_by_content_type(FIXED_CONTENT_TYPE).marshal(message(9, 9, 0, b"inner"))
     with FileJournals(tmp_path) as journals:
         journals.create("a/0")

@@ -105,7 +105,7 @@ def intents(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "intents").iterdir())
 
 
-# What is written.
+# Writes.
 
 
 def test_rows_become_messages(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ VALUES = [row[2] for row in ROWS]
 
 
 def open_sequences(folder: Path) -> int:
-    """How many open transactions a reader has to keep in mind."""
+    """Return the number of open transactions that a reader must remember."""
     return sum(state.begin >= 0 for state in producers(folder))
 
 
@@ -254,7 +254,7 @@ def test_nothing_is_seen_before_the_commit(tmp_path: Path) -> None:
     assert values(tmp_path) == [] and open_sequences(tmp_path) > 0
     made.commit(published)
     assert values(tmp_path) == VALUES and open_sequences(tmp_path) == 0
-    # Nobody can ask for a write without an id again.
+    # A write without an id cannot be repeated, so its intents are removed.
     assert intents(tmp_path) == []
 
 
@@ -282,7 +282,7 @@ def test_an_abort_rolls_back(tmp_path: Path) -> None:
 def test_an_abort_after_the_intents_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark aborts a write whose commit has raised. What is stored is committed all the same."""
+    """Spark aborts a write whose commit has raised. The write is committed if its intents are stored."""
     made = writer(tmp_path, journalsPerTopic=2)
     published = write(made, ROWS, commit=False)
 
@@ -326,7 +326,7 @@ def test_damaged_intents_are_an_error(tmp_path: Path) -> None:
             writer(tmp_path)
 
 
-# What is refused.
+# Refused writes.
 
 
 @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ Stream = Callable[..., None]
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    """Runs a query over text files, a file a micro-batch, until all that is there is written."""
+    """Run a query over text files, one per micro-batch, until all existing files are written."""
 
     def run(**options: object) -> None:
         lines = spark.readStream.format("text").option("maxFilesPerTrigger", 1)
@@ -557,7 +557,7 @@ def test_a_stream_whose_last_batch_is_planned_again(stream: Stream, tmp_path: Pa
 
 
 def test_a_stream_whose_checkpoint_is_restored(stream: Stream, tmp_path: Path) -> None:
-    """From two batches ago; as the table in docs/spark.md has it."""
+    """The checkpoint is two batches old. docs/spark.md describes this case in a table."""
     options = {"topic": "t", "path": tmp_path / "journals", "intents": tmp_path / "elsewhere"}
     checkpoint = tmp_path / "checkpoint"
 
@@ -611,7 +611,7 @@ def test_a_stream_to_topics_goes_on_after_a_failure(
 
 
 def test_a_batch_write_in_foreach_batch_is_no_micro_batch(tmp_path: Path) -> None:
-    """Its tasks are told of the query's micro-batch too."""
+    """Spark passes the query's micro-batch to its tasks too."""
     made = writer(tmp_path)
     assert isinstance(made.delivery, JournalDelivery) and not made.delivery.is_stream
     assert made.delivery._write().batch == -1

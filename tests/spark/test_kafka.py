@@ -75,7 +75,7 @@ def without_headers(found: list[Row]) -> list[Row]:
     return [row._replace(headers=None) for row in found]
 
 
-# What is read.
+# Reads.
 
 
 def test_every_codec_null_and_header(spark: SparkSession, live: Broker, folder: Folder) -> None:
@@ -285,7 +285,7 @@ def test_filters_choose_the_same_rows(spark: SparkSession, live: Broker, setting
         spark.conf.unset(PUSHDOWN_SETTING)
 
 
-# What is wrong.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_spark_shows_the_error(spark: SparkSession, live: Broker) -> None:
 
 def test_a_server_that_cannot_be_reached() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # without listening
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         options = {"subscribe": "x", "kafka__default__api__timeout__ms": 300}
         with pytest.raises(BrokerError, match=f"brokers {address}: no server can be reached"):

@@ -32,7 +32,7 @@ PASSWORD = "al,ice=sécret"
 
 
 def topic(broker: Broker, name: str, counts: list[int], **configs: str) -> None:
-    """A topic with so many records in each partition, a batch each."""
+    """Create a topic with these numbers of records in its partitions, one batch each."""
     with Client(servers(broker)) as client:
         client.admin.create_topic(name, len(counts), configs=configs)
     append(broker, name, counts)
@@ -116,7 +116,7 @@ def test_a_server_that_says_nothing() -> None:
 def test_spark_names_all_servers_that_cannot_be_reached(spark: SparkSession, live: Broker) -> None:
     with socket.socket() as one, socket.socket() as other:
         for taken in (one, other):
-            taken.bind(("127.0.0.1", 0))  # and nobody listens
+            taken.bind(("127.0.0.1", 0))  # without listening
         addresses = ",".join(f"127.0.0.1:{s.getsockname()[1]}" for s in (one, other))
         options = {"subscribe": "sizes", "kafka__default__api__timeout__ms": 300}
         with fails(f"BrokerError: planning, brokers {addresses}: no server can be reached"):
@@ -127,7 +127,7 @@ def test_spark_names_all_servers_that_cannot_be_reached(spark: SparkSession, liv
 
 
 def test_a_broker_that_stops_before_a_task_reads(tmp_path: Path) -> None:
-    """The task waits no longer than it is told to, and names what it has not read."""
+    """The task waits as long as the option allows, and names the offsets that it has not read."""
     with Broker.start(data_dir=tmp_path) as broker:
         topic(broker, "left", [5])
         address = servers(broker)
@@ -168,7 +168,7 @@ def test_an_offset_that_a_new_leader_has_after_all_is_read(live: Broker) -> None
 
 
 def test_what_is_written_while_a_query_runs_is_not_read(spark: SparkSession, live: Broker) -> None:
-    """Spark asks for the second partition when the first has been read and more is there."""
+    """Spark reads the second partition after the first one, when both have more records."""
     topic(live, "growing", [3, 4])
     found = []
     for row in load(spark, live, subscribe="growing").toLocalIterator():
@@ -283,7 +283,7 @@ def test_filters_of_spark_save_bytes(spark: SparkSession, tmp_path: Path) -> Non
                     spark,
                     broker,
                     kafka__bootstrap__servers=meter.address,
-                    # That much may come behind the last offset that is wanted.
+                    # This many bytes may follow the last requested offset.
                     kafka__max__partition__fetch__bytes=20_000,
                     subscribe="metered",
                 )

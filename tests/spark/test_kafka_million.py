@@ -1,4 +1,4 @@
-"""A million records through one query: each of them once, in memory that does not grow with them."""
+"""One query reads a million records: each of them once, in memory that does not grow with their number."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from krammar.broker import Broker
 RECORDS = 1_000_000
 PARTITIONS = 1
 EACH = RECORDS // PARTITIONS
-# A task has 100 MB of values to read. What it may add to a worker: two answers of the broker (8 MiB
-# each), what is made of them and Spark's copy of it, and 32 MiB of freed memory. Of four million records
-# the peak is the same. A worker that keeps what it has read, as it came or in columns, needs 100 MB more.
+# A task reads 100 MB of values. It may add to a worker: two responses of the broker (8 MiB each), the
+# columns built from them, Spark's copy of these, and 32 MiB of freed memory. With four million records the
+# peak is the same. A worker that keeps everything it has read needs 100 MB more.
 BUFFERS = 120 << 20
 # Python with PySpark, PyArrow and the classes of the protocol.
 IMPORTED = 128 << 20
@@ -67,7 +67,7 @@ def test_each_once_in_bounded_memory(spark: SparkSession, million: Broker) -> No
             for column in ("number", "offset")
             for make in (F.count, F.sum, F.min, F.max)
         ),
-        # Also of what a sum does not tell: numbers that are swapped for others.
+        # Detects swapped numbers, which a sum does not.
         F.sum(F.col("number") * F.col("offset")),
     )
     found = {row[0]: tuple(row[1:]) for row in totals.collect()}

@@ -1,4 +1,4 @@
-"""What a person sees of errors, and of modes that Spark does not offer to data sources in Python."""
+"""Errors as users see them, also for modes that Spark does not offer to data sources in Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that are wrong, folders that are missing, and what is said about them."""
+"""Wrong options and missing folders, and their error messages."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_what_is_not_there(spark: SparkSession, folder: Folder) -> None:
     ],
 )
 def test_options_without_effect(name: str, value: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Jobs for Spark's connector have them. They reach neither the table nor the client."""
+    """Jobs for Spark's connector set these options. The table and the client do not get them."""
     options = Options({name: value})
     [record] = caplog.records
     assert f"option {TABLE[name.lower()].name!r} has no effect: " in record.getMessage()

@@ -1,4 +1,4 @@
-"""``krammar.spark.session``, in a process of its own: Spark has one JVM per process."""
+"""``krammar.spark.session``, in its own process, because Spark has one JVM per process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records each micro-batch has, whatever happens to the query, the topics and the broker."""
+"""The records of each micro-batch, while queries, topics and brokers fail or change."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_restarts_at_every_batch(broker: Broker, topic: str, plain: bool) -> Non
 def test_a_first_batch_that_fails_at_the_latest_offsets(
     broker: Broker, client: Client, topic: str, starting: dict[str, Any], plain: bool
 ) -> None:
-    """Where the query began is not in the checkpoint, so that all that came since must not depend on it."""
+    """The checkpoint does not contain the start of the query, so later batches must not depend on it."""
     options = {**QUICK, "subscribe": topic, "startingOffsetsByTimestampStrategy": "latest"}
     options |= starting
     produce(broker, topic, {0: 4, 1: 1})
@@ -524,7 +524,7 @@ def test_a_topic_that_vanishes_and_comes_back(broker: Broker, client: Client, to
 def test_a_recreated_topic(
     broker: Broker, client: Client, topic: str, count: int, restart: bool
 ) -> None:
-    """The new topic has fewer, as many, and more records than were read of the old one."""
+    """The new topic has fewer, the same number of, or more records than were read from the old one."""
     produce(broker, topic, {0: 5})
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         assert len(query.rest()) == 5
@@ -568,7 +568,7 @@ def test_a_recreated_topic_with_a_limit(broker: Broker, client: Client, topic: s
 def test_deleted_between_planning_and_reading(
     broker: Broker, client: Client, topic: str, again: bool
 ) -> None:
-    """The end is beyond what the driver has seen of the new topic, which an offset alone does not tell."""
+    """The end of the batch is beyond the end of the new topic that the driver knows. An offset alone does not show that."""
     produce(broker, topic, {0: 5})
     for options in (EARLIEST, TOLERANT):
         with Query(broker, subscribe=topic, **options) as query:
@@ -651,7 +651,7 @@ def test_a_new_partition_that_has_lost_records(broker: Broker, client: Client, t
 
 
 def test_a_log_that_was_cut(tmp_path: Path) -> None:
-    """What is left of it has been read before, and is not read again."""
+    """The rest of the log was read before, and is not read again."""
     ends = []
     with Broker.start(data_dir=tmp_path) as broker:
         port = broker.port
@@ -704,7 +704,7 @@ def test_a_broker_that_stays_away() -> None:
     with query, pytest.raises(BrokerError, match=f"finding new records, brokers {address}: .*"):
         query.batch()
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # without listening
         port = taken.getsockname()[1]
         options = {"kafka.bootstrap.servers": f"127.0.0.1:{port}", "subscribe": "x"}
         options["kafka.default.api.timeout.ms"] = "300"

@@ -64,8 +64,8 @@ def offsets(query: StreamingQuery, which: str) -> list[Any]:
 
 
 class Sink:
-    """Keeps each batch in a file of its own, so that writing it again changes nothing. Fails as often as
-    it is told to, before or after it has written."""
+    """Writes each batch to its own file, so that a repeated write changes nothing. Tests let it fail, before or
+    after it has written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -153,8 +153,8 @@ def test_restarts_and_failures_at_every_batch(
 def test_a_running_query(
     spark: SparkSession, broker: Broker, client: Client, tmp_path: Path
 ) -> None:
-    """From the latest offsets on: new partitions and topics, headers, tasks, a least number of records, the
-    offsets in progress."""
+    """The query starts at the latest offsets. New partitions and topics, headers, tasks, a minimum number of
+    records, and the offsets in the progress work."""
     client.admin.create_topic("run-a", 1)
     produce(broker, "run-a", {0: 3}, b"before")
     frame = stream(

@@ -269,7 +269,7 @@ def test_every_class_has_columns(cls: type[Codec]) -> None:
 
 
 def test_columns_that_are_not_selected_are_not_decoded(folder: Folder) -> None:
-    """The values are no such messages, which FAILFAST reports otherwise."""
+    """The values are not messages of this class. FAILFAST would report that."""
     given = {"source": "logs", "path": str(folder.path), "subscribe": "sizes", "mode": "FAILFAST"}
 
     def offsets(columns: str) -> list[int]:

@@ -137,11 +137,11 @@ def rows(columns: str, *values: tuple[Any, ...]) -> pa.RecordBatch:
     )
 
 
-# What is written.
+# Writes.
 
 
 def test_all_columns(spark: SparkSession, broker: Broker, topic: str) -> None:
-    """Null and empty keys and values, headers with null values, and columns that are none of records."""
+    """Null and empty keys and values, headers with null values, and columns that records do not have."""
     other = f"{topic}-other"
     make(broker, other, 2)
     columns = f"topic string, value binary, key binary, partition int, headers {HEADERS}, more int"
@@ -167,8 +167,8 @@ def test_all_columns(spark: SparkSession, broker: Broker, topic: str) -> None:
 
 
 def test_text_and_the_topic_of_the_option(spark: SparkSession, broker: Broker, topic: str) -> None:
-    """The option goes before the column, whatever that is; includeHeaders is accepted, as it is by
-    Spark's connector, and decides nothing."""
+    """The option takes precedence over the column, whose type does not matter. includeHeaders is accepted
+    without effect, as by Spark's connector."""
     columns = f"topic int, key string, value string, headers {HEADERS}"
     frame = spark.createDataFrame([(7, "ключ", "wert ß", [("h", b"1")])], columns)
     save(frame, broker, topic=topic, includeHeaders=False)
@@ -179,7 +179,7 @@ def test_text_and_the_topic_of_the_option(spark: SparkSession, broker: Broker, t
 def test_keys_go_where_librdkafka_puts_them(
     spark: SparkSession, broker: Broker, topic: str
 ) -> None:
-    """As with Java's default partitioner; rows of one key keep their order."""
+    """Rows go to the partitions that Java's default partitioner selects. Rows of one key keep their order."""
     theirs = f"{topic}-theirs"
     make(broker, theirs, 3)
     producer = Producer(
@@ -340,7 +340,7 @@ def test_defaults_of_the_producer() -> None:
     assert (given.settings.batch_size, given.settings.linger_ms) == (5, 7)
 
 
-# What is refused before anything is sent.
+# Errors before anything is sent.
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_save_modes(spark: SparkSession, broker: Broker, topic: str) -> None:
     assert messages(broker, topic) == []
 
 
-# What is refused while it is written.
+# Errors while rows are written.
 
 
 def test_a_null_topic(spark: SparkSession, broker: Broker, topic: str) -> None:
@@ -570,7 +570,7 @@ Stream = Callable[..., None]
 
 @pytest.fixture
 def stream(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> Stream:
-    """Runs a query over text files, a file a micro-batch, until all that is there is written."""
+    """Run a query over text files, one per micro-batch, until all existing files are written."""
 
     def run(mode: str = "append", servers: str = "", **options: object) -> None:
         lines = (
@@ -614,7 +614,7 @@ def values_of(broker: Broker, topic: str) -> list[str]:
 
 
 def test_a_stream_restarts(stream: Stream, broker: Broker, topic: str, tmp_path: Path) -> None:
-    """What is committed is not written again; a batch whose commit is lost is written again whole."""
+    """A committed batch is not written again. A batch whose commit is lost is written again completely."""
     for number in (1, 2):
         lines(tmp_path, number, f"a{number}", f"b{number}")
     stream()
@@ -635,7 +635,7 @@ def test_a_stream_restarts(stream: Stream, broker: Broker, topic: str, tmp_path:
 def test_a_stream_in_complete_mode(
     stream: Stream, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    """All rows of the result, each time, as Spark's own connector has it."""
+    """Each batch writes all rows of the result, as with Spark's connector."""
     lines(tmp_path, 0, "a", "a", "b")
     lines(tmp_path, 1, "a")
     stream("complete")

@@ -20,10 +20,10 @@ from tests.spark.sessions import MODE
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("4.1.*", "4.2.*")
-# Of the development group: what the tests import beside krammar and PySpark.
+# Packages of the development group that the tests import beside krammar and PySpark.
 NEEDED = ("confluent-kafka", "hypothesis", "pytest", "pytest-xdist")
 FOR_CONNECT = ("pandas",)
-# Of an earlier run.
+# Packages that an earlier run has installed.
 NOT_NEEDED = ("grpcio", "numpy", "pandas")
 TESTS = ("tests/spark",)
 # pytest finds it by this name only.
@@ -68,7 +68,7 @@ def _environment(version: str) -> Path:
 
 
 def _requirements(names: tuple[str, ...]) -> list[str]:
-    """As the development group has them."""
+    """Return the requirements as the development group states them."""
     group = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
     by_name = {re.split(r"[^\w-]", requirement)[0]: requirement for requirement in group}
     return [by_name[name] for name in names]

@@ -1,4 +1,4 @@
-"""A tap in a thread, brokers to stand behind it, and what came by."""
+"""A tap in a thread, brokers for it, and the frames that it has passed on."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class TapThread:
         return self.outcome
 
     def join(self) -> str:
-        """Wait for it to end by itself."""
+        """Wait until it ends."""
         self._thread.join(PATIENCE)
         assert isinstance(self.outcome, str)
         return self.outcome
@@ -152,7 +152,7 @@ class TapThread:
 
 
 class Upstream:
-    """A server whose connections a function handles, each in a thread of its own."""
+    """A server whose connections a function handles, each in its own thread."""
 
     def __init__(self, handle: Callable[[socket.socket], None]) -> None:
         self._handle = handle

@@ -216,7 +216,7 @@ def test_a_replay_finds_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=os.strerror)
 def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    """At each write, of which half succeeds: the records before it can be read, and nothing follows it."""
+    """Each write fails once, after half of its bytes. The records before it can be read, and nothing follows it."""
     frames = conversation()
     for at in range(len(frames) + 2):
         path = tmp_path / f"{at}.tap"
@@ -276,7 +276,7 @@ def test_a_closed_capture_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_zeros_at_the_end_are_reported(tmp_path: Path) -> None:
-    """As a power cut leaves them."""
+    """Zeros at the end of a capture, as a power cut may leave them."""
     path = tmp_path / "a.tap"
     write(path)
     size = path.stat().st_size

@@ -27,8 +27,8 @@ LOG.addHandler(logging.NullHandler())
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 EACH = 20
 
-# What is wrong with the mock brokers' own frames, as far as is known: Metadata of newer versions ends
-# with a byte too many, and the refusal of ApiVersions v3 miscounts its array.
+# Known errors in frames of the mock brokers: newer versions of Metadata end with one byte too many, and
+# the error response to ApiVersions v3 has a wrong array length.
 CARELESS = {("Metadata", 13), ("ApiVersions", 3)}
 
 

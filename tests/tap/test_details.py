@@ -96,7 +96,7 @@ def test_record_batches_have_fields_too() -> None:
     assert nodes[f"{batches}.[0].records.[1].key"][4] == "null"
     value = nodes[f"{batches}.[0].records.[0].value"]
     assert frame.data[value[2] : value[3]] == b"\x06one"
-    # Compressed records stay bytes, and so does what is no batch.
+    # Compressed records stay bytes, and so do bytes that are not a batch.
     assert nodes[f"{batches}.[1].records_count"][4] == "1"
     assert nodes[f"{batches}.[1].records"][5] == []
     other = nodes["ProduceRequest.topic_data.[0].partition_data.[1].records"]

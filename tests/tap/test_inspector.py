@@ -1,4 +1,4 @@
-"""What the tap finds out about frames: matched, read, compared."""
+"""The tap's inspector: it matches responses to requests, decodes frames, and compares the bytes."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_broken_bodies_say_where() -> None:
     assert frame.error.startswith("MetadataRequest v9: topics[0].name: needs 126 bytes")
     assert frame.header.client_id == "c"
     assert frame.message is None
-    # What the broker makes of it is matched all the same.
+    # The broker's response is matched anyway.
     assert seen.response(response(BROKERS, 9), 0).status == Status.OK
 
     frame = asked(version=9).response(response(BROKERS, 9)[:-3], 0)

@@ -82,7 +82,7 @@ class View:
         return wait(self.browser, PATIENCE, 0.02).until(lambda _: self.run(f"return {script}"))
 
     def rows(self, number: int) -> list[str]:
-        """Wait until the list has this number of rows, of which the browser draws some."""
+        """Wait until the list has this number of rows. Return the ones that the browser draws."""
         self.wait(f"list.length === {number}")
         return self.texts("#rows .row .api b")
 
@@ -336,7 +336,7 @@ def test_passwords_in_a_file(tmp_path: Path, secrets: bool) -> None:
 
 
 def _contains(path: Path, secret: bytes) -> bool:
-    """Whether the unpacked data of a page has some bytes, in a tree or in a frame."""
+    """Return whether the unpacked data of a page contains some bytes, in a tree or in a frame."""
     import base64
     import gzip
     import re

@@ -1,4 +1,4 @@
-"""Captures as pcapng: what tshark, Wireshark's command line, makes of them."""
+"""Captures as pcapng, read by tshark, Wireshark's command line."""
 
 from __future__ import annotations
 

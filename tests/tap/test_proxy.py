@@ -1,4 +1,4 @@
-"""The proxy between sockets: what passes, what is changed, what is reported, how it ends."""
+"""The tap between sockets: passed and changed frames, reports, and the end of connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from krammar.wire.connection import ResponseReceived
 from tests.tap.support import PATIENCE, Client, TapThread, Upstream, broker, framed, upstream
 from tests.tap.test_inspector import request, response
 
-# A correlation id, and then what is no body of anything.
+# A correlation id, and bytes that are not a valid body.
 GARBAGE = b"\0\0\0\0" + bytes(range(1, 200))
 
 
@@ -292,8 +292,8 @@ def test_a_slow_client_slows_the_broker() -> None:
     ):
         slow.socket.sendall(slow.connection.send_request(MetadataRequest(topics=[]), 12))
         assert slow.read_exactly(len(answer)) == answer
-        # While nobody reads, the tap has many turns of its loop in which it could take frame after
-        # frame. It takes what the system's buffers hold, and one or two.
+        # While the slow client does not read, the tap has many turns of its loop in which it could read more
+        # frames. It reads as many as the system's buffers hold, and one or two more.
         for _ in range(500):
             quick.ask(MetadataRequest(topics=[]), 12)
             assert taken(tap) <= 20
@@ -385,7 +385,7 @@ def test_an_upstream_that_names_brokers_without_end(monkeypatch: pytest.MonkeyPa
         assert len(tap.ports) == 10
         refused = [n for n in tap.recorder.notices if n.startswith("no port for broker ")]
         assert len(tap.ports) + len(refused) == number + 1
-        # Those without a port are left as they came.
+        # Addresses without a port do not change.
         assert event.response.brokers[-1] == brokers[-1]
 
 
@@ -414,7 +414,7 @@ def test_frames_are_kept(tmp_path: Path) -> None:
     ):
         client.ask(MetadataRequest(topics=[]), 12)
         client.ask(ApiVersionsRequest(), 3)
-        # Each record is there as soon as its frame was seen: nothing waits for the end.
+        # Each record is written as soon as its frame was seen, not at the end.
         records = [record for record in Capture(path) if record.kind < 2]
         assert [record.data for record in records] == [f.data for f in tap.recorder.frames]
         assert [record.flags for record in records] == [0, Flag.CHANGED, 0, Flag.CHANGED]

@@ -217,7 +217,7 @@ def test_rows_arrive_and_change() -> None:
         feed.closed(9_000, 1, "by the client")
         assert next(events)["connections"] == [[1, "a:1", "b:2", 5, 9, "by the client"]]
         events.close()
-        # A page that was interrupted goes on after what it has.
+        # A page that was interrupted continues after the last event that it has.
         assert next(server.events(after=3))["connections"][0][4] == 9
         assert len(next(server.events())["rows"]) == 1
 

@@ -27,8 +27,8 @@ TWO = TopicFolder(
         + batch([b"one", None, b""], base_offset=1, timestamp=NOW + 5, headers=[("h", b"x")])
     ],
 )
-# Batches with what a broker has to hand on though it has no use for it: gaps as compaction leaves
-# them, leader epochs, the fields of an idempotent producer.
+# Batches with content that a broker does not use but must return: gaps after a compaction, leader
+# epochs, the fields of an idempotent producer.
 MANY = TopicFolder(
     "many-batches",
     UUID("00000000-0000-4000-8000-000000000077"),
@@ -59,7 +59,7 @@ PARTITIONED = TopicFolder(
 TAIL = TopicFolder(
     "tail", UUID("00000000-0000-4000-8000-000000000015"), [batch([b"there"], timestamp=NOW)]
 )
-# In the metadata log the topics do not stand in the order of their names.
+# The metadata log does not list the topics in the order of their names.
 TOPICS = [TAIL, PARTITIONED, EMPTY, TWO, MANY, ONE]
 
 

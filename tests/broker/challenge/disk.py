@@ -1,6 +1,6 @@
 """Kafka's files without krammar: a writer for the folder that a broker starts with, and a reader of its files.
 
-The formats are those of Kafka's documentation ("Message Format") and of KIP-500 and KIP-631.
+Kafka's documentation ("Message Format"), KIP-500 and KIP-631 describe the formats.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def partition_record(
 
 
 def kafka_uuid(uuid: UUID) -> str:
-    """As Kafka writes an id in text."""
+    """Return an id in Kafka's text form."""
     return base64.urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()
 
 
@@ -256,7 +256,7 @@ class DiskBatch:
         return bool(self.attributes & 0x20)
 
     def records(self) -> Iterator[DiskRecord]:
-        """Of a batch that is not compressed."""
+        """Decode the records of a batch that is not compressed."""
         assert self.attributes & 0x07 == 0, "a compressed batch"
         data, at = self.data, _HEADER.size
 

@@ -130,7 +130,7 @@ class BrokerProcess:
             return None
 
     def kill(self) -> None:
-        """SIGKILL: nothing of the broker's runs any more when this returns."""
+        """Send SIGKILL, and wait until the process has ended."""
         assert self._process is not None
         self._process.kill()
         self._process.wait(STOP_LIMIT)

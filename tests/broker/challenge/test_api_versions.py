@@ -131,7 +131,7 @@ def test_client_ids(connection: Connection, client_id: str | None, version: int)
 
 
 def test_tags_of_a_request_are_skipped(connection: Connection) -> None:
-    """Two tags in the header and one in the body, none of which anybody knows."""
+    """The header has two unknown tags, and the body has one."""
     header = struct.pack(">hhih", API_VERSIONS, 4, 9, 1) + b"c" + b"\x02\x05\x01x\x63\x02yz"
     body = b"\x02n\x02v" + b"\x01\x0a\x03abc"
     connection.send(struct.pack(">i", len(header) + len(body)) + header + body)

@@ -72,7 +72,7 @@ def summary(partition: ProducedPartition) -> tuple[int, int, int, int, int]:
 
 
 def as_written(sent: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:
-    """A batch as the log has it: the broker sets two fields, which the CRC does not cover."""
+    """Return a batch as it is in the log: the broker sets two fields that the CRC does not cover."""
     at_offset = base_offset.to_bytes(8, "big")
     return at_offset + sent[8:12] + leader_epoch.to_bytes(4, "big") + sent[16:]
 

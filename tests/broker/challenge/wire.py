@@ -1,7 +1,7 @@
 """Kafka's protocol without krammar, as far as the challenge needs it.
 
-Layouts follow Kafka's protocol guide (https://kafka.apache.org/protocol). All of the requests are of
-flexible versions unless ``call`` is told otherwise.
+Layouts follow Kafka's protocol guide (https://kafka.apache.org/protocol). All requests have
+flexible versions, unless an argument of ``call`` says otherwise.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def produce_body(
 
 
 class Reader:
-    """Reads a response from its first byte on; ``end`` insists that nothing is left."""
+    """Reads a response from its first byte; ``end`` asserts that no bytes follow."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

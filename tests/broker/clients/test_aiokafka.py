@@ -386,7 +386,7 @@ class Group:
         await consumer.stop()
 
     async def wait(self, *sizes: int) -> None:
-        """Until the members have so many partitions, none twice."""
+        """Wait until the members have this number of partitions, none of them twice."""
 
         def reached() -> bool:
             owned = [listener.partitions for _, listener in self.members]

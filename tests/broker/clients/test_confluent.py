@@ -397,8 +397,8 @@ def test_an_open_transaction_holds_back_what_is_behind_it(
 
 
 def test_consume_transform_produce(kafka_broker: Broker, admin: AdminClient) -> None:
-    """Input is read, output and offsets are written in one transaction; every third is aborted and
-    done again from what is committed."""
+    """One transaction contains output and offsets. Every third one is aborted, and repeated from the
+    committed offsets."""
     create(admin, "in")
     create(admin, "out")
     deliver(producer(kafka_broker), "in", [b"%d" % at for at in range(100)])
@@ -598,7 +598,7 @@ class Member:
 
 
 def shared(members: Sequence[Member], count: int) -> Callable[[], bool]:
-    """Whether members have ``count`` partitions among them, evenly, and none twice."""
+    """Return whether ``count`` partitions are evenly distributed over the members, none of them twice."""
 
     def check() -> bool:
         owned = [one.partitions for one in members]

@@ -75,7 +75,7 @@ def produce(broker: Broker, numbers: range) -> None:
 
 
 class Reader:
-    """A member that commits every record as soon as it has it."""
+    """A member that commits each record immediately after it gets it."""
 
     def __init__(
         self, broker: Broker, protocol: dict[str, Any], topics: str = "t", **changes: Any
@@ -146,7 +146,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def is_shared(readers: list[Reader]) -> bool:
-    """Whether each partition has one reader, and each reader a partition."""
+    """Return whether each partition has one reader, and each reader has a partition."""
     parts = [reader.partitions for reader in readers]
     return sum(map(len, parts)) == PARTITIONS == len(set().union(*parts)) and all(parts)
 

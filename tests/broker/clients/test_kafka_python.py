@@ -334,8 +334,8 @@ def test_committed_offsets(kafka_broker: Broker, admin: KafkaAdminClient) -> Non
 
 
 class Group:
-    """Consumers, each in a thread of its own: one that is polled for too short a time gives up its
-    request to join and begins anew."""
+    """Consumers, each in its own thread: if a poll is too short, a consumer drops its request to join
+    and starts again."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -360,7 +360,7 @@ class Group:
             self.leave()
 
     def sizes(self) -> list[int]:
-        """How many partitions each member has; none may be with two."""
+        """Return the number of partitions of each member; no partition may have two members."""
         owned = [member.partitions for member in self.members]
         if len(set().union(*owned)) != sum(map(len, owned)):
             return []

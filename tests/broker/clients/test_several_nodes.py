@@ -201,7 +201,7 @@ class Storm:
         self.until = time.monotonic() + LIMIT
 
     def saw(self, *numbers: int) -> bool:
-        """Note numbers; returns whether the consumer goes on."""
+        """Record numbers; return whether the consumer continues."""
         self.found.extend(numbers)
         happened = len(STORM) - len(self.left)
         if self.left and self.found and len(self.found) >= happened * ROUND:

@@ -124,7 +124,7 @@ def commit_request(
 
 
 def as_member(joined: JoinGroupResponse) -> dict[str, Any]:
-    """Who commits, for ``commit_request``."""
+    """The member that commits, for ``commit_request``."""
     return {
         "generation_id_or_member_epoch": joined.generation_id,
         "member_id": joined.member_id,

@@ -682,7 +682,7 @@ class Groups(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(1, 60))
     def wait(self, seconds: int) -> None:
-        """Heartbeats go on while time passes, except of clients that crashed."""
+        """Let time pass. Clients that have not crashed continue to send heartbeats."""
         for _ in range(seconds // 3):
             self.world.advance(3000)
             for client in list(self.clients.values()):

@@ -201,7 +201,7 @@ def test_a_session_names_only_what_has_changed(client: RawClient) -> None:
             fetch_request(topics, session_id=session, session_epoch=epoch, **fields), 12
         )
 
-    # The client has read on in one partition; nothing is new.
+    # The client has read more of one partition; there are no new records.
     assert told(go_on(1, [("a", 0, 1)])) == {}
     produce(client, "b", data)
     response = go_on(2, [])
@@ -426,8 +426,8 @@ def test_what_comes_between_reading_and_waiting_is_not_missed(
 
 
 def test_records_go_from_a_topic_without_cleanup_policy(client: RawClient) -> None:
-    """An empty cleanup.policy keeps everything, but for what is deleted by request; Kafka 4.4 refuses
-    DeleteRecords only where compact stands alone."""
+    """With an empty cleanup.policy, only DeleteRecords deletes records. Kafka 4.4 refuses DeleteRecords
+    only if the policy is compact alone."""
     create_topic(client, "t", cleanup_policy="")
     produce(client, "t", batch(b"a", b"b", b"c"))
     where = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=2)

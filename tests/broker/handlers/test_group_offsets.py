@@ -50,7 +50,7 @@ NOTHING = (-1, "", ErrorCode.NONE)
 
 
 class Clock:
-    """The time of a broker: that of the machine, and some milliseconds more."""
+    """A broker's clock, which the test moves."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000_000

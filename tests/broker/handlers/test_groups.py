@@ -60,7 +60,7 @@ def test_the_coordinator_is_this_broker(
 def test_the_protocols_of_a_group_are_limited(
     client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rebalance sends all of them to the leader."""
+    """A rebalance sends all members to the leader."""
     monkeypatch.setattr("krammar.broker.groups.coordinator.LARGEST_GROUP", 1000)
     monkeypatch.setattr("krammar.broker.groups.group.LARGEST_GROUP", 1000)
 

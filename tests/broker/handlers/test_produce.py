@@ -211,7 +211,7 @@ def set_broker_configs(client: RawClient, configs: dict[str, str]) -> None:
 
 
 def patched(change: Callable[[bytearray], None], data: bytes | None = None) -> bytes:
-    """A batch with something else in it, under a CRC that fits."""
+    """Return a changed batch with a valid CRC."""
     buffer = bytearray(batch(b"one", b"two") if data is None else data)
     change(buffer)
     struct.pack_into(">I", buffer, 17, crc32c(bytes(buffer[21:])))

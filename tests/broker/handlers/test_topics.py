@@ -62,7 +62,7 @@ def create(
 
 
 def listed(client: RawClient) -> dict[str, int]:
-    """How many partitions each topic has."""
+    """Return the number of partitions of each topic."""
     topics = client.call(MetadataRequest(topics=None)).topics
     return {topic.name: len(topic.partitions) for topic in topics}
 
@@ -549,7 +549,7 @@ def test_delete_topics(
         assert [result.topic_id for result in results] == [three["two"], NULL_UUID, three["one"]]
     assert listed(client) == {"three.x": 2}
     assert broker.call(broker.logs.get, "two", 0) is None
-    # The name is free again, with nothing of the old topic.
+    # The name is free again, and a new topic has no records of the old one.
     [again] = create(client, new("two", 3))
     assert again.topic_id != three["two"]
     log = broker.call(broker.logs.get, "two", 0)

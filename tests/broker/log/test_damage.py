@@ -29,7 +29,7 @@ CONFIG = LogConfig(
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with some of everything."""
+    """A folder with files of every kind."""
     with Setting(tmp_path_factory.mktemp("origin")) as setting:
         log = setting.open(CONFIG)
         for number in range(24):

@@ -1,4 +1,4 @@
-"""What is forced to the disk, and when: by krammar.fsync, flush.messages, flush.ms, and failures of it."""
+"""Flushes to the disk because of krammar.fsync, flush.messages and flush.ms, and failed flushes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_always_forces_each_batch_and_the_names_of_new_files(here: Here) -> None
 
 
 def test_flush_messages_counts_records(here: Here) -> None:
-    """As in Kafka, before the last of them is acknowledged (`UnifiedLog.append`)."""
+    """As in Kafka, the flush is done before the last record is acknowledged (`UnifiedLog.append`)."""
     log = here.open(LogConfig(flush_messages=3), "never")
     here.forced()
     log.append(batch(b"1"))
@@ -159,7 +159,7 @@ def test_flush_ms_of_a_topic_does_not_flush_others(here: Here) -> None:
 
 
 def test_never_forces_complete_segments_and_a_clean_shutdown(here: Here) -> None:
-    """As Kafka does by default (`UnifiedLog.roll` schedules a flush, `close` flushes)."""
+    """Kafka does the same by default (`UnifiedLog.roll` schedules a flush, `close` flushes)."""
     log = here.open(SMALL, "never")
     here.manager.flush()
     here.forced()

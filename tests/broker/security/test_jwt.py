@@ -1,4 +1,4 @@
-"""Signed tokens: what is accepted, key rotation, and a JWKS that is missing."""
+"""Signed tokens: accepted and refused ones, key rotation, and a missing JWKS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing in a login with SCRAM tells users from strangers."""
+"""A login with SCRAM does not reveal which users exist."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_client_certificates(authority: Authority, server: Pair, client: Pair) -
 
 
 def test_client_certificates_need_no_extensions(authority: Authority, server: Pair) -> None:
-    """As with Kafka's broker: Java does not verify strictly."""
+    """Kafka's broker accepts it too, because Java does not verify strictly."""
     older = Authority(authority.folder, "older", strict=False)
     made = context(
         **with_store(server),

@@ -317,7 +317,7 @@ def test_a_client_gets_a_fatal_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @dataclass
 class Cut:
-    """A state of the disk, and what the producer knows at this time."""
+    """A state of the disk, and the producer's knowledge at that time."""
 
     where: str
     state: State
