@@ -43,6 +43,8 @@ from krammar.wire.package import package_of
 TURN_SECONDS = 0.02
 # The default of the largest frame that is decoded. Text can take four times the memory of its bytes.
 MAX_DECODED = 16 << 20
+# The nodes of a response that are replaced without a pause.
+_NODES = 1_000
 
 
 class TapError(Exception):
@@ -392,6 +394,15 @@ class Tap:
             self._turn_ends = time.monotonic() + TURN_SECONDS
             asyncio.get_running_loop().call_soon(self._end_turn)
 
+    async def _pause(self, frame: Frame) -> None:
+        """Let other connections work between two steps of a large response. Then it counts as arrived later."""
+        if frame.size > SMALL_FRAME:
+            await self._share_turn()
+            now = self._now()  # in a capture, times never decrease
+            if frame.latency_ns is not None:
+                frame.latency_ns += now - frame.time_ns
+            frame.time_ns = now
+
     def _end_turn(self) -> None:
         self._turn_ends = 0.0
 
@@ -400,7 +411,9 @@ class Tap:
     async def _pass_response(self, connection: _Connection, data: bytes, now: int) -> None:
         """Inspect a response and pass it on, changed or not."""
         frame = connection.inspector.response(data, now)
+        await self._pause(frame)
         changed = await self._rewrite(connection, frame)
+        await self._pause(frame)
         passed = data if changed is None else changed
         if connection.faulty is None:
             self._observe(frame)
@@ -423,10 +436,13 @@ class Tap:
             return None
         original = frame.data[: len(frame.data) - len(frame.rest)]
         _, message, _ = read_response(self._package, original, frame.api_key, frame.version)
+        await self._pause(frame)
         notes = []
         if frame.api_key == API_VERSIONS:
             notes = limit_versions(self._package, message)
-        for node in endpoints(frame.api_key, message):
+        for number, node in enumerate(endpoints(frame.api_key, message)):
+            if number % _NODES == 0:
+                await self._pause(frame)
             upstream = Address(node.host, node.port)
             self._nodes[upstream] = node_id(node)
             port = await self._listeners.port_for(connection.bind_host, upstream)
@@ -438,6 +454,7 @@ class Tap:
             notes.append(f"{upstream} replaced by {Address(node.host, port)}")
         if not notes:
             return None
+        await self._pause(frame)
         changed = Frame(frame.time_ns, frame.connection, False, frame.data, frame.size)
         changed.api_key, changed.body_version = frame.api_key, frame.body_version
         changed.header, changed.message = frame.header, message
