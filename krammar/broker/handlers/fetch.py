@@ -34,8 +34,6 @@ _LEADERS = 16
 MAX_FETCH = 8 << 20
 # A read of this size gets a slice of its own.
 LARGE_READ = 2 << 20
-# More partitions than this get turns of their own to be decoded and encoded.
-MANY = 2_000
 
 
 @dataclass(eq=False)
@@ -54,8 +52,6 @@ class FetchHandlers:
         self, session: Session, request: FetchRequest, version: int
     ) -> Steps[FetchResponse | Awaitable[FetchResponse]]:
         """Fetch in a session or without one (KIP-227). Too little data makes the request wait."""
-        if sum(len(topic.partitions) for topic in request.topics) > MANY:
-            yield True  # decoding it was long enough for one turn
         try:
             asked = self._sessions.begin(request, by_id=version >= _TOPIC_IDS)
         except ApiError as error:
@@ -136,8 +132,6 @@ class FetchHandlers:
                 named: dict[str, Any] = {"topic_id" if asked.by_id else "topic": last}
                 responses.append(FetchResponse.FetchableTopicResponse(partitions=[], **named))
             responses[-1].partitions.append(answer)
-        if len(answers) > MANY:
-            yield True  # encoding the response is long enough for one turn
         return FetchResponse(
             session_id=asked.session_id,
             responses=responses,
