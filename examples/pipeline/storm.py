@@ -39,7 +39,7 @@ def brew(faults: Faults, seed: int, strength: float = 1) -> None:
 def tell(faults: Faults, seed: int, report: Report) -> None:
     """Report what the storm did."""
     rows = [
-        (faults.schema.name(key), rule.actions[0].describe(), rule.matched, rule.fired)
+        (faults.schema.name(key), rule.actions[0].key, rule.matched, rule.fired)
         for rule in faults.rules
         for key in rule.api_keys
     ]

@@ -19,7 +19,7 @@ class FailingStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> NoReturn:
         raise self._error
 
-    def latestOffset(self) -> NoReturn:  # type: ignore[override]
+    def latestOffset(self, *_: object) -> NoReturn:  # PySpark 4.2 passes the start and a limit
         raise self._error
 
     def partitions(self, start: object, end: object) -> NoReturn:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
 from krammar.broker import Broker
 from krammar.spark.datasource import KrammarDataSource
+from krammar.spark.failing import FailingStreamReader
 from krammar.spark.kafka.stream import KafkaStreamReader, PlainStreamReader
 from krammar.spark.options import Options
 
@@ -62,6 +63,8 @@ class Query:
         self.available_now = available_now
         source = KrammarDataSource(given(broker, options))
         self.reader: Any = source.streamReader(source.schema())
+        if isinstance(self.reader, FailingStreamReader):
+            self.reader.initialOffset()  # raises
         assert isinstance(self.reader, KafkaStreamReader)
         if plain:
             parsed = Options(given(broker, options))

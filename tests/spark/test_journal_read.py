@@ -305,7 +305,7 @@ def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, str], text: 
 def test_streams_are_not_there_yet(tmp_path: Path) -> None:
     source = KrammarDataSource({"source": "journal", "path": str(tmp_path)})
     with pytest.raises(OptionError, match="in batches, not as a stream"):
-        source.streamReader(source.schema())
+        source.streamReader(source.schema()).initialOffset()
 
 
 # Topics.

@@ -157,7 +157,7 @@ def test_options_that_no_stream_has(given: dict[str, str], message: str) -> None
         pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
     source = KrammarDataSource(given)
     with pytest.raises(OptionError) as failure:
-        source.streamReader(source.schema())
+        source.streamReader(source.schema()).initialOffset()
     assert message in str(failure.value)
 
 

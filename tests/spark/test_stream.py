@@ -297,7 +297,7 @@ def test_wrong_options(options: dict[str, str], message: str) -> None:
     servers = {} if "source" in options else {"kafka.bootstrap.servers": "localhost:1"}
     source = KrammarDataSource({**servers, **options})
     with pytest.raises(OptionError) as failure:
-        source.streamReader(source.schema())
+        source.streamReader(source.schema()).initialOffset()
     assert message in str(failure.value)
 
 
@@ -309,7 +309,7 @@ def test_limits_before_spark_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
         source = KrammarDataSource({**options, name: "5"})
         with pytest.raises(OptionError, match=f"'{name}': needs PySpark 4.2 or later"):
-            source.streamReader(source.schema())
+            source.streamReader(source.schema()).initialOffset()
 
 
 # How much a batch has.

@@ -383,7 +383,7 @@ def test_topics_that_do_not_fit(spark: SparkSession) -> None:
         ("kafka.value.serializer", "x", "columns key and value are string or binary"),
         ("kafka.transactional.id", "x", "producers cannot share a transaction"),
         ("kafka.acks", "2", "'2': needs one of all"),
-        ("kafka.compression.type", "rar", "none of none, gzip"),
+        ("kafka.compression.type", "rar", "needs one of none, gzip"),
         ("kafka.liner.ms", "5", "linger.ms"),
         ("kafka.partitioner.class", "x", "murmur2"),
         ("kafka.max.in.flight.requests.per.connection", "0", "needs at least 1"),
