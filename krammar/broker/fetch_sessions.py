@@ -57,28 +57,26 @@ class FetchSession:
     last_used: float = 0.0
     full: bool = True
 
-    def changed(self, answers: Answers) -> Answers:
-        """Return the answers that the response lists: in a session, those with news for the client."""
+    def lists(self, key: Key, answer: FetchResponse.PartitionData) -> bool:
+        """Return whether the response lists an answer, and note it: in a session, if it has news for the client."""
         if self.session_id == NO_SESSION:
-            return answers
-        changed = []
-        for key, answer in answers:
-            partition = self.partitions.get(key)
-            if partition is not None and (
-                self.full
-                or answer.records
-                or answer.error_code != 0
-                or answer.high_watermark != partition.high_watermark
-                or answer.log_start_offset != partition.log_start_offset
-                or answer.diverging_epoch.epoch >= 0
-            ):
-                changed.append((key, answer))
-                # An error is reported in every response, as long as it lasts.
-                partition.high_watermark = None if answer.error_code else answer.high_watermark
-                partition.log_start_offset = answer.log_start_offset
-                if answer.records:
-                    self.partitions.move_to_end(key)
-        return changed
+            return True
+        partition = self.partitions.get(key)
+        if partition is None or not (
+            self.full
+            or answer.records
+            or answer.error_code != 0
+            or answer.high_watermark != partition.high_watermark
+            or answer.log_start_offset != partition.log_start_offset
+            or answer.diverging_epoch.epoch >= 0
+        ):
+            return False
+        # An error is reported in every response, as long as it lasts.
+        partition.high_watermark = None if answer.error_code else answer.high_watermark
+        partition.log_start_offset = answer.log_start_offset
+        if answer.records:
+            self.partitions.move_to_end(key)
+        return True
 
 
 class FetchSessions:

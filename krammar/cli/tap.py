@@ -109,10 +109,10 @@ if TYPE_CHECKING:
 @click.option(
     "--max-frame",
     type=click.IntRange(1, 0x7FFFFFFF),
-    default=100 * 1024 * 1024,
+    default=16 << 20,
     show_default=True,
     metavar="BYTES",
-    help="Forward larger frames without reading them.",
+    help="Forward larger frames without decoding them.",
 )
 @click.option(
     "--faults",

@@ -18,7 +18,7 @@ from krammar.wire.errors import (
     UnknownApiKeyError,
     UnsupportedVersionError,
 )
-from krammar.wire.framing import PREFIX, FrameError, frame_size
+from krammar.wire.framing import LARGEST_FRAME, PREFIX, FrameError, frame_size
 from krammar.wire.layout import Node
 from krammar.wire.package import Package
 
@@ -150,14 +150,17 @@ class Inspector:
         return frame
 
     def oversized(self, is_request: bool, head: bytes, size: int, time_ns: int) -> Frame:
-        """Report a frame of ``size`` bytes that is too large to be decoded; ``head`` are its first bytes."""
+        """Report a frame of ``size`` bytes that was not decoded, to save memory; ``head`` are its first bytes."""
         frame = self._begin(is_request, head, size, time_ns)
         if is_request:
             self._expect(frame)
         elif not self._match(frame):
             return frame
         frame.status = Status.UNDECODABLE
-        frame.error = f"a frame of {size} bytes exceeds the limit and was not decoded"
+        frame.error = (
+            f"a frame of {size} bytes was passed on without decoding, because large frames take too much memory "
+            "(--max-frame raises the limit)"
+        )
         return frame
 
     def raw(self, is_request: bool, data: bytes, time_ns: int) -> Frame:
@@ -167,7 +170,7 @@ class Inspector:
         expected = PREFIX
         if len(data) >= PREFIX:
             try:
-                expected += frame_size(data, 0x7FFFFFFF)
+                expected += frame_size(data, LARGEST_FRAME)
             except FrameError as error:
                 frame.error = f"{error}; all further bytes are passed on without decoding"
                 return frame

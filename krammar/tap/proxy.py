@@ -31,17 +31,20 @@ from krammar.proxy.clients import Clients
 from krammar.proxy.rewrite import endpoints, limit_versions, may_change, node_id
 from krammar.tap.faulty import DROPPED, Dropped, Faulty
 from krammar.tap.inspector import Frame, Inspector, encode
+from krammar.tap.intake import HEAD, MAX_LARGE_FRAMES, SMALL_FRAME, Intake, LargeFrames
 from krammar.tap.observer import Observer
 from krammar.wire.connection import read_response
 from krammar.wire.errors import EncodeError
-from krammar.wire.framing import MAX_FRAME, PREFIX, FrameError, frame_size
+from krammar.wire.framing import LARGEST_FRAME, PREFIX, FrameError, frame_size
 from krammar.wire.negotiation import API_VERSIONS
 from krammar.wire.package import package_of
 
 # The budget in seconds of a turn of the event loop for the frames of all connections.
 TURN_SECONDS = 0.02
-_PIECE = 65_536
-_HEAD = 64
+# The default of the largest frame that is decoded. Text can take four times the memory of its bytes.
+MAX_DECODED = 16 << 20
+# The nodes of a response that are replaced without a pause.
+_NODES = 1_000
 
 
 class TapError(Exception):
@@ -77,7 +80,8 @@ class Tap:
         routes: where to listen, and for which brokers.
         advertise: the proxy's host in responses. Default: the host on which it listens, or, if that means
             all addresses, the address to which the client has connected.
-        max_frame: larger frames are passed on without decoding, in bytes.
+        max_frame: larger frames are passed on without decoding, in bytes. So are frames of more than 64 kB
+            while all large frames together take more than 64 MB, or twice ``max_frame``.
         stay: whether the proxy continues when all brokers are gone.
         faults: rules that are applied to the frames that are passed on.
         clients: TLS of clients.
@@ -91,7 +95,7 @@ class Tap:
         observers: list[Observer],
         *,
         advertise: str | None = None,
-        max_frame: int = MAX_FRAME,
+        max_frame: int = MAX_DECODED,
         stay: bool = False,
         faults: Faults | None = None,
         clients: Clients | None = None,
@@ -106,6 +110,7 @@ class Tap:
         self._observers = observers
         self._advertise = advertise
         self._max_frame = max_frame
+        self._large = LargeFrames(max(MAX_LARGE_FRAMES, 2 * max_frame))
         self._stay = stay
         self._listeners = Listeners(self._serve_port, self._notice, lambda: MAX_LISTENERS)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,6 +118,7 @@ class Tap:
         self._numbers = 0
         self._open = 0
         self._reached = False
+        self._turns = asyncio.Lock()
         self._turn_ends = 0.0  # in ``time.monotonic()``; 0 before the first frame of a turn
         # Times never run backwards, even if the system's clock is changed.
         self._epoch = time.time_ns() - time.monotonic_ns()
@@ -289,29 +295,28 @@ class Tap:
         """Pass on frames until the sender has closed its side; return "", or what has failed."""
         sender, receiver = ("client", "broker") if is_request else ("broker", "client")
         got = b""
+        intake = Intake(self._large, self._max_frame)
         try:
             while True:
                 got = b""
                 got = prefix = await reader.readexactly(PREFIX)
                 try:
-                    size = frame_size(prefix, self._max_frame)
-                except FrameError as error:
-                    if error.size < 0:
-                        self._observe(connection.inspector.raw(is_request, prefix, self._now()))
-                        failed = await _copy(reader, writer, prefix, None)
-                    else:
-                        head = await reader.readexactly(min(_HEAD, error.size))
-                        large = connection.inspector.oversized(
-                            is_request, head, error.size, self._now()
-                        )
-                        self._observe(large)
-                        if connection.faulty is not None and not is_request:
-                            connection.faulty.unread(large)
-                        failed = await _copy(reader, writer, prefix + head, error.size - len(head))
+                    size = frame_size(prefix, LARGEST_FRAME)
+                except FrameError:  # its length is negative
+                    self._observe(connection.inspector.raw(is_request, prefix, self._now()))
+                    failed = await _write(writer, prefix)
+                    if failed is None:
+                        failed = await _copy(reader, writer, None)
+                    return f"{receiver}: {failed}" if failed else ""
+                data = await intake.read(reader, size)
+                await self._share_turn()
+                if data is None:
+                    failed = await self._pass_unread(
+                        connection, is_request, reader, writer, intake, size
+                    )
                     if failed is not None:
                         return failed and f"{receiver}: {failed}"
                     continue
-                data = await reader.readexactly(size)
                 now = self._now()
                 # Not writelines: up to CPython 3.12.8 and 3.13.1, drain does not wait after it
                 # (CVE-2024-12254), so a slow receiver would fill the memory.
@@ -324,18 +329,19 @@ class Tap:
                     elif is_request:
                         # Requests are not changed, so they are passed on before they are inspected. The
                         # broker works in the meantime, and the latency is the broker's.
-                        writer.write(prefix + data)
+                        _put(writer, data)
                         self._observe(connection.inspector.request(data, now))
                     else:
                         await self._pass_response(connection, data, now)
                     await writer.drain()
-                    await self._share_turn()
+                    intake.release()
                 except Dropped:
                     return DROPPED
                 except OSError as error:
                     return f"{receiver}: {describe(error)}"
         except asyncio.IncompleteReadError as error:
-            cut = got + error.partial
+            await self._share_turn()
+            cut = got + error.partial + intake.take()
             if cut:
                 self._observe(connection.inspector.raw(is_request, cut, self._now()))
                 try:
@@ -346,18 +352,56 @@ class Tap:
             return ""
         except OSError as error:  # raised by the reader; errors of writers are caught above
             return f"{sender}: {describe(error)}"
+        finally:
+            intake.release()
+
+    async def _pass_unread(
+        self,
+        connection: _Connection,
+        is_request: bool,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        intake: Intake,
+        size: int,
+    ) -> str | None:
+        """Pass on a frame of ``size`` bytes without decoding it; ``intake`` has its first bytes.
+
+        Returns:
+            As ``_copy``.
+        """
+        begin = intake.take()
+        left = size - len(begin)
+        frame = connection.inspector.oversized(is_request, begin[:HEAD], size, self._now())
+        self._observe(frame)
+        if connection.faulty is not None and not is_request:
+            connection.faulty.unread(frame)
+        failed = await _write(writer, size.to_bytes(PREFIX, "big") + begin)
+        if failed is not None:
+            return failed
+        del begin  # the rest of the frame may come much later
+        intake.release()
+        return await _copy(reader, writer, left)
 
     async def _share_turn(self) -> None:
-        """Wait for the next turn of the event loop if all connections together have used up this one.
+        """Wait for a turn of the event loop that all connections together have not used up; then work on one frame.
 
         Frames that have arrived together are read without waiting, so many of them would block everything else.
         """
-        now = time.monotonic()
+        async with self._turns:  # connections that wait get turns in their order
+            while 0 < self._turn_ends <= time.monotonic():
+                await asyncio.sleep(0)
         if not self._turn_ends:
-            self._turn_ends = now + TURN_SECONDS
+            self._turn_ends = time.monotonic() + TURN_SECONDS
             asyncio.get_running_loop().call_soon(self._end_turn)
-        elif now >= self._turn_ends:
-            await asyncio.sleep(0)
+
+    async def _pause(self, frame: Frame) -> None:
+        """Let other connections work between two steps of a large response. Then it counts as arrived later."""
+        if frame.size > SMALL_FRAME:
+            await self._share_turn()
+            now = self._now()  # in a capture, times never decrease
+            if frame.latency_ns is not None:
+                frame.latency_ns += now - frame.time_ns
+            frame.time_ns = now
 
     def _end_turn(self) -> None:
         self._turn_ends = 0.0
@@ -367,11 +411,13 @@ class Tap:
     async def _pass_response(self, connection: _Connection, data: bytes, now: int) -> None:
         """Inspect a response and pass it on, changed or not."""
         frame = connection.inspector.response(data, now)
+        await self._pause(frame)
         changed = await self._rewrite(connection, frame)
+        await self._pause(frame)
         passed = data if changed is None else changed
         if connection.faulty is None:
             self._observe(frame)
-            connection.client_writer.write(len(passed).to_bytes(PREFIX, "big") + passed)
+            _put(connection.client_writer, passed)
             return
         action = connection.faulty.response(frame, passed)
         self._observe(frame)
@@ -390,10 +436,13 @@ class Tap:
             return None
         original = frame.data[: len(frame.data) - len(frame.rest)]
         _, message, _ = read_response(self._package, original, frame.api_key, frame.version)
+        await self._pause(frame)
         notes = []
         if frame.api_key == API_VERSIONS:
             notes = limit_versions(self._package, message)
-        for node in endpoints(frame.api_key, message):
+        for number, node in enumerate(endpoints(frame.api_key, message)):
+            if number % _NODES == 0:
+                await self._pause(frame)
             upstream = Address(node.host, node.port)
             self._nodes[upstream] = node_id(node)
             port = await self._listeners.port_for(connection.bind_host, upstream)
@@ -405,6 +454,7 @@ class Tap:
             notes.append(f"{upstream} replaced by {Address(node.host, port)}")
         if not notes:
             return None
+        await self._pause(frame)
         changed = Frame(frame.time_ns, frame.connection, False, frame.data, frame.size)
         changed.api_key, changed.body_version = frame.api_key, frame.body_version
         changed.header, changed.message = frame.header, message
@@ -454,29 +504,44 @@ class Tap:
             self.stop(f"stopped: {gone} {verb} not accept connections any more")
 
 
+def _put(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Write a frame with its length prefix; small ones in one piece, large ones without a copy."""
+    prefix = len(data).to_bytes(PREFIX, "big")
+    if len(data) <= SMALL_FRAME:
+        writer.write(prefix + data)
+    else:
+        writer.write(prefix)
+        writer.write(data)
+
+
+async def _write(writer: asyncio.StreamWriter, data: bytes) -> str | None:
+    """Write bytes, and wait while the receiver is slow. Returns what has failed, or None."""
+    try:
+        writer.write(data)
+        await writer.drain()
+    except OSError as error:
+        return describe(error)
+    return None
+
+
 async def _copy(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, begin: bytes, size: int | None
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: int | None
 ) -> str | None:
-    """Pass on ``begin`` and ``size`` more bytes (None: all) without decoding.
+    """Pass on ``left`` more bytes (None: all) without decoding.
 
     Returns:
         None if that is done, "" if the sender has closed its side before, otherwise what has failed.
     """
-    piece = begin
-    left = size
-    while True:
-        try:
-            writer.write(piece)
-            await writer.drain()
-        except OSError as error:
-            return describe(error)
-        if left == 0:
-            return None
-        piece = await reader.read(_PIECE if left is None else min(_PIECE, left))
+    while left != 0:
+        piece = await reader.read(SMALL_FRAME if left is None else min(SMALL_FRAME, left))
         if not piece:
             return ""
+        failed = await _write(writer, piece)
+        if failed is not None:
+            return failed
         if left is not None:
             left -= len(piece)
+    return None
 
 
 async def _flush(writer: asyncio.StreamWriter) -> None:

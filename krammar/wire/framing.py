@@ -13,7 +13,8 @@ Buffer = bytes | bytearray | memoryview
 MAX_FRAME = 100 * 1024 * 1024
 
 PREFIX = 4
-_LARGEST = 0x7FFFFFFF
+# The largest length that a prefix can express.
+LARGEST_FRAME = 0x7FFFFFFF
 # After this number of bytes of a frame, the rest is received into separate pieces of up to a megabyte.
 _PIECE = 16 * 1024
 _LARGEST_PIECE = 1 << 20
@@ -61,8 +62,8 @@ def join_frame(parts: list[bytes]) -> bytes:
         EncodeError: the frame is too long for a length of four bytes.
     """
     size = sum(map(len, parts))
-    if size > _LARGEST:
-        raise EncodeError(f"a frame of {size} bytes: {_LARGEST} can be written at most")
+    if size > LARGEST_FRAME:
+        raise EncodeError(f"a frame of {size} bytes: {LARGEST_FRAME} can be written at most")
     return b"".join((size.to_bytes(PREFIX, "big"), *parts))
 
 

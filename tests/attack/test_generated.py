@@ -93,6 +93,23 @@ def test_each_element_is_a_step(
     assert most >= ELEMENTS / 8
 
 
+def test_a_fetch_session_is_read_and_answered_in_steps(
+    victim: tuple[InProcess, Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, broker = victim
+    monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
+    slices = broker.connections.slices
+    before = broker.call(lambda: slices.count)
+    partitions = [kafka_wire.FetchRequest.FetchPartition(partition=n) for n in range(ELEMENTS)]
+    topic = kafka_wire.FetchRequest.FetchTopic(topic="nowhere", partitions=partitions)
+    request = kafka_wire.FetchRequest(session_epoch=0, max_wait_ms=0, topics=[topic])
+    with Attacker(target.port) as client:
+        response = client.call(request, 12)
+    assert len(response.responses[0].partitions) == ELEMENTS
+    # Each partition is one step of reading, and one of the response.
+    assert broker.call(lambda: slices.count) - before >= 2 * ELEMENTS - 1
+
+
 def test_many_committed_offsets_become_a_batch_in_a_thread(
     victim: tuple[InProcess, Broker],
 ) -> None:

@@ -260,7 +260,7 @@ def test_frames_over_the_limit_are_matched_by_their_first_bytes() -> None:
     head = request(MetadataRequest(topics=[]), 12, 9)
     frame = seen.oversized(True, head, 5_000_000, 0)
     assert (frame.status, frame.api, frame.size) == (Status.UNDECODABLE, "Metadata", 5_000_000)
-    assert frame.error == "a frame of 5000000 bytes exceeds the limit and was not decoded"
+    assert frame.error.startswith("a frame of 5000000 bytes was passed on without decoding")
     answer = seen.oversized(False, b"\0\0\0\x09", 6_000_000, 7)
     assert (answer.api, answer.version, answer.latency_ns) == ("Metadata", 12, 7)
 

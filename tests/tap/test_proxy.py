@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import socket
 import threading
@@ -17,7 +18,16 @@ from krammar.tap.inspector import Frame, Status
 from krammar.tap.observer import Observer
 from krammar.tap.proxy import Route, TapError
 from krammar.wire.connection import ResponseReceived
-from tests.tap.support import PATIENCE, Client, TapThread, Upstream, broker, framed, upstream
+from tests.tap.support import (
+    PATIENCE,
+    Client,
+    Recorder,
+    TapThread,
+    Upstream,
+    broker,
+    framed,
+    upstream,
+)
 from tests.tap.test_inspector import request, response
 
 # A correlation id, and bytes that are not a valid body.
@@ -213,10 +223,56 @@ def test_frames_over_the_limit_pass_unread_and_the_next_are_read() -> None:
         tap.recorder.wait(lambda r: len(r.frames) == 4)
         first, second = (frame for frame in tap.recorder.frames if frame.is_request)
         assert (first.api, first.size) == ("Metadata", len(big) - 4)
-        assert (
-            first.error == f"a frame of {len(big) - 4} bytes exceeds the limit and was not decoded"
+        assert first.error == (
+            f"a frame of {len(big) - 4} bytes was passed on without decoding, because large frames take too much "
+            "memory (--max-frame raises the limit)"
         )
         assert second.status == Status.OK
+
+
+def test_large_frames_that_arrive_together_share_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half requests of many connections must not fill the memory, nor stop other clients."""
+    monkeypatch.setattr("krammar.tap.proxy.MAX_LARGE_FRAMES", 1_000_000)
+    topics = [MetadataRequest.Topic(name="x" * 30_000)] * 16
+    large = framed(request(MetadataRequest(topics=topics), 12))
+    small = framed(request(MetadataRequest(topics=[]), 12))
+
+    def digest(connection: socket.socket) -> None:
+        read = hashlib.sha256()
+        while data := connection.recv(65536):
+            read.update(data)
+        connection.sendall(framed(read.digest()))
+
+    def decoded(recorder: Recorder) -> list[bool]:
+        return [f.status == Status.OK for f in recorder.frames if f.size == len(large) - 4]
+
+    with (
+        upstream(digest) as server,
+        TapThread(server.address, max_frame=len(large)) as tap,
+        Client(tap.address) as first,
+        Client(tap.address) as second,
+        Client(tap.address) as third,
+    ):
+        crowd = [first, second, third]
+        part = len(large) * 3 // 4
+        for client in crowd:
+            client.socket.sendall(large[:part])
+        # One of them passes on what it has, because all of them together are over the limit.
+        tap.recorder.wait(decoded)
+        unread = tap.recorder.frames[0]
+        assert unread.error.startswith(f"a frame of {len(large) - 4} bytes was passed on without")
+        assert len(unread.data) == 64
+        for client in crowd:
+            client.socket.sendall(large[part:] + small)
+        tap.recorder.wait(lambda r: len(r.frames) == 6)
+        # What has left does not count any more.
+        for number, client in enumerate(crowd):
+            client.socket.sendall(large)
+            tap.recorder.wait(lambda r, count=4 + number: len(decoded(r)) == count)
+            client.socket.shutdown(socket.SHUT_WR)
+            sent = hashlib.sha256(large + small + large).digest()
+            assert client.read_exactly(4 + len(sent)) == framed(sent)
+        assert sorted(decoded(tap.recorder)) == [False] + [True] * 5
 
 
 def test_a_frame_that_is_cut_passes_as_far_as_it_came() -> None:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, cast
+from uuid import UUID
 
 from kafka_wire import ErrorCode, FetchRequest, FetchResponse, IsolationLevel
 
@@ -58,7 +58,7 @@ class FetchHandlers:
             return FetchResponse(error_code=error.code)
         answers, size, waiting = yield from self._read(session, request, asked)
         if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
-            return self._response(session, asked, answers, version)
+            return (yield from self._response(session, asked, answers, version))
         self.connections.release(session)  # the records are read again later
         return self._wait(session, request, asked, waiting, version)
 
@@ -102,25 +102,36 @@ class FetchHandlers:
             session.hurry = None
             for log, _ in waiting:
                 log.watchers.discard(changed)
-        steps = self._read(session, request, asked)
-        answers, _, _ = await self.connections.slices.run_from_start(steps)
-        return self._response(session, asked, answers, version)
+        steps = self._read_again(session, request, asked, version)
+        return await self.connections.slices.run_from_start(steps)
+
+    def _read_again(
+        self, session: Session, request: FetchRequest, asked: FetchSession, version: int
+    ) -> Steps[FetchResponse]:
+        answers, _, _ = yield from self._read(session, request, asked)
+        return (yield from self._response(session, asked, answers, version))
 
     def _response(
         self, session: Session, asked: FetchSession, answers: Answers, version: int
-    ) -> FetchResponse:
+    ) -> Steps[FetchResponse]:
         """Build the response, with the leaders of partitions that this node does not lead (KIP-951)."""
         leaders = Leaders(self.nodes, self.config.node_id)
+        responses: list[FetchResponse.FetchableTopicResponse] = []
+        last: str | UUID | None = None
         for key, answer in answers:
+            yield None
             if version >= _LEADERS and answer.error_code in Leaders.CODES:
-                topic = self.cluster.topics.get(self._topic_name(key))
-                if topic is not None:
-                    leaders.name_in(answer, topic, key[1])
-        responses = []
-        for name, group in groupby(asked.changed(answers), key=lambda pair: pair[0][0]):
-            named: dict[str, Any] = {"topic_id" if asked.by_id else "topic": name}
-            partitions = [answer for _, answer in group]
-            responses.append(FetchResponse.FetchableTopicResponse(partitions=partitions, **named))
+                with suppress(ApiError):  # its topic was deleted since it was read
+                    topic = self.cluster.topics.get(self._topic_name(key))
+                    if topic is not None:
+                        leaders.name_in(answer, topic, key[1])
+            if not asked.lists(key, answer):
+                continue
+            if key[0] != last:
+                last = key[0]
+                named: dict[str, Any] = {"topic_id" if asked.by_id else "topic": last}
+                responses.append(FetchResponse.FetchableTopicResponse(partitions=[], **named))
+            responses[-1].partitions.append(answer)
         return FetchResponse(
             session_id=asked.session_id,
             responses=responses,
