@@ -380,7 +380,8 @@ class Member(threading.Thread):
         self.values: list[bytes | None] = []
 
     def run(self) -> None:
-        with consumer(self.group.broker, "t") as source:
+        # kafka-python 3.0.12 sometimes misses a rebalance. The broker removes it after this time, and it joins again.
+        with consumer(self.group.broker, "t", max_poll_interval_ms=5000) as source:
             while not self.stop.is_set():
                 polled = source.poll(200)
                 with self.group.changed:
@@ -411,7 +412,7 @@ import sys
 from kafka import KafkaConsumer
 source = KafkaConsumer(
     "t", bootstrap_servers=sys.argv[1], group_id="g", session_timeout_ms=3000,
-    heartbeat_interval_ms=50, max_poll_interval_ms=60_000, enable_auto_commit=False,
+    heartbeat_interval_ms=50, max_poll_interval_ms=5000, enable_auto_commit=False,
 )
 while True:
     source.poll(1000)
