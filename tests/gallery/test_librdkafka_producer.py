@@ -88,8 +88,9 @@ def test_an_epoch_bump_repeats_records_of_another_partition(kafka_cluster: Kafka
     admin = AdminClient({"bootstrap.servers": kafka_cluster.bootstrap_servers})
     admin.create_topics([NewTopic("orders", 2, replica_assignment=[[1], [2]])])["orders"].result()
     faults = kafka_cluster.faults
-    moved = faults.on("Produce", node=1).nth(2).answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    lost = faults.on("Produce", node=2).nth(2).delay(1500).drop("after")
+    # The delay lets the client send more before it gets the error.
+    moved = faults.on("Produce", node=1).nth(2).delay(300).answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    lost = faults.on("Produce", node=2).nth(2).delay(3000).drop("after")
     sender, sent = producer(kafka_cluster.bootstrap_servers, batch_num_messages=1), Sent()
     for partition in (0, 1):
         sender.produce("orders", b"first", partition=partition, on_delivery=sent)
