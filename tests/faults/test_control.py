@@ -80,7 +80,7 @@ def test_the_clock_and_mistakes(tmp_path: Path) -> None:
         assert control.ask("POST", "/clock/3600000")[1]["now_ms"] >= before + 3_600_000
         assert control.ask("POST", "/clock/x") == (
             400,
-            {"error": "x is no number of milliseconds"},
+            {"error": "x is not a number of milliseconds"},
         )
         assert control.ask("POST", "/nodes/1/stop") == (
             400,

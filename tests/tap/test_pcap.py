@@ -137,7 +137,7 @@ def test_problems_are_comments_and_missing_bytes_are_a_gap(tmp_path: Path) -> No
     rows = tshark(tmp_path / "a.pcapng", "frame.comment", show="frame.comment")
     assert any("no request with correlation id" in row[0] for row in rows)
     assert any("changed by the tap" in row[0] for row in rows)
-    assert any("exceeds the limit" in row[0] for row in rows)
+    assert any("--max-frame raises the limit" in row[0] for row in rows)
     sizes = tshark(tmp_path / "a.pcapng", "tcp.seq", "tcp.len", show="tcp.len == 7")
     # Length prefix and 16 bytes were stored of 300,000,000; the next packet begins after all of them.
     before = tshark(tmp_path / "a.pcapng", "tcp.seq", show="tcp.len == 20")
