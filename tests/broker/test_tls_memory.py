@@ -7,6 +7,7 @@ import socket
 import ssl
 from asyncio import sslproto
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -64,27 +65,37 @@ def test_the_oldest_handshake_makes_room(
         pass
 
 
-def test_unread_responses_count_completely(tls: tuple[Broker, ssl.SSLContext]) -> None:
+LARGE_FETCH = fetch_request([("t", 0, 0)], max_bytes=1 << 30, partition_max_bytes=1 << 30)
+
+
+@contextmanager
+def unread_response(tls: tuple[Broker, ssl.SSLContext]) -> Iterator[RawClient]:
+    """A client over TLS that has not read a response of 9 MB, for which the broker waits."""
     broker, context = tls
     with RawClient(broker.port) as admin:
         create_topic(admin, "t")
         for _ in range(10):
             assert produce(admin, "t", batch(bytes(900_000))).error_code == 0
-    request = fetch_request([("t", 0, 0)], max_bytes=1 << 30, partition_max_bytes=1 << 30)
 
     def wrap(plain: socket.socket) -> socket.socket:
         return context.wrap_socket(plain, server_hostname="localhost")
 
     with RawClient(broker.addresses["SSL"][1], wrap=wrap) as client:
-        client.send(request, 12)
+        client.send(LARGE_FETCH, 12)
         while not broker.call(lambda: broker.connections.blocked):
             pass
+        yield client
+
+
+def test_unread_responses_count_completely(tls: tuple[Broker, ssl.SSLContext]) -> None:
+    broker, _ = tls
+    with unread_response(tls) as client:
         # At most one piece, and the system's buffers, have left for the socket.
         [unread] = broker.call(lambda: [each.unread for each in broker.connections.blocked])
         assert unread > 8 * MEGABYTE - 4 * TLS_PIECE - 6 * MEGABYTE
         records = client.receive().responses[0].partitions[0].records
         assert len(list(read_batches(records))) == 9
-        client.send(request, 12)
+        client.send(LARGE_FETCH, 12)
         assert client.receive().responses[0].partitions[0].records == records
     while broker.call(lambda: broker.connections.open):
         pass
@@ -92,19 +103,7 @@ def test_unread_responses_count_completely(tls: tuple[Broker, ssl.SSLContext]) -
 
 def test_an_unread_response_is_sent_before_the_end(tls: tuple[Broker, ssl.SSLContext]) -> None:
     """A request that closes the connection follows the response."""
-    broker, context = tls
-    with RawClient(broker.port) as admin:
-        create_topic(admin, "t")
-        for _ in range(10):
-            assert produce(admin, "t", batch(bytes(900_000))).error_code == 0
-    request = fetch_request([("t", 0, 0)], max_bytes=1 << 30, partition_max_bytes=1 << 30)
-
-    def wrap(plain: socket.socket) -> socket.socket:
-        return context.wrap_socket(plain, server_hostname="localhost")
-
-    with RawClient(broker.addresses["SSL"][1], wrap=wrap) as client:
-        client.send(request, 12)
-        while not broker.call(lambda: broker.connections.blocked):
-            pass
+    broker, _ = tls
+    with unread_response(tls) as client:
         broker.call(lambda: [each.close() for each in list(broker.connections.open)])
         assert len(client.receive().responses[0].partitions[0].records) > 7_000_000
