@@ -31,12 +31,11 @@ from krammar.proxy.filters.tenant_frames import (
 )
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.tenant_tags import untag_of
+from krammar.proxy.filters.topics import METADATA_BY_ID, ask_by_id
 from krammar.proxy.interface import Close, Connection, Exchange, Method, Patch, on
 from krammar.wire.package import package_of
 from krammar.wire.reflection import Walker, walker
 
-# The first version of Metadata that finds topics by id.
-_METADATA_BY_ID = 12
 _PACKAGE = package_of(kafka_wire)
 # The first versions of headers with tagged fields.
 _FLEXIBLE_REQUEST, _FLEXIBLE_RESPONSE = 2, 1
@@ -323,12 +322,8 @@ class Tenants(SeesLogins):
 
     async def _learn(self, exchange: Exchange, ids: set[UUID]) -> None:
         """Ask the broker for the names of topics. Ids of no topic stay unknown."""
-        request = MetadataRequest(
-            topics=[MetadataRequest.Topic(topic_id=each, name=None) for each in ids],
-            allow_auto_topic_creation=False,
-        )
-        response = await exchange.send(request, _METADATA_BY_ID)
-        self._read_ids(_kind(response, _METADATA_BY_ID).plan, response)
+        response = await ask_by_id(exchange, ids)
+        self._read_ids(_kind(response, METADATA_BY_ID).plan, response)
 
 
 def _invalid_pattern(request: Any, text: str) -> Any:

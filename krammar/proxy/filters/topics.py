@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable
 from uuid import UUID
 
-from kafka_wire import MetadataRequest
+from kafka_wire import MetadataRequest, MetadataResponse
 
 from krammar.proxy.interface import Exchange
 
 # Names that are remembered. A topic id never gets another name, so names do not become outdated.
 _MOST = 100_000
 # Metadata by topic id is served from this version on (KIP-516). Brokers with topic ids in Produce or Fetch have it.
-_BY_ID = 12
+METADATA_BY_ID = 12
 
 # Kafka's own topics. Clients read them with tools, and cannot write them.
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
@@ -44,6 +44,16 @@ class Patterns(tuple[str, ...]):
         return isinstance(name, str) and self._match.match(name) is not None
 
 
+async def ask_by_id(exchange: Exchange, ids: Iterable[UUID]) -> MetadataResponse:
+    """Ask the broker for topics by id. Errors are those of ``exchange.send``."""
+    request = MetadataRequest(
+        topics=[MetadataRequest.Topic(topic_id=each, name=None) for each in ids],
+        allow_auto_topic_creation=False,
+    )
+    response: MetadataResponse = await exchange.send(request, METADATA_BY_ID)
+    return response
+
+
 class TopicIds:
     """The names of topics by their ids, as far as they are known."""
 
@@ -59,13 +69,7 @@ class TopicIds:
         unknown = [each for each in dict.fromkeys(ids) if each.int and each not in self._names]
         if not unknown:
             return
-        response = await exchange.send(
-            MetadataRequest(
-                topics=[MetadataRequest.Topic(topic_id=each, name=None) for each in unknown],
-                allow_auto_topic_creation=False,
-            ),
-            _BY_ID,
-        )
+        response = await ask_by_id(exchange, unknown)
         while len(self._names) > _MOST:
             del self._names[next(iter(self._names))]
         for topic in response.topics:
@@ -73,4 +77,4 @@ class TopicIds:
                 self._names[topic.topic_id] = topic.name
 
 
-__all__ = ["INTERNAL_TOPICS", "Patterns", "TopicIds"]
+__all__ = ["INTERNAL_TOPICS", "METADATA_BY_ID", "Patterns", "TopicIds", "ask_by_id"]
