@@ -291,7 +291,7 @@ class Broker:
 
     def _marked(self, partition: int, producer_id: int, committed: bool) -> None:
         for node in self.nodes.values():
-            node.groups.transaction_ended(partition, producer_id, committed)
+            node.groups.offsets.transaction_ended(partition, producer_id, committed)
 
     async def _serve_metrics(self, address: str) -> None:
         from krammar.util.http_page import HttpPage

@@ -157,7 +157,9 @@ class Metrics:
     def _offsets(self) -> Iterator[tuple[Values, int, int]]:
         """Yield group, topic and partition, the committed offset, and the end of the log."""
         for coordinator, group in self._all_groups():
-            for (topic, partition), committed in coordinator.offsets_of(group.group_id).items():
+            for (topic, partition), committed in coordinator.offsets.of_group(
+                group.group_id
+            ).items():
                 log = self._logs.get(topic, partition)
                 if log is not None:
                     key = group.group_id, topic, str(partition)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from kafka_wire import ConsumerProtocolAssignment
 
-from krammar.broker.groups.group import GroupKind, GroupState
+from krammar.broker.groups.classic_group import ClassicGroup
+from krammar.broker.groups.group import GroupState
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.groups.coordinator import GroupCoordinator
-    from krammar.broker.groups.group import Group as KafkaGroup
+    from krammar.broker.groups.host import AnyGroup
     from krammar.broker.groups.member import Member as KafkaMember
 
 
@@ -56,11 +57,11 @@ def groups_of(
         group.group_id: Group(
             group.group_id,
             group.state.value,
-            group.protocol,
+            group.protocol if isinstance(group, ClassicGroup) else None,
             tuple(_member(group, member, cluster) for member in group.members.values()),
             {
                 where: committed.offset
-                for where, committed in sorted(coordinator.offsets_of(group.group_id).items())
+                for where, committed in sorted(coordinator.offsets.of_group(group.group_id).items())
             },
         )
         for coordinator in coordinators
@@ -68,8 +69,8 @@ def groups_of(
     }
 
 
-def _member(group: KafkaGroup, member: KafkaMember, cluster: ClusterMetadata) -> Member:
-    if group.kind is GroupKind.CONSUMER:
+def _member(group: AnyGroup, member: KafkaMember, cluster: ClusterMetadata) -> Member:
+    if not isinstance(group, ClassicGroup):
         names = {topic_id: topic.name for topic_id, topic in cluster.topics_by_id.items()}
         partitions = tuple(
             sorted((names[topic_id], at) for topic_id, at in member.assigned if topic_id in names)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kafka_wire import ConsumerGroupRegularExpressionValue, ErrorCode
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import Group
+from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.patterns import whole_match
 from krammar.util.extras import MissingExtra
 
@@ -53,7 +53,7 @@ class Matching:
             self._seen = seen
         return self._names
 
-    def refresh(self, group: Group, now_ms: int) -> None:
+    def refresh(self, group: ConsumerGroup, now_ms: int) -> None:
         """Update ``group.matches`` for its members and topics. Sets ``group.behind`` if a portion remains."""
         names, seen = self.names(), self._cluster.last_offset
         patterns = {member.pattern for member in group.members.values()} - {""}

@@ -1,12 +1,72 @@
-"""Committed offsets, and pending offsets of open transactions."""
+"""Committed offsets and their records, and pending offsets of open transactions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 from uuid import UUID
 
-from krammar.broker.groups.records import CommittedOffset, TopicPartition
+from kafka_wire import LegacyOffsetCommitValue, OffsetCommitKey, OffsetCommitValue
+
+from krammar.wire.batches import Record
 from krammar.wire.primitives import NULL_UUID
+
+TopicPartition = tuple[str, int]
+
+# The version that Kafka 4.4 writes, with the topic's id.
+OFFSET_VALUE = 4
+
+
+class CommittedOffset(NamedTuple):
+    """A committed offset; times in milliseconds since 1970.
+
+    ``position``  the offset of its record in `__consumer_offsets`; the larger one wins
+    ``expires``   the expiry that the client requested (OffsetCommit v2 to v4), or None
+    ``topic_id``  the null UUID in records written before Kafka 4.2
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    timestamp: int
+    expires: int | None = None
+    topic_id: UUID = NULL_UUID
+    position: int = -1
+
+
+def offset_record(
+    group_id: str, where: TopicPartition, committed: CommittedOffset | None
+) -> Record:
+    """Build the record of a committed offset, or its tombstone for None."""
+    key = OffsetCommitKey(group=group_id, topic=where[0], partition=where[1]).encode()
+    if committed is None:
+        return Record(key=key)
+    # Only version 1 has an expiry.
+    version = OFFSET_VALUE if committed.expires is None else 1
+    value = OffsetCommitValue(
+        version=version,
+        offset=committed.offset,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        commit_timestamp=committed.timestamp,
+        expire_timestamp=-1 if committed.expires is None else committed.expires,
+        topic_id=NULL_UUID if version == 1 else committed.topic_id,
+    )
+    return Record(key=key, value=value.encode())
+
+
+def read_offset(
+    value: OffsetCommitValue | LegacyOffsetCommitValue, position: int
+) -> CommittedOffset:
+    """Convert the value of a record at offset ``position``."""
+    time = value.commit_timestamp
+    committed = CommittedOffset(value.offset, -1, value.metadata, time, position=position)
+    if isinstance(value, LegacyOffsetCommitValue):
+        return committed
+    expires = None if value.expire_timestamp == -1 else value.expire_timestamp
+    return committed._replace(
+        leader_epoch=value.leader_epoch, expires=expires, topic_id=value.topic_id
+    )
 
 
 class Offsets:

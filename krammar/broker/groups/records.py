@@ -1,10 +1,9 @@
-"""Converts groups and committed offsets to and from records of `__consumer_offsets`."""
+"""Converts groups to and from records of `__consumer_offsets`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
-from uuid import UUID
+from typing import Any, TypeVar
 
 import kafka_wire
 from kafka_wire import (
@@ -15,22 +14,17 @@ from kafka_wire import (
     ConsumerGroupTargetAssignmentMetadataValue,
     GroupMetadataKey,
     GroupMetadataValue,
-    LegacyOffsetCommitValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
 )
 
-from krammar.broker.groups.group import Group, GroupKind, GroupState
+from krammar.broker.groups.classic_group import ClassicGroup
+from krammar.broker.groups.consumer_group import ConsumerGroup
+from krammar.broker.groups.group import GroupState
+from krammar.broker.groups.host import AnyGroup
 from krammar.broker.groups.member import Member, Place, by_topic, places_of
 from krammar.wire.batches import Record
-from krammar.wire.primitives import NULL_UUID
 
-TopicPartition = tuple[str, int]
-
-# The versions that Kafka 4.4 writes: the newest version of groups that is not flexible, and the version of
-# offsets with the topic's id.
+# The version that Kafka 4.4 writes: the newest that is not flexible.
 GROUP_VALUE = 3
-OFFSET_VALUE = 4
 
 # The kinds of a group's records, in the order in which Kafka can read tombstones of them; it reads values in the
 # opposite order.
@@ -77,64 +71,12 @@ def fits(text: str | None) -> bool:
     return text is None or len(text) < 8192 or len(text.encode()) <= 32767
 
 
-class CommittedOffset(NamedTuple):
-    """A committed offset; times in milliseconds since 1970.
-
-    ``position``  the offset of its record in `__consumer_offsets`; the larger one wins
-    ``expires``   the expiry that the client requested (OffsetCommit v2 to v4), or None
-    ``topic_id``  the null UUID in records written before Kafka 4.2
-    """
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    timestamp: int
-    expires: int | None = None
-    topic_id: UUID = NULL_UUID
-    position: int = -1
-
-
-def offset_record(
-    group_id: str, where: TopicPartition, committed: CommittedOffset | None
-) -> Record:
-    """Build the record of a committed offset, or its tombstone for None."""
-    key = OffsetCommitKey(group=group_id, topic=where[0], partition=where[1]).encode()
-    if committed is None:
-        return Record(key=key)
-    # Only version 1 has an expiry.
-    version = OFFSET_VALUE if committed.expires is None else 1
-    value = OffsetCommitValue(
-        version=version,
-        offset=committed.offset,
-        leader_epoch=committed.leader_epoch,
-        metadata=committed.metadata,
-        commit_timestamp=committed.timestamp,
-        expire_timestamp=-1 if committed.expires is None else committed.expires,
-        topic_id=NULL_UUID if version == 1 else committed.topic_id,
-    )
-    return Record(key=key, value=value.encode())
-
-
-def read_offset(
-    value: OffsetCommitValue | LegacyOffsetCommitValue, position: int
-) -> CommittedOffset:
-    """Convert the value of a record at offset ``position``."""
-    time = value.commit_timestamp
-    committed = CommittedOffset(value.offset, -1, value.metadata, time, position=position)
-    if isinstance(value, LegacyOffsetCommitValue):
-        return committed
-    expires = None if value.expire_timestamp == -1 else value.expire_timestamp
-    return committed._replace(
-        leader_epoch=value.leader_epoch, expires=expires, topic_id=value.topic_id
-    )
-
-
 def record_key(kind: str, key: Any) -> RecordKey | None:
     """Return which record of its group a decoded key names; None for other records."""
     return (kind, getattr(key, _NAMES.get(kind, ""), "")) if kind in _ORDER else None
 
 
-def group_records(group: Group) -> tuple[dict[RecordKey, Any], list[Record]]:
+def group_records(group: AnyGroup) -> tuple[dict[RecordKey, Any], list[Record]]:
     """Return all records of a group, and those that differ from the log, in an order that Kafka can read."""
     new = _all_records(group)
     gone = sorted(group.stored.keys() - new.keys(), key=lambda key: _ORDER.index(key[0]))
@@ -150,13 +92,13 @@ def group_records(group: Group) -> tuple[dict[RecordKey, Any], list[Record]]:
     ]
 
 
-def tombstones(group: Group) -> list[Record]:
+def tombstones(group: AnyGroup) -> list[Record]:
     """Build the records that delete a group."""
     keys = sorted(group.stored or [(CLASSIC, "")], key=lambda key: _ORDER.index(key[0]))
     return [Record(key=_key(group, key)) for key in keys]
 
 
-def _key(group: Group, key: RecordKey) -> bytes:
+def _key(group: AnyGroup, key: RecordKey) -> bytes:
     kind, name = key
     if kind == CLASSIC:
         return GroupMetadataKey(group=group.group_id).encode()
@@ -166,8 +108,8 @@ def _key(group: Group, key: RecordKey) -> bytes:
     return data
 
 
-def _all_records(group: Group) -> dict[RecordKey, Any]:
-    if group.kind is GroupKind.CLASSIC:
+def _all_records(group: AnyGroup) -> dict[RecordKey, Any]:
+    if isinstance(group, ClassicGroup):
         return {(CLASSIC, ""): _classic(group)}
     found: dict[RecordKey, Any] = {
         (GROUP, ""): ConsumerGroupMetadataValue(
@@ -189,7 +131,7 @@ def _all_records(group: Group) -> dict[RecordKey, Any]:
     return found
 
 
-def _classic(group: Group) -> GroupMetadataValue:
+def _classic(group: ClassicGroup) -> GroupMetadataValue:
     return GroupMetadataValue(
         version=GROUP_VALUE,
         protocol_type=group.protocol_type or "",
@@ -262,13 +204,11 @@ def _with_epochs(
     return topics
 
 
-def read_group(group_id: str, stored: Mapping[RecordKey, Any]) -> Group:
+def read_group(group_id: str, stored: Mapping[RecordKey, Any]) -> AnyGroup:
     """Convert the values of a group's records to the group."""
     if (CLASSIC, "") in stored:
-        group = _read_classic(group_id, stored[CLASSIC, ""])
-        group.stored = {(CLASSIC, ""): stored[CLASSIC, ""]}
-        return group
-    group = Group(group_id, None, GroupKind.CONSUMER)
+        return _read_classic(group_id, stored[CLASSIC, ""])
+    group = ConsumerGroup(group_id)
     group.stored = dict(stored)
     for (kind, name), value in stored.items():
         if kind == GROUP:
@@ -329,10 +269,11 @@ def _read_epochs(
     }
 
 
-def _read_classic(group_id: str, value: GroupMetadataValue) -> Group:
+def _read_classic(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     """Convert a classic group, which is STABLE if it has members, else EMPTY."""
     since = value.current_state_timestamp
-    group = Group(group_id, None if since == -1 else since)
+    group = ClassicGroup(group_id, None if since == -1 else since)
+    group.stored = {(CLASSIC, ""): value}
     group.generation = value.generation
     group.protocol = value.protocol
     group.leader = value.leader
@@ -343,7 +284,7 @@ def _read_classic(group_id: str, value: GroupMetadataValue) -> Group:
         )
         if member.rebalance_timeout == -1:
             member.rebalance_timeout = member.session_timeout
-        group.add(member, value.protocol_type)
+        group.join(member, value.protocol_type)
     group.protocol_type = value.protocol_type or None
     group.state = GroupState.STABLE if group.members else GroupState.EMPTY
     group.subscriptions = group.read_subscriptions()

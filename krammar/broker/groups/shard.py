@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from krammar.broker.cluster import OFFSETS_TOPIC
 from krammar.broker.groups import records
-from krammar.broker.groups.group import Group, GroupState
-from krammar.broker.groups.offsets import Offsets
-from krammar.broker.groups.records import CommittedOffset
+from krammar.broker.groups.classic_group import ClassicGroup
+from krammar.broker.groups.consumer_group import ConsumerGroup
+from krammar.broker.groups.group import GroupState
+from krammar.broker.groups.host import AnyGroup
+from krammar.broker.groups.offsets import CommittedOffset, Offsets, offset_record, read_offset
 from krammar.broker.slices import Steps, finish
 from krammar.logfiles.internal_topics import decode_record
 from krammar.wire.batches import ControlRecordType, Record
@@ -17,7 +19,7 @@ from krammar.wire.batches.header import HEADER_SIZE
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from krammar.broker.groups.records import TopicPartition
+    from krammar.broker.groups.offsets import TopicPartition
     from krammar.broker.log.log import PartitionLog
 
 # The maximum size in bytes of a record without a value, besides its key.
@@ -39,7 +41,7 @@ class Shard:
             warn: receives a line of text about each corrupt record
         """
         self.log = log
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, AnyGroup] = {}
         self.offsets = Offsets()
         stored: dict[str, dict[records.RecordKey, Any]] = {}
         for batch in log.batches():
@@ -75,7 +77,7 @@ class Shard:
             if value is None:
                 self.offsets.remove(key.group, where)
             else:
-                committed = records.read_offset(value, record.offset)
+                committed = read_offset(value, record.offset)
                 self._put(key.group, where, committed, producer_id)
         elif (own := records.record_key(decoded.kind, key)) is not None:
             group_id = key.group if decoded.kind == records.CLASSIC else key.group_id
@@ -96,7 +98,7 @@ class Shard:
     def _know(self, group_id: str) -> None:
         """Add a group that only has offsets, and no record of its own."""
         if group_id not in self.groups:
-            self.groups[group_id] = Group(group_id, None)
+            self.groups[group_id] = ClassicGroup(group_id, None)
 
     # -- writing; all of these raise ApiError if the log cannot be written
 
@@ -124,24 +126,24 @@ class Shard:
             producer_id,
         )
 
-    def store(self, group: Group) -> None:
+    def store(self, group: AnyGroup) -> None:
         """Write what has changed of a group, and add it if it is new."""
         stored, changed = records.group_records(group)
         if changed:
             self.log.append_records(changed)
         group.stored = stored
-        group.touched.clear()
+        if isinstance(group, ConsumerGroup):
+            group.touched.clear()
         self.groups[group.group_id] = group
 
-    def restore(self, group: Group) -> None:
-        """Return a group, in place, to its state in the log."""
-        if group.stored:
-            logged = records.read_group(group.group_id, group.stored)
-            logged.timers = group.timers
-            vars(group).update(vars(logged))
+    def restore(self, group: AnyGroup) -> AnyGroup:
+        """Replace a group by its state in the log, and return that."""
+        logged = records.read_group(group.group_id, group.stored)
+        self.groups[group.group_id] = logged
+        return logged
 
     def forget(
-        self, offsets: Sequence[tuple[str, TopicPartition]], groups: Sequence[Group] = ()
+        self, offsets: Sequence[tuple[str, TopicPartition]], groups: Sequence[AnyGroup] = ()
     ) -> None:
         """Delete offsets and groups.
 
@@ -157,7 +159,7 @@ class Shard:
         """Delete offsets in steps, as ``forget`` does."""
         for begin in range(0, len(offsets), FORGOTTEN_AT_ONCE):
             some = offsets[begin : begin + FORGOTTEN_AT_ONCE]
-            for part in self._parts([records.offset_record(g, where, None) for g, where in some]):
+            for part in self._parts([offset_record(g, where, None) for g, where in some]):
                 self.log.append_records(part)
                 for group_id, where in some[: len(part)]:
                     self.offsets.remove(group_id, where)
@@ -180,7 +182,7 @@ class Shard:
     # -- expiry (KIP-211)
 
     def expired(
-        self, group: Group, now: int, retention: int
+        self, group: AnyGroup, now: int, retention: int
     ) -> tuple[list[tuple[str, TopicPartition]], bool]:
         """Find the expired offsets of a group. Returns them, and whether it then has neither members nor offsets.
 
@@ -200,5 +202,8 @@ class Shard:
             and (base := group.expiry_base(offset.timestamp)) is not None
             and now >= (base + retention if offset.expires is None else offset.expires)
         ]
-        is_unused = group.state is GroupState.EMPTY and not group.pending and not pending
+        has_members = group.state is not GroupState.EMPTY
+        if isinstance(group, ClassicGroup):
+            has_members |= bool(group.pending)
+        is_unused = not has_members and not pending
         return over, is_unused and len(over) == len(committed)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from krammar.broker.groups.assignors import ASSIGNORS, Assignment, Current
-from krammar.broker.groups.group import Group
+from krammar.broker.groups.consumer_group import ConsumerGroup
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
@@ -56,7 +56,7 @@ class Problem:
         return ASSIGNORS[self.assignor](subscriptions, counts, self.current)
 
 
-def problem_of(group: Group, cluster: ClusterMetadata, assignor: str) -> Problem:
+def problem_of(group: ConsumerGroup, cluster: ClusterMetadata, assignor: str) -> Problem:
     """Return what an assignment for the group's epoch depends on."""
     members = []
     # Assignors give the first members more; static members keep their place after a restart.
@@ -75,7 +75,7 @@ def problem_of(group: Group, cluster: ClusterMetadata, assignor: str) -> Problem
     return Problem(group.group_epoch, assignor, members, known, current)
 
 
-def apply(group: Group, problem: Problem, targets: Assignment, now_ms: int) -> bool:
+def apply(group: ConsumerGroup, problem: Problem, targets: Assignment, now_ms: int) -> bool:
     """Give the members their targets.
 
     If the group has changed since, its members still get the targets, and the next heartbeat starts another

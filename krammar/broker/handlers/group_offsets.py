@@ -10,7 +10,8 @@ from uuid import UUID
 import kafka_wire as kw
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.records import CommittedOffset, TopicPartition, fits, offset_record
+from krammar.broker.groups.offsets import CommittedOffset, TopicPartition, offset_record
+from krammar.broker.groups.records import fits
 from krammar.broker.slices import InThread, Steps
 from krammar.wire.batches import Record
 from krammar.wire.primitives import NULL_UUID
@@ -152,11 +153,11 @@ class GroupOffsetHandlers:
             if taken:
                 batch = b""
                 if records:
-                    encode = self.groups.encode_offsets(request, records)
+                    encode = self.groups.offsets.encode(request, records)
                     batch = (yield InThread(encode)) if len(records) > _FEW else encode()
                 if check is not None:
                     check()
-                self.groups.commit_offsets(request, offsets, version, batch)
+                self.groups.offsets.commit(request, offsets, version, batch)
         except ApiError as error:
             taken = [(name, index, error.code) for name, index, _ in taken]
         return refused + taken
@@ -205,12 +206,12 @@ class GroupOffsetHandlers:
         failure = kw.ErrorCode.NONE
         offsets: dict[TopicPartition, CommittedOffset] = {}
         try:
-            offsets = self.groups.offsets_of(group_id, member_id, member_epoch)
+            offsets = self.groups.offsets.of_group(group_id, member_id, member_epoch)
         except ApiError as error:
             if version >= 2:
                 return error.code, []
             failure = error.code  # version 1 only has an error code per partition
-        unstable = self.groups.unstable_offsets(group_id) if request.require_stable else ()
+        unstable = self.groups.offsets.unstable(group_id) if request.require_stable else ()
         if asked is None:
             wanted = yield from self._all_topics(offsets, by_id=by_id)
         else:
@@ -280,7 +281,7 @@ class GroupOffsetHandlers:
                     known.append((asked.name, index))
                 yield None
         try:
-            codes = yield from self.groups.delete_offsets(request.group_id, known)
+            codes = yield from self.groups.offsets.delete(request.group_id, known)
         except ApiError as error:
             return kw.OffsetDeleteResponse(error_code=error.code)
         results += [((where[0], NULL_UUID), where[1], codes[where]) for where in known]

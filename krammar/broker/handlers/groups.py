@@ -13,9 +13,11 @@ import kafka_wire as kw
 
 from krammar.broker.cluster import GROUP_VERSION, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError, errors_in
-from krammar.broker.groups.group import Group, GroupKind, GroupState
+from krammar.broker.groups.classic_group import ClassicGroup
+from krammar.broker.groups.consumer_group import ConsumerGroup
+from krammar.broker.groups.group import Group, GroupState
+from krammar.broker.groups.host import GroupClient
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic
-from krammar.broker.groups.protocol import GroupClient
 from krammar.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from krammar.broker.slices import Steps, one_by_one
 
@@ -158,14 +160,14 @@ class GroupHandlers:
         with errors_in(response):
             for group in self.groups.all_groups():
                 if (not states or group.state.value.lower() in states) and (
-                    not types or group.kind.value in types
+                    not types or group.kind in types
                 ):
                     response.groups.append(
                         kw.ListGroupsResponse.ListedGroup(
                             group_id=group.group_id,
                             protocol_type=group.protocol_type or "",
                             group_state=group.state.value,
-                            group_type=group.kind.value,
+                            group_type=group.kind,
                         )
                     )
                 yield None
@@ -186,7 +188,7 @@ class GroupHandlers:
         described = kw.DescribeGroupsResponse.DescribedGroup(group_id=group_id)
         with errors_in(described):
             group = self.groups.find(group_id)
-            if group is None or group.kind is not GroupKind.CLASSIC:
+            if not isinstance(group, ClassicGroup):
                 described.group_state = GroupState.DEAD.value
                 if version >= 6:
                     raise _not_found(group_id, group)
@@ -221,7 +223,7 @@ class GroupHandlers:
             with errors_in(described):
                 self._check_enabled()
                 group = self.groups.find(group_id)
-                if group is None or group.kind is not GroupKind.CONSUMER:
+                if not isinstance(group, ConsumerGroup):
                     raise _not_found(group_id, group)
                 described.group_state = group.state.value
                 described.group_epoch = group.group_epoch
@@ -287,5 +289,5 @@ def _client(session: Session, version: int) -> GroupClient:
 def _not_found(group_id: str, group: Group | None) -> ApiError:
     problem = "not found"
     if group is not None:
-        problem = f"is not a {'classic' if group.kind is GroupKind.CONSUMER else 'consumer'} group"
+        problem = f"is not a {'classic' if isinstance(group, ConsumerGroup) else 'consumer'} group"
     return ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")

@@ -76,7 +76,7 @@ def test_offsets_of_all_versions(tmp_path: Path, version: int) -> None:
     with Broker.start(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
         found = fetch(client, 7, None)
         assert found == {("t", 0): (7, "old", 0), ("t", 1): (7, "old", 0)}
-        broker.call(broker.groups.expire)
+        broker.call(broker.groups.offsets.expire)
         assert fetch(client, 7, None) == found
 
 

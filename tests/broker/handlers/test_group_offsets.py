@@ -92,7 +92,7 @@ def test_many_offsets_of_a_deleted_topic_are_forgotten_in_slices(
     broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
-    monkeypatch.setattr("krammar.broker.groups.coordinator.FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr("krammar.broker.groups.offset_manager.FORGOTTEN_AT_ONCE", 2)
     create_topic(client, "t", 9)
     client.call(commit_request(dict.fromkeys(range(9), 5)), 9)
     create_topic(client, "kept")
@@ -117,7 +117,7 @@ def test_offsets_of_a_new_topic_with_the_same_name_are_kept(
     new = create_topic(client, "t")
     client.call(commit_request({0: 7}), 9)
     group: Any = broker.call(lambda: broker.groups.find(GROUP))
-    shard: Any = broker.call(lambda: next(iter(broker.groups._shards.values())))
+    shard: Any = broker.call(lambda: next(iter(broker.groups._shards.all())))
     where = (group.group_id, ("t", 0))
     assert [shard.offsets.is_of(where, each) for each in (old, new)] == [False, True]
 
@@ -130,7 +130,7 @@ def test_pending_offsets_of_a_new_topic_with_the_same_name_are_kept(
     new = create_topic(client, "t")
     transaction = Transaction(client)
     transaction.commit(7)
-    shard: Any = broker.call(lambda: next(iter(broker.groups._shards.values())))
+    shard: Any = broker.call(lambda: next(iter(broker.groups._shards.all())))
     where = (GROUP, ("t", 0))
     assert [shard.offsets.is_of(where, each) for each in (old, new)] == [False, True]
 
@@ -159,7 +159,7 @@ def test_offsets_of_a_topic_that_gets_a_reader_while_they_are_deleted(
     few_at_once(monkeypatch)
     create_topic(client, "t", 4)
     client.call(commit_request(dict.fromkeys(range(4), 5)), 9)
-    steps = broker.groups.delete_offsets(GROUP, [("t", index) for index in range(4)])
+    steps = broker.groups.offsets.delete(GROUP, [("t", index) for index in range(4)])
     for _ in range(pauses):
         broker.call(lambda: next(steps))
     joined = stable_member(client)
@@ -172,7 +172,7 @@ def test_offsets_of_a_topic_that_gets_a_reader_while_they_are_deleted(
 
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let steps delete two offsets each."""
-    for module in ("coordinator", "shard"):
+    for module in ("coordinator", "offset_manager", "shard"):
         monkeypatch.setattr(f"krammar.broker.groups.{module}.FORGOTTEN_AT_ONCE", 2)
 
 
@@ -418,13 +418,13 @@ def test_offsets_of_a_simple_group_expire_after_their_commit(aging: Broker, cloc
         clock.now += 30_000
         client.call(commit_request({1: 2}), 9)
         clock.now += 29_999
-        aging.call(aging.groups.expire)
+        aging.call(aging.groups.offsets.expire)
         assert len(fetch(client, 7, None)) == 2
         clock.now += 1
-        aging.call(aging.groups.expire)
+        aging.call(aging.groups.offsets.expire)
         assert fetch(client, 7, None) == {("t", 1): (2, "note", 0)}
         clock.now += 30_000
-        aging.call(aging.groups.expire)
+        aging.call(aging.groups.offsets.expire)
         assert fetch(client, 7, None) == {}
         assert client.call(ListGroupsRequest()).groups == []
 
@@ -438,14 +438,14 @@ def test_offsets_of_a_group_expire_after_its_last_member(aging: Broker, clock: C
         client.call(commit_request({0: 2}, "u", **as_member(joined)), 9)
         clock.now += 60_000
         # No member reads u, so the retention of its offset begins with the commit.
-        aging.call(aging.groups.expire)
+        aging.call(aging.groups.offsets.expire)
         assert fetch(client, 7, None) == {("t", 0): (1, "note", 0)}
         client.call(leave_request(joined))
         clock.now += 59_999
-        aging.call(aging.groups.expire)
+        aging.call(aging.groups.offsets.expire)
         assert fetch(client, 7, None) == {("t", 0): (1, "note", 0)}
         clock.now += 1
-        aging.call(aging.groups.expire)
+        aging.call(aging.groups.offsets.expire)
         assert fetch(client, 7, None) == {}
         assert client.call(ListGroupsRequest()).groups == []
 
@@ -455,10 +455,10 @@ def test_a_retention_of_the_clients_own(aging: Broker, clock: Clock) -> None:
         create_topic(client, "t")
         client.call(commit_request({0: 1}, retention_time_ms=120_000), 4)
         clock.now += 119_999
-        aging.call(aging.groups.expire)
+        aging.call(aging.groups.offsets.expire)
         assert fetch(client, 7, None) == {("t", 0): (1, "note", 0)}
         clock.now += 1
-        aging.call(aging.groups.expire)
+        aging.call(aging.groups.offsets.expire)
         assert fetch(client, 7, None) == {}
 
 
@@ -585,9 +585,9 @@ def test_pending_offsets_keep_a_group_alive(aging: Broker, clock: Clock) -> None
         transaction.commit(5)
         clock.now += 50_000
         transaction.client = client
-        aging.call(aging.groups.expire)
+        aging.call(aging.groups.offsets.expire)
         clock.now += 20_000
-        aging.call(aging.groups.expire)
+        aging.call(aging.groups.offsets.expire)
         assert fetch(client, 7) == {("t", 0): (1, "note", 0)}
 
 

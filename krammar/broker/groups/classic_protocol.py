@@ -5,9 +5,9 @@ The code does no I/O. Time and storage come from a `Host`, which tests can repla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 from uuid import uuid4
 
 from kafka_wire import (
@@ -21,14 +21,10 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import Group, GroupState, Key
+from krammar.broker.groups.classic_group import ClassicGroup
+from krammar.broker.groups.group import GroupState
+from krammar.broker.groups.host import JOIN, SYNC, GroupClient, Host, session_key
 from krammar.broker.groups.member import JoinReply, Member, SyncReply, join_error, protocols_of
-
-T = TypeVar("T")
-
-# The keys of a group's timers; the key of a member's timer is its id.
-JOIN = (0, "join")
-SYNC = (0, "sync")
 
 # The part of a client's name, in characters, that goes into its member id: ids have at most 32767 bytes.
 LONGEST_NAME = 8000
@@ -38,51 +34,12 @@ LONGEST_NAME = 8000
 NEW_MEMBER_JOIN_TIMEOUT = 300000
 
 
-class Host(Protocol):
-    """Provides time and storage for groups."""
-
-    def now_ms(self) -> int: ...
-
-    def schedule(self, group: Group, key: Key, delay: int, action: Callable[[], None]) -> None:
-        """Run ``action`` in ``delay`` milliseconds; replaces the previous timer of the key."""
-
-    def cancel(self, group: Group, key: Key) -> None: ...
-
-    def store(self, group: Group) -> None:
-        """Write the group with all members and assignments. Raises ApiError."""
-
-    def in_thread(self, group: Group, function: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Run a function in another thread, and ``then`` with its result if the group still exists."""
-
-
-class GroupClient(NamedTuple):
-    """The client of a request, and the request's version."""
-
-    client_id: str
-    host: str
-    version: int
-
-
 class _Join(NamedTuple):
     """A JoinGroup, its client, and the function that sends the response."""
 
     request: JoinGroupRequest
     client: GroupClient
     reply: JoinReply
-
-
-def member_key(member_id: str) -> Key:
-    return (1, member_id)
-
-
-def check_protocol(request: SyncGroupRequest, protocol_type: str | None, name: str | None) -> None:
-    """Raise ApiError if a member expects another protocol than that of the group."""
-    for requested, current in (
-        (request.protocol_type, protocol_type),
-        (request.protocol_name, name),
-    ):
-        if requested is not None and current is not None and requested != current:
-            raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 class ClassicProtocol:
@@ -104,7 +61,7 @@ class ClassicProtocol:
     # -- JoinGroup
 
     def join(
-        self, group: Group, request: JoinGroupRequest, client: GroupClient, reply: JoinReply
+        self, group: ClassicGroup, request: JoinGroupRequest, client: GroupClient, reply: JoinReply
     ) -> None:
         """Let a member join the next generation; ``reply`` is called with the response."""
         member_id, instance_id = request.member_id, request.group_instance_id
@@ -124,7 +81,7 @@ class ClassicProtocol:
         else:
             self._add(group, member_id, join)
 
-    def _join_unknown(self, group: Group, join: _Join) -> None:
+    def _join_unknown(self, group: ClassicGroup, join: _Join) -> None:
         instance_id = join.request.group_instance_id
         name = join.client.client_id if instance_id is None else instance_id
         member_id = f"{name[:LONGEST_NAME]}-{uuid4()}"
@@ -137,18 +94,18 @@ class ClassicProtocol:
             self._expect(group, member_id, join.request.session_timeout_ms)
             join.reply(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
-    def _add(self, group: Group, member_id: str, join: _Join) -> None:
+    def _add(self, group: ClassicGroup, member_id: str, join: _Join) -> None:
         request, client = join.request, join.client
         member = Member(member_id, request.group_instance_id, client.client_id, client.host)
         member.update(request)
         member.is_new = True
         member.joining = join.reply
         group.grew = True
-        group.add(member, request.protocol_type)
+        group.join(member, request.protocol_type)
         self._expect(group, member_id, NEW_MEMBER_JOIN_TIMEOUT)
         self._rebalance_or_complete(group)
 
-    def _rejoin(self, group: Group, join: _Join) -> None:
+    def _rejoin(self, group: ClassicGroup, join: _Join) -> None:
         request, reply = join.request, join.reply
         try:
             member = group.check_member(request.member_id, request.group_instance_id)
@@ -174,11 +131,13 @@ class ClassicProtocol:
         member.answer_join(join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         member.joining = join.reply
 
-    def _replace_static(self, group: Group, member: Member, member_id: str, join: _Join) -> None:
+    def _replace_static(
+        self, group: ClassicGroup, member: Member, member_id: str, join: _Join
+    ) -> None:
         """Handle the return of a static member: in a stable group, it gets its old assignment."""
         old_id = member.member_id
         group.replace_static(member, member_id)
-        self._host.cancel(group, member_key(old_id))
+        self._host.cancel(group, session_key(old_id))
         before = (member.protocols, member.rebalance_timeout, member.session_timeout)
         self._update(member, join)
         self.extend_session(group, member)
@@ -192,7 +151,7 @@ class ClassicProtocol:
             member.joining = None
             member.protocols, member.rebalance_timeout, member.session_timeout = before
             group.replace_static(member, old_id)
-            self._host.cancel(group, member_key(member_id))
+            self._host.cancel(group, session_key(member_id))
             self.extend_session(group, member)
             join.reply(join_error(error.code, ""))
             return
@@ -206,13 +165,13 @@ class ClassicProtocol:
 
     # -- rebalances
 
-    def _rebalance_or_complete(self, group: Group) -> None:
+    def _rebalance_or_complete(self, group: ClassicGroup) -> None:
         if group.state is GroupState.PREPARING_REBALANCE:
             self._maybe_complete(group)
         else:
             self.rebalance(group)
 
-    def _maybe_complete(self, group: Group) -> None:
+    def _maybe_complete(self, group: ClassicGroup) -> None:
         """Complete a rebalance that all members have joined; the first one waits for more members."""
         if (
             group.state is GroupState.PREPARING_REBALANCE
@@ -221,7 +180,7 @@ class ClassicProtocol:
         ):
             self._complete_join(group)
 
-    def rebalance(self, group: Group) -> None:
+    def rebalance(self, group: ClassicGroup) -> None:
         """Make all members join again. The first members of a group wait for more members."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._fail_sync(group, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -238,12 +197,12 @@ class ClassicProtocol:
         else:
             self._wait_for_join(group)
 
-    def _wait_for_join(self, group: Group) -> None:
+    def _wait_for_join(self, group: ClassicGroup) -> None:
         self._host.schedule(
             group, JOIN, group.rebalance_timeout(), lambda: self._complete_join(group)
         )
 
-    def _wait_for_more(self, group: Group, delay: int, remaining: int) -> None:
+    def _wait_for_more(self, group: ClassicGroup, delay: int, remaining: int) -> None:
         def elapsed() -> None:
             if group.grew and remaining:
                 group.grew = False
@@ -254,7 +213,7 @@ class ClassicProtocol:
 
         self._host.schedule(group, JOIN, delay, elapsed)
 
-    def _complete_join(self, group: Group) -> None:
+    def _complete_join(self, group: ClassicGroup) -> None:
         """Begin the next generation with the members that have joined and all static members."""
         self._host.cancel(group, JOIN)
         for member in list(group.members.values()):
@@ -281,13 +240,12 @@ class ClassicProtocol:
 
     # -- SyncGroup
 
-    def sync(self, group: Group, request: SyncGroupRequest, reply: SyncReply) -> None:
+    def sync(self, group: ClassicGroup, request: SyncGroupRequest, reply: SyncReply) -> None:
         """Return a member's assignment, or accept all assignments from the leader.
 
         ``reply`` is called with the response as soon as the assignment is known. Raises ApiError.
         """
-        member = group.check_classic(request)
-        check_protocol(request, group.protocol_type, group.protocol)
+        member = group.check_sync(request)
         if group.state is GroupState.PREPARING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced.discard(member.member_id)
@@ -301,7 +259,7 @@ class ClassicProtocol:
         if group.leader == member.member_id:
             self._assign(group, request)
 
-    def _assign(self, group: Group, request: SyncGroupRequest) -> None:
+    def _assign(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
         assignments = {a.member_id: a.assignment for a in request.assignments}
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -316,13 +274,13 @@ class ClassicProtocol:
             if member.answer_sync(group.synced(member)):
                 self.extend_session(group, member)
 
-    def _fail_sync(self, group: Group, code: ErrorCode) -> None:
+    def _fail_sync(self, group: ClassicGroup, code: ErrorCode) -> None:
         for member in group.members.values():
             member.assignment = b""
             if member.answer_sync(SyncGroupResponse(error_code=code)):
                 self.extend_session(group, member)
 
-    def _expire_sync(self, group: Group) -> None:
+    def _expire_sync(self, group: ClassicGroup) -> None:
         """Remove the members that have not sent SyncGroup within the rebalance timeout."""
         for member_id in list(group.unsynced):
             self._remove(group, member_id)
@@ -330,7 +288,7 @@ class ClassicProtocol:
 
     # -- sessions
 
-    def heartbeat(self, group: Group, request: HeartbeatRequest) -> None:
+    def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> None:
         """Extend a member's session.
 
         Raises:
@@ -340,18 +298,18 @@ class ClassicProtocol:
         if group.state is GroupState.PREPARING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
 
-    def extend_session(self, group: Group, member: Member) -> None:
+    def extend_session(self, group: ClassicGroup, member: Member) -> None:
         """Restart the session timeout of a member."""
         self._expect(group, member.member_id, member.session_timeout)
 
-    def loaded(self, group: Group) -> None:
+    def loaded(self, group: ClassicGroup) -> None:
         """Start the sessions of a group that was loaded from the log."""
         for member in group.members.values():
             self.extend_session(group, member)
         if len(group.members) > self._max_size:
             self.rebalance(group)
 
-    def _expect(self, group: Group, member_id: str, timeout: int) -> None:
+    def _expect(self, group: ClassicGroup, member_id: str, timeout: int) -> None:
         def elapsed() -> None:
             member = group.members.get(member_id)
             if member_id not in group.pending and (member is None or member.is_waiting()):
@@ -365,16 +323,16 @@ class ClassicProtocol:
             ):
                 self.rebalance(group)
 
-        self._host.schedule(group, member_key(member_id), timeout, elapsed)
+        self._host.schedule(group, session_key(member_id), timeout, elapsed)
 
-    def _remove(self, group: Group, member_id: str) -> None:
+    def _remove(self, group: ClassicGroup, member_id: str) -> None:
         group.remove(member_id)
-        self._host.cancel(group, member_key(member_id))
+        self._host.cancel(group, session_key(member_id))
 
     # -- LeaveGroup
 
     def leave(
-        self, group: Group, leaving: Sequence[LeaveGroupRequest.MemberIdentity]
+        self, group: ClassicGroup, leaving: Sequence[LeaveGroupRequest.MemberIdentity]
     ) -> list[LeaveGroupResponse.MemberResponse]:
         """Remove members that are identified by member id, instance id or both."""
         results = group.leave(leaving, lambda member_id: self._remove(group, member_id))

@@ -19,8 +19,10 @@ from kafka_wire import (
 )
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import Group, GroupState, Key
-from krammar.broker.groups.protocol import ClassicProtocol, GroupClient
+from krammar.broker.groups.classic_group import ClassicGroup
+from krammar.broker.groups.classic_protocol import ClassicProtocol
+from krammar.broker.groups.group import GroupState, Key
+from krammar.broker.groups.host import AnyGroup, GroupClient
 from krammar.broker.groups.records import CLASSIC, group_records, read_group
 
 SESSION = 10_000
@@ -32,22 +34,22 @@ class World:
 
     def __init__(self, **settings: int) -> None:
         self.now = 1_000_000
-        self.timers: dict[tuple[Group, Key], tuple[int, Callable[[], None]]] = {}
-        self.stored: list[Group] = []
+        self.timers: dict[tuple[AnyGroup, Key], tuple[int, Callable[[], None]]] = {}
+        self.stored: list[AnyGroup] = []
         self.failure: ErrorCode | None = None
         self.protocol = ClassicProtocol(self, **{"initial_rebalance_delay": 0, **settings})
-        self.group = Group("g", self.now)
+        self.group = ClassicGroup("g", self.now)
 
     def now_ms(self) -> int:
         return self.now
 
-    def schedule(self, group: Group, key: Key, delay: int, action: Callable[[], None]) -> None:
+    def schedule(self, group: AnyGroup, key: Key, delay: int, action: Callable[[], None]) -> None:
         self.timers[group, key] = (self.now + delay, action)
 
-    def cancel(self, group: Group, key: Key) -> None:
+    def cancel(self, group: AnyGroup, key: Key) -> None:
         self.timers.pop((group, key), None)
 
-    def store(self, group: Group) -> None:
+    def store(self, group: AnyGroup) -> None:
         if self.failure is not None:
             raise ApiError(self.failure)
         *_, record = group_records(group)[1]

@@ -24,11 +24,17 @@ from kafka_wire import (
 
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.consumer import ConsumerProtocol
-from krammar.broker.groups.group import Group, GroupKind, GroupState, Key
+from krammar.broker.groups.classic_group import ClassicGroup
+from krammar.broker.groups.classic_members import ClassicMembers
+from krammar.broker.groups.classic_protocol import ClassicProtocol
+from krammar.broker.groups.consumer_group import ConsumerGroup
+from krammar.broker.groups.consumer_protocol import ConsumerProtocol
+from krammar.broker.groups.group import GroupState, Key
+from krammar.broker.groups.heartbeat_checks import check_heartbeat
+from krammar.broker.groups.host import AnyGroup, GroupClient
 from krammar.broker.groups.matching import matcher
 from krammar.broker.groups.member import Place
-from krammar.broker.groups.protocol import ClassicProtocol, GroupClient
+from krammar.broker.groups.migration import Migration
 from krammar.broker.groups.records import group_records, read_group
 
 CLIENT = GroupClient("client", "/127.0.0.1", 9)
@@ -69,48 +75,64 @@ class World:
 
     def __init__(self, **properties: Any) -> None:
         self.now = 1_000_000
-        self.timers: dict[tuple[Group, Key], tuple[int, Callable[[], None]]] = {}
+        self.timers: dict[tuple[AnyGroup, Key], tuple[int, Callable[[], None]]] = {}
         self.cluster = FakeCluster()
         self.failure = False
         self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []
-        config = BrokerConfig.defaults(
+        self.config = config = BrokerConfig.defaults(
             **{"group.consumer.assignment.interval.ms": "0", **properties}
         )
-        classic = ClassicProtocol(self, initial_rebalance_delay=0)
-        self.classic = classic
-        self.protocol = ConsumerProtocol(self, config, self.cluster, classic)  # type: ignore[arg-type]
-        self.group = Group("g", self.now, GroupKind.CONSUMER)
+        self.classic = classic = ClassicProtocol(self, initial_rebalance_delay=0)
+        cluster: Any = self.cluster
+        migration = Migration(self, config, cluster)
+        self.protocol = ConsumerProtocol(self, config, cluster, classic, migration)
+        self.classic_members = ClassicMembers(self.protocol, cluster, migration)
+        self.group: AnyGroup = ConsumerGroup("g")
 
     def now_ms(self) -> int:
         return self.now
 
-    def schedule(self, group: Group, key: Key, delay: int, action: Callable[[], None]) -> None:
+    def schedule(self, group: AnyGroup, key: Key, delay: int, action: Callable[[], None]) -> None:
         self.timers[group, key] = (self.now + delay, action)
 
-    def cancel(self, group: Group, key: Key) -> None:
+    def cancel(self, group: AnyGroup, key: Key) -> None:
         self.timers.pop((group, key), None)
 
     def in_thread(
-        self, group: Group, function: Callable[[], Any], then: Callable[[Any], None]
+        self, group: AnyGroup, function: Callable[[], Any], then: Callable[[Any], None]
     ) -> None:
         self.jobs.append((function, then))
 
-    def store(self, group: Group) -> None:
+    def store(self, group: AnyGroup) -> None:
         if self.failure:
             if group.stored:
-                vars(group).update(vars(read_group(group.group_id, group.stored)))
+                self.restart(group)
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         stored, changed = group_records(group)
         assert all(record.key for record in changed)
         group.stored = stored
-        group.touched.clear()
+        self.group = group
         again = read_group(group.group_id, stored)
-        assert (again.kind, again.generation) == (group.kind, group.generation)
-        if group.kind is GroupKind.CONSUMER:
+        if isinstance(group, ClassicGroup):
+            assert isinstance(again, ClassicGroup)
+            assert again.generation == group.generation
+        else:
+            assert isinstance(again, ConsumerGroup)
+            assert again.group_epoch == group.group_epoch
+            group.touched.clear()
             assert group_records(again)[1] == []  # the log has all of it
             assert {m: (o.epoch, o.assigned, o.target) for m, o in again.members.items()} == {
                 m: (o.epoch, o.assigned, o.target) for m, o in group.members.items()
             }
+
+    def restart(self, group: AnyGroup) -> None:
+        """Read a group from its records again."""
+        self.timers = {key: timer for key, timer in self.timers.items() if key[0] is not group}
+        self.group = read_group(group.group_id, group.stored)
+        if isinstance(self.group, ConsumerGroup):
+            self.protocol.loaded(self.group)
+        else:
+            self.classic.loaded(self.group)
 
     def run_jobs(self) -> None:
         jobs, self.jobs = self.jobs, []
@@ -142,7 +164,7 @@ class World:
         request = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id=member, member_epoch=epoch, **changes
         )
-        self.protocol.check(request)
+        check_heartbeat(request, self.config.group_consumer_assignors)
         return self.protocol.heartbeat(self.group, request, CLIENT)
 
     def join(self, member: str, **changes: Any) -> ConsumerGroupHeartbeatResponse:
@@ -281,25 +303,25 @@ def test_patterns_are_refreshed_in_portions(world: World, monkeypatch: pytest.Mo
 def test_large_assignments_are_computed_in_a_thread(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.broker.groups.consumer.QUICK", 0)
+    monkeypatch.setattr("krammar.broker.groups.consumer_protocol.QUICK", 0)
     response = world.join("a")
     assert places(response) == set() and len(world.jobs) == 1
     # There is one at a time, and the group may change meanwhile.
     world.join("b")
     assert len(world.jobs) == 1
     world.run_jobs()
-    assert world.group.assignment_epoch < world.group.generation
+    assert world.group.assignment_epoch < world.group.group_epoch
     first = len(places(world.settle("a")) or ())
     assert first == 4 and len(world.jobs) == 1
     world.run_jobs()
-    assert world.group.assignment_epoch == world.group.generation
+    assert world.group.assignment_epoch == world.group.group_epoch
     assert {len(member.target) for member in world.group.members.values()} == {2}
 
 
 def test_an_assignment_for_members_that_are_gone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.broker.groups.consumer.QUICK", 0)
+    monkeypatch.setattr("krammar.broker.groups.consumer_protocol.QUICK", 0)
     world.join("a")
     world.heartbeat("a", -1)
     world.run_jobs()
@@ -354,16 +376,21 @@ def test_heartbeats_that_no_group_accepts(
         "rebalance_timeout_ms": REBALANCE,
         "subscribed_topic_names": ["t"],
     }
-    world.protocol.check(ConsumerGroupHeartbeatRequest(group_id="g", **valid))
+    check_heartbeat(
+        ConsumerGroupHeartbeatRequest(group_id="g", **valid), world.config.group_consumer_assignors
+    )
     with pytest.raises(ApiError) as caught:
-        world.protocol.check(ConsumerGroupHeartbeatRequest(group_id="g", **{**valid, **changes}))
+        check_heartbeat(
+            ConsumerGroupHeartbeatRequest(group_id="g", **{**valid, **changes}),
+            world.config.group_consumer_assignors,
+        )
     unsupported = "server_assignor" in changes
     wanted = ErrorCode.UNSUPPORTED_ASSIGNOR if unsupported else ErrorCode.INVALID_REQUEST
     assert (caught.value.code, caught.value.message) == (wanted, message)
 
 
 def test_a_member_of_a_classic_group_cannot_send_consumer_heartbeats(world: World) -> None:
-    world.group = Group("g", world.now)
+    world.group = ClassicGroup("g", world.now)
     assert refused(world.heartbeat, "a", 3) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -382,7 +409,7 @@ def test_classic_members_that_do_not_fit_a_consumer_group(
     request = join_request("c")
     for name, value in changes.items():
         setattr(request, name, value)
-    code = refused(world.protocol.join, world.group, request, CLIENT)
+    code = refused(world.classic_members.join, world.group, request, CLIENT)
     assert code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert list(world.group.members) == ["a"]
 
@@ -391,10 +418,10 @@ def test_a_replaced_static_member_is_fenced(world: World) -> None:
     world.join("a")
     first = join_request("c")
     first.group_instance_id = "i"
-    world.protocol.join(world.group, first, CLIENT)
+    world.classic_members.join(world.group, first, CLIENT)
     other = join_request("d")
     other.group_instance_id = "i"
-    code = refused(world.protocol.join, world.group, other, CLIENT)
+    code = refused(world.classic_members.join, world.group, other, CLIENT)
     assert code == ErrorCode.FENCED_INSTANCE_ID
 
 
@@ -419,7 +446,7 @@ def test_classic_groups_that_cannot_become_consumer_groups(
     properties: dict[str, str], changes: dict[str, Any], message: str
 ) -> None:
     world = World(**properties)
-    world.group = group = Group("g", world.now)
+    world.group = group = ClassicGroup("g", world.now)
     joined: list[Any] = []
     for _ in range(2):
         request = join_request("")
@@ -432,7 +459,7 @@ def test_classic_groups_that_cannot_become_consumer_groups(
     with pytest.raises(ApiError, match=message) as caught:
         world.join("a")
     assert caught.value.code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert group.kind is GroupKind.CLASSIC and len(group.members) == 2
+    assert isinstance(group, ClassicGroup) and len(group.members) == 2
 
 
 @pytest.mark.parametrize("field", ["member", "instance_id", "rack_id"])
@@ -461,7 +488,7 @@ def test_a_full_group() -> None:
 def test_migration_policies(policy: str, upgrades: bool, downgrades: bool) -> None:
     world = World(**{"group.consumer.migration.policy": policy})
     world.cluster.create("t", 2)
-    world.group = group = Group("g", world.now)
+    world.group = group = ClassicGroup("g", world.now)
     joined: list[Any] = []
     world.classic.join(group, join_request(""), CLIENT, joined.append)
     member_id = joined[0].member_id
@@ -471,18 +498,32 @@ def test_migration_policies(policy: str, upgrades: bool, downgrades: bool) -> No
     world.classic.sync(group, request, joined.append)
     if not upgrades:
         assert refused(world.join, "a") == ErrorCode.GROUP_ID_NOT_FOUND
-        assert group.kind is GroupKind.CLASSIC
-        world.group = group = Group("g", world.now, GroupKind.CONSUMER)
+        assert world.group is group
+        world.group = ConsumerGroup("g")
     world.join("a")
-    assert group.kind is GroupKind.CONSUMER
+    assert isinstance(world.group, ConsumerGroup)
     if policy == "disabled":
-        code = refused(world.protocol.join, group, join_request(""), CLIENT)
+        code = refused(world.classic_members.join, world.group, join_request(""), CLIENT)
         assert code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return
-    member_id = world.protocol.join(group, join_request(member_id), CLIENT).member_id
+    member_id = world.classic_members.join(world.group, join_request(member_id), CLIENT).member_id
     world.heartbeat("a", -1)
-    assert (group.kind is GroupKind.CLASSIC) == downgrades
-    assert list(group.members) == [member_id]
+    assert isinstance(world.group, ClassicGroup) == downgrades
+    assert list(world.group.members) == [member_id]
+
+
+def test_a_member_that_does_not_fit_leaves_a_classic_group_unchanged() -> None:
+    world = World(**{"group.consumer.max.size": "1", "group.max.size": "9"})
+    world.cluster.create("t", 2)
+    world.group = group = ClassicGroup("g", world.now)
+    joined: list[Any] = []
+    world.classic.join(group, join_request(""), CLIENT, joined.append)
+    member_id = joined.pop().member_id
+    world.classic.join(group, join_request(member_id), CLIENT, joined.append)
+    assert refused(world.join, "a") == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.group is group
+    world.advance()
+    assert [(each.member_id, each.generation_id) for each in joined] == [(member_id, 1)]
 
 
 def test_a_write_that_fails_changes_nothing(world: World) -> None:
@@ -495,7 +536,7 @@ def test_a_write_that_fails_changes_nothing(world: World) -> None:
     ):
         assert refused(call, *args) == ErrorCode.NOT_COORDINATOR
         assert list(world.group.members) == ["a"]
-        assert (world.group.generation, world.group.state) == (2, GroupState.STABLE)
+        assert (world.group.group_epoch, world.group.state) == (2, GroupState.STABLE)
         assert len(world.group.members["a"].assigned) == 4
     world.failure = False
     assert world.heartbeat("a", 2).member_epoch == 2
@@ -503,13 +544,13 @@ def test_a_write_that_fails_changes_nothing(world: World) -> None:
 
 def test_a_classic_member_that_does_not_join_again_is_removed(world: World) -> None:
     world.join("a")
-    response = world.protocol.join(world.group, join_request("c"), CLIENT)
+    response = world.classic_members.join(world.group, join_request("c"), CLIENT)
     sync = SyncGroupRequest(group_id="g", member_id="c", generation_id=response.generation_id)
-    world.protocol.sync(world.group, sync)
+    world.classic_members.sync(world.group, sync)
     world.join("b")
     beat = HeartbeatRequest(group_id="g", member_id="c", generation_id=response.generation_id)
     for _ in range(REBALANCE // 1000):
-        code = refused(world.protocol.classic_heartbeat, world.group, beat)
+        code = refused(world.classic_members.heartbeat, world.group, beat)
         assert code == ErrorCode.REBALANCE_IN_PROGRESS
         world.heartbeat("a", 2)
         world.advance(1000)
@@ -589,8 +630,8 @@ class Groups(RuleBasedStateMachine):
             self.beat(self.clients[data.draw(st.sampled_from(sorted(self.clients)))], lost=lost)
 
     def beat(self, client: Client848, *, lost: bool) -> None:
-        if self.world.group.kind is GroupKind.CLASSIC:
-            self.world.group = Group("g", self.world.now, GroupKind.CONSUMER)
+        if isinstance(self.world.group, ClassicGroup):
+            self.world.group = ConsumerGroup("g")
             for other in self.clients.values():
                 self.reset(other)
         try:
@@ -637,7 +678,7 @@ class Groups(RuleBasedStateMachine):
                 group_id="g", member_id=client.member, generation_id=client.epoch
             )
             try:
-                self.world.protocol.classic_heartbeat(group, beat)
+                self.world.classic_members.heartbeat(group, beat)
                 return
             except ApiError as error:
                 if error.code != ErrorCode.REBALANCE_IN_PROGRESS:
@@ -648,10 +689,10 @@ class Groups(RuleBasedStateMachine):
             if topic_id in names:
                 owned.setdefault(names[topic_id], []).append(number)
         request = join_request(client.member, client.topics, owned)
-        client.epoch = self.world.protocol.join(group, request, CLIENT).generation_id
+        client.epoch = self.world.classic_members.join(group, request, CLIENT).generation_id
         sync = SyncGroupRequest(group_id="g", member_id=client.member, generation_id=client.epoch)
         try:
-            self.world.protocol.sync(group, sync)
+            self.world.classic_members.sync(group, sync)
         except ApiError as error:
             if error.code != ErrorCode.REBALANCE_IN_PROGRESS:
                 raise
@@ -666,7 +707,7 @@ class Groups(RuleBasedStateMachine):
         if kind == "away" and client.instance is None:
             kind = "leave"
         if kind != "crash" and client.member in self.world.group.members:
-            if self.world.group.kind is GroupKind.CLASSIC:
+            if isinstance(self.world.group, ClassicGroup):
                 return
             if client.classic:
                 leaving = [LeaveGroupRequest.MemberIdentity(member_id=client.member)]
@@ -701,15 +742,13 @@ class Groups(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """The broker restarts: the group is read from its records."""
-        if self.world.group.kind is GroupKind.CONSUMER and self.world.group.stored:
-            self.world.timers.clear()
-            self.world.group = read_group("g", self.world.group.stored)
-            self.world.protocol.loaded(self.world.group)
+        if isinstance(self.world.group, ConsumerGroup) and self.world.group.stored:
+            self.world.restart(self.world.group)
 
     @invariant()
     def topics_are_counted(self) -> None:
         group = self.world.group
-        if group.kind is GroupKind.CONSUMER:
+        if isinstance(group, ConsumerGroup):
             named = [member.topics for member in group.members.values()]
             matched = [match.topics for match in group.matches.values()]
             assert group.subscribed_topics() == set().union(*named, *matched)
@@ -717,7 +756,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def no_partition_has_two_owners(self) -> None:
         group = self.world.group
-        if group.kind is GroupKind.CLASSIC:
+        if isinstance(group, ClassicGroup):
             return
         held: dict[Place, str] = {}
         for member in group.members.values():

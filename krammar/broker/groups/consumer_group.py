@@ -1,0 +1,171 @@
+"""A consumer group (KIP-848): its epochs, and the topics that its members subscribe to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, KeysView, Mapping
+from typing import TYPE_CHECKING
+
+import kafka_wire as kw
+
+from krammar.broker.errors import ApiError
+from krammar.broker.groups.group import CONSUMER, Group, GroupState
+
+if TYPE_CHECKING:
+    from krammar.broker.groups.member import Member, Place
+
+INT32_MAX = 2**31 - 1
+
+
+class ConsumerGroup(Group):
+    """The members and the epochs of a group that `ConsumerProtocol` changes.
+
+    ``group_epoch``  raised by each change of members, subscriptions or topics
+    ``assignor``     the assignor of the group epoch
+    ``assignment_epoch``, ``assigned_at``  the group epoch and the time of the target assignment
+    ``assigning``    whether an assignment is being computed
+    ``matches``      the record of each pattern of the members, with the topics that match it
+    ``matched``      the names of all topics with which each pattern was compared
+    ``behind``       whether patterns must still be compared with the current topics
+    ``topics_hash``  identifies the subscribed topics and their partitions, as of ``topics_seen``, an offset of the
+                     metadata log
+    ``touched``      the members whose records may differ from those in the log
+    """
+
+    kind = "consumer"
+
+    def __init__(self, group_id: str, group_epoch: int = 1) -> None:
+        super().__init__(group_id, CONSUMER)
+        self.group_epoch = self.assignment_epoch = group_epoch
+        self.assigned_at = 0
+        self.assigning = False
+        self.assignor: str | None = None
+        self.matches: dict[str, kw.ConsumerGroupRegularExpressionValue] = {}
+        self.matched: dict[str, frozenset[str]] = {}
+        self.behind = False
+        self.topics_hash = 0
+        self.topics_seen = -1
+        self.touched: set[str] = set()
+        # How many members and patterns name each topic.
+        self._named: dict[str, int] = {}
+
+    # -- members
+
+    def add(self, member: Member) -> Member:
+        self._count(member.topics, 1)
+        return super().add(member)
+
+    def remove(self, member_id: str) -> None:
+        if (member := self.members.get(member_id)) is not None:
+            self._count(member.topics, -1)
+        super().remove(member_id)
+
+    def generation_of(self, member: Member) -> int:
+        return member.epoch
+
+    def protocol_of(self, member: Member) -> str:
+        return member.protocols[0][0]
+
+    def owned_by_others(self, member: Member) -> set[Place]:
+        """Return the partitions that other members may own or have not given up yet."""
+        others = (other for other in self.members.values() if other is not member)
+        return {place for other in others for place in (*other.assigned, *other.revoking)}
+
+    def preferred_assignor(self) -> str | None:
+        """Return the assignor that most members ask for; None if none does."""
+        votes = Counter(m.assignor for m in self.members.values() if m.assignor is not None)
+        return max(votes, key=lambda name: (votes[name], name), default=None)
+
+    def refresh_state(self) -> None:
+        """Set the state, which follows from the members."""
+        if not self.members:
+            self.state = GroupState.EMPTY
+        elif self.group_epoch > self.assignment_epoch:
+            self.state = GroupState.ASSIGNING
+        elif all(m.is_reconciled(self.assignment_epoch) for m in self.members.values()):
+            self.state = GroupState.STABLE
+        else:
+            self.state = GroupState.RECONCILING
+
+    # -- subscriptions
+
+    def subscribed_topics(self) -> KeysView[str]:
+        """Return the topics that members subscribe to by name or by a pattern, now and later.
+
+        They are counted with each change, because hundreds of members can name thousands of topics each.
+        """
+        return self._named.keys()
+
+    def subscribe(self, member: Member, topics: Iterable[str]) -> None:
+        """Change the topics that a member subscribes to by name."""
+        names = tuple(sorted(set(topics)))
+        self._count(names, 1)
+        self._count(member.topics, -1)
+        member.topics = names
+
+    def match(self, pattern: str, found: kw.ConsumerGroupRegularExpressionValue | None) -> None:
+        """Change the topics that match a pattern; None removes the pattern."""
+        before = self.matches.pop(pattern, None)
+        if found is not None:
+            self._count(found.topics, 1)
+            self.matches[pattern] = found
+        if before is not None:
+            self._count(before.topics, -1)
+
+    def _count(self, topics: Iterable[str], by: int) -> None:
+        named = self._named
+        for name in topics:
+            count = named.get(name, 0) + by
+            if count:
+                named[name] = count
+            else:
+                del named[name]
+
+    # -- commits
+
+    def check_epoch(
+        self,
+        member_id: str,
+        epoch: int,
+        places: Iterable[Place] | None = None,
+        *,
+        transactional: bool = False,
+    ) -> None:
+        """Check the epoch of a commit or a fetch of offsets.
+
+        A commit with an older epoch is valid for partitions that the member has had since then (KIP-1251).
+
+        Raises:
+            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION in the classic protocol and in
+                transactions.
+        """
+        member = self.members.get(member_id)
+        if member is None:
+            raise ApiError(kw.ErrorCode.UNKNOWN_MEMBER_ID)
+        if epoch != member.epoch and not (
+            places is not None
+            and 0 <= epoch < member.epoch
+            and _since(epoch, member.assigned | member.revoking, places)
+        ):
+            is_classic = transactional or member.protocols
+            raise ApiError(
+                kw.ErrorCode.ILLEGAL_GENERATION if is_classic else kw.ErrorCode.STALE_MEMBER_EPOCH
+            )
+
+    def _check_member_commit(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        transactional: bool,
+        places: Iterable[Place],
+    ) -> None:
+        self.check_epoch(member_id, generation, places, transactional=transactional)
+
+    def expiry_base(self, commit_timestamp: int) -> int:
+        return commit_timestamp
+
+
+def _since(epoch: int, owned: Mapping[Place, int], places: Iterable[Place]) -> bool:
+    """Return whether a member has had all of these partitions since an epoch."""
+    return all(epoch >= owned.get(place, INT32_MAX) for place in places)

@@ -1,0 +1,351 @@
+"""The consumer group protocol (KIP-848): the broker assigns partitions, and heartbeats move members towards them.
+
+A group and each member have an epoch. A change of members, subscriptions or topics raises the group's epoch and leads
+to a new target assignment. Each member then gives up partitions, confirms that, and gets new ones as soon as no other
+member has them. Members of the classic protocol take part with JoinGroup and SyncGroup.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import kafka_wire as kw
+
+from krammar.broker.errors import ApiError
+from krammar.broker.groups.assignors import Assignment
+from krammar.broker.groups.classic_group import ClassicGroup
+from krammar.broker.groups.classic_protocol import ClassicProtocol
+from krammar.broker.groups.consumer_group import ConsumerGroup
+from krammar.broker.groups.group import Key
+from krammar.broker.groups.host import AnyGroup, GroupClient, Host, rebalance_key, session_key
+from krammar.broker.groups.matching import Matching
+from krammar.broker.groups.member import AWAY, Member, Place, places_of
+from krammar.broker.groups.migration import Migration, not_found
+from krammar.broker.groups.records import topics_of
+from krammar.broker.groups.targets import QUICK, apply, problem_of
+
+if TYPE_CHECKING:
+    from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.config import BrokerConfig
+
+STABLE = kw.GroupMemberState.STABLE
+UNREVOKED = kw.GroupMemberState.UNREVOKED_PARTITIONS
+UNRELEASED = kw.GroupMemberState.UNRELEASED_PARTITIONS
+
+
+class ConsumerProtocol:
+    """Handles the requests of consumer groups, and their time-outs."""
+
+    def __init__(
+        self,
+        host: Host,
+        config: BrokerConfig,
+        cluster: ClusterMetadata,
+        classic: ClassicProtocol,
+        migration: Migration,
+    ) -> None:
+        self._host = host
+        self._config = config
+        self._cluster = cluster
+        self._classic = classic
+        self._migration = migration
+        self._matching = Matching(cluster)
+
+    # -- ConsumerGroupHeartbeat
+
+    def heartbeat(
+        self, group: AnyGroup, request: kw.ConsumerGroupHeartbeatRequest, client: GroupClient
+    ) -> kw.ConsumerGroupHeartbeatResponse:
+        """Add or update a member, and move it towards its target assignment.
+
+        The first member of the consumer protocol turns a classic group into a consumer group. Raises ApiError.
+        """
+        if isinstance(group, ClassicGroup):
+            if request.member_epoch != 0:
+                raise not_found(f"Group {group.group_id} is not a consumer group.")
+            group = self._upgrade(group, request.member_id)
+        if request.member_epoch < 0:
+            return self._leave(group, request)
+        # The partitions that the member reports; None if it reports no change.
+        reported = request.topic_partitions
+        owned = None if reported is None else places_of(reported)
+        member = self._member(group, request, owned)
+        before = member.assigned.keys()
+        topics, pattern = request.subscribed_topic_names, request.subscribed_topic_regex
+        member.rack_id = request.rack_id or member.rack_id
+        member.assignor = request.server_assignor or member.assignor
+        if request.rebalance_timeout_ms != -1:
+            member.rebalance_timeout = request.rebalance_timeout_ms
+        member.client_id, member.client_host = client.client_id, client.host
+        member.protocols = []
+        self.advance(group, member, owned, topics, pattern)
+        self.expect(group, member)
+        response = kw.ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self._setting(group, "heartbeat.interval.ms"),
+        )
+        is_full = request.rebalance_timeout_ms != -1 and topics is not None and owned is not None
+        if request.member_epoch == 0 or is_full or member.assigned.keys() != before:
+            places = topics_of(member.assigned, kw.ConsumerGroupHeartbeatResponse.TopicPartitions)
+            response.assignment = kw.ConsumerGroupHeartbeatResponse.Assignment(
+                topic_partitions=places
+            )
+        return response
+
+    def _member(
+        self,
+        group: ConsumerGroup,
+        request: kw.ConsumerGroupHeartbeatRequest,
+        owned: Collection[Place] | None,
+    ) -> Member:
+        """Find the member of a request, or add it. Raises ApiError."""
+        member_id, instance_id, epoch = request.member_id, request.instance_id, request.member_epoch
+        self.check_size(group, member_id)
+        if epoch == 0:
+            known = group.members.get(group.statics.get(instance_id or "", member_id))
+            if instance_id is None or known is None:
+                return known or group.add(Member(member_id, instance_id))
+            if not known.protocols and known.epoch != AWAY:
+                raise ApiError(
+                    kw.ErrorCode.UNRELEASED_INSTANCE_ID,
+                    f"Static member {member_id} with instance id {instance_id} cannot join the group "
+                    f"because the instance id is owned by {known.member_id} member.",
+                )
+            return self.replace(group, known, member_id)
+        member = group.check_member(member_id, instance_id)
+        if epoch == member.epoch or (
+            # The response with the new epoch may have been lost.
+            epoch < member.epoch
+            and epoch == member.previous_epoch
+            and owned is not None
+            and member.assigned.keys() >= set(owned)
+        ):
+            return member
+        what = "greater" if epoch > member.epoch else "smaller"
+        raise ApiError(
+            kw.ErrorCode.FENCED_MEMBER_EPOCH,
+            f"The consumer group member has a {what} member epoch ({epoch}) than the one known by "
+            f"the group coordinator ({member.epoch}). The member must abandon all its partitions "
+            "and rejoin.",
+        )
+
+    def check_size(self, group: AnyGroup, member_id: str) -> None:
+        limit = self._config.group_consumer_max_size
+        if len(group.members) >= limit and member_id not in group.members:
+            raise ApiError(
+                kw.ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The consumer group has reached its maximum capacity of {limit} members.",
+            )
+
+    def replace(self, group: ConsumerGroup, member: Member, member_id: str) -> Member:
+        """Give a static member a new id; it keeps its partitions."""
+        self.cancel(group, member)
+        group.touched.update((member.member_id, member_id))
+        group.replace_static(member, member_id)
+        member.epoch = member.previous_epoch = 0
+        member.revoking = {}
+        return member
+
+    def _leave(
+        self, group: ConsumerGroup, request: kw.ConsumerGroupHeartbeatRequest
+    ) -> kw.ConsumerGroupHeartbeatResponse:
+        member = group.check_member(request.member_id, request.instance_id)
+        if request.member_epoch == AWAY:
+            member.move_to(member.state, AWAY, member.assigned, {})
+            group.touched.add(member.member_id)
+            self.store(group)
+        else:
+            self._fence(group, [member])
+        return kw.ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id, member_epoch=request.member_epoch
+        )
+
+    # -- assignments
+
+    def advance(
+        self,
+        group: ConsumerGroup,
+        member: Member,
+        owned: Collection[Place] | None,
+        topics: Sequence[str] | None,
+        pattern: str | None,
+    ) -> None:
+        """Apply the subscription of a member, assign partitions if needed, reconcile and store.
+
+        Topics and a pattern that are None have not changed.
+        """
+        group.touched.add(member.member_id)
+        before = (member.topics, member.pattern)
+        if topics is not None:
+            group.subscribe(member, topics)
+        member.pattern = member.pattern if pattern is None else pattern
+        changed = (member.topics, member.pattern) != before
+        changed |= self.refresh_topics(group, changed)
+        assignor = group.preferred_assignor() or self._config.group_consumer_assignors[0]
+        if changed or group.assignor not in (None, assignor):
+            group.group_epoch += 1
+        group.assignor = assignor
+        due = group.assigned_at + self._setting(group, "assignment.interval.ms")
+        stale = group.group_epoch > group.assignment_epoch and not group.assigning
+        if stale and self._host.now_ms() >= due:
+            self._assign(group, assignor)
+        self._reconcile(group, member, owned)
+        self.store(group)
+
+    def refresh_topics(self, group: ConsumerGroup, changed: bool) -> bool:
+        """Find the topics that the members subscribe to. Returns whether they or their partitions have changed."""
+        seen = self._cluster.last_offset
+        if not changed and not group.behind and seen == group.topics_seen:
+            return False
+        self._matching.refresh(group, self._host.now_ms())
+        group.topics_seen = seen
+        group.subscriptions = group.subscribed_topics()
+        known = self._cluster.topics
+        topics = [known[name] for name in sorted(group.subscribed_topics() & known.keys())]
+        text = repr([(topic.topic_id, len(topic.partitions)) for topic in topics])
+        digest = hashlib.sha256(text.encode()).digest()
+        before = group.topics_hash
+        group.topics_hash = int.from_bytes(digest[:8], "big", signed=True) if topics else 0
+        return group.topics_hash != before
+
+    def _assign(self, group: ConsumerGroup, assignor: str) -> None:
+        """Compute the target assignment for the group's epoch. A large one is ready at a later heartbeat."""
+        problem = problem_of(group, self._cluster, assignor)
+        if problem.size <= QUICK:
+            apply(group, problem, problem.solve(), self._host.now_ms())
+            return
+
+        def solved(targets: Assignment) -> None:
+            group.assigning = False
+            if group.members:
+                apply(group, problem, targets, self._host.now_ms())
+                with suppress(ApiError):  # the host has restored the group
+                    self.store(group)
+
+        group.assigning = True
+        self._host.in_thread(group, problem.solve, solved)
+
+    def _reconcile(
+        self, group: ConsumerGroup, member: Member, owned: Collection[Place] | None
+    ) -> None:
+        """Move a member one step towards its target; ``owned`` are the partitions that it reports."""
+        if member.is_reconciled(group.assignment_epoch):
+            return
+        if member.state == UNREVOKED and _still_owns(owned, member.revoking):
+            return
+        epoch = member.epoch + (member.state == UNREVOKED)
+        kept = {place: e for place, e in member.assigned.items() if place in member.target}
+        lost = {place: e for place, e in member.assigned.items() if place not in member.target}
+        if lost and _still_owns(owned, lost):
+            member.move_to(UNREVOKED, epoch, kept, lost)
+            if not member.protocols:
+                self.time_out(group, member)
+            return
+        missing = member.target - kept.keys()
+        free = missing - group.owned_by_others(member) if missing else missing
+        kept |= dict.fromkeys(free, group.assignment_epoch)
+        state = STABLE if free == missing else UNRELEASED
+        member.move_to(state, group.assignment_epoch, kept, {})
+        if not member.protocols:
+            self._host.cancel(group, rebalance_key(member))
+
+    # -- members that go
+
+    def leave(
+        self, group: ConsumerGroup, leaving: Sequence[kw.LeaveGroupRequest.MemberIdentity]
+    ) -> list[kw.LeaveGroupResponse.MemberResponse]:
+        """Remove members that are identified by member id, instance id or both. Raises ApiError."""
+        gone: dict[str, Member] = {}
+        results = group.leave(leaving, lambda name: gone.update({name: group.members[name]}))
+        if gone:
+            self._fence(group, [*gone.values()])
+        return results
+
+    def _fence(self, group: ConsumerGroup, members: Sequence[Member]) -> None:
+        """Remove members. If all others speak the classic protocol, the group becomes a classic one again."""
+        gone = [member.member_id for member in members]
+        downgrade = (
+            any(not member.protocols for member in members)
+            and len(group.members) > len(gone)
+            and self._migration.may_downgrade(group, gone)
+        )
+        for member in members:
+            self.cancel(group, member)
+            group.remove(member.member_id)
+        if downgrade:
+            self._classic.rebalance(self.downgrade(group))
+            return
+        group.group_epoch += 1
+        if not group.members:
+            group.assignment_epoch = group.group_epoch
+        self.refresh_topics(group, True)
+        self.store(group)
+
+    def expect(self, group: ConsumerGroup, member: Member) -> None:
+        """Restart the session timeout of a member."""
+        timeout = member.session_timeout if member.protocols else 0
+        delay = timeout or self._setting(group, "session.timeout.ms")
+        self._schedule(group, session_key(member.member_id), delay)
+
+    def time_out(self, group: ConsumerGroup, member: Member) -> None:
+        """Start the rebalance timeout of a member."""
+        self._schedule(group, rebalance_key(member), member.rebalance_timeout)
+
+    def _schedule(self, group: ConsumerGroup, key: Key, delay: int) -> None:
+        def elapsed() -> None:
+            member = group.members.get(key[1])
+            if member is not None:
+                with suppress(ApiError):  # the host has started all time-outs again
+                    self._fence(group, [member])
+
+        self._host.schedule(group, key, delay, elapsed)
+
+    def cancel(self, group: ConsumerGroup, member: Member) -> None:
+        self._host.cancel(group, session_key(member.member_id))
+        self._host.cancel(group, rebalance_key(member))
+        member.is_due = False
+
+    def loaded(self, group: ConsumerGroup) -> None:
+        """Start the time-outs of a group that was loaded from the log."""
+        for member in group.members.values():
+            self.expect(group, member)
+            if member.state == UNREVOKED and not member.protocols:
+                self.time_out(group, member)
+
+    # -- migration
+
+    def _upgrade(self, group: ClassicGroup, joining: str) -> ConsumerGroup:
+        """Turn a classic group into a consumer group, which a member joins. Raises ApiError."""
+        members = self._migration.check_upgrade(group)
+        self.check_size(group, joining)
+        upgraded = self._migration.upgrade(group, members)
+        for member in upgraded.members.values():
+            self.expect(upgraded, member)
+        return upgraded
+
+    def downgrade(self, group: ConsumerGroup) -> ClassicGroup:
+        """Turn a consumer group whose members all speak the classic protocol into a classic group. Raises ApiError."""
+        for member in group.members.values():
+            self.cancel(group, member)
+        classic = self._migration.downgrade(group)
+        self._host.store(classic)
+        for member in classic.members.values():
+            self._classic.extend_session(classic, member)
+        return classic
+
+    def _setting(self, group: ConsumerGroup, name: str) -> int:
+        overrides = self._cluster.configs.get((kw.ConfigResourceType.GROUP, group.group_id), {})
+        value: int = self._config.groups.value(f"consumer.{name}", overrides)
+        return value
+
+    def store(self, group: ConsumerGroup) -> None:
+        group.refresh_state()
+        self._host.store(group)
+
+
+def _still_owns(owned: Collection[Place] | None, lost: Collection[Place]) -> bool:
+    return owned is None or any(place in lost for place in owned)
