@@ -107,7 +107,8 @@ def import_(
 
     If the source is invalid, nothing is written. Files that exist are replaced only with --force.
     """
-    from krammar.compiler.importer import KAFKA_ENUMS, import_schemas
+    from krammar.compiler.importer import import_schemas
+    from krammar.compiler.kafka_facts import KAFKA_ENUMS
     from krammar.compiler.schemas import SchemaError
 
     texts = [path for path in source if path.is_file()]

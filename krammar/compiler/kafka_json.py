@@ -13,7 +13,7 @@ from typing import Any
 
 from krammar.compiler import ir, layout
 from krammar.compiler.front.source import HEADERS
-from krammar.compiler.importer import VERSION_PREFIXED
+from krammar.compiler.kafka_facts import VERSION_PREFIXED
 
 
 class _Unsupported(Exception):

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from krammar.compiler.front.source import compile_folder, folders
-from krammar.compiler.importer import KAFKA_ENUMS, import_schemas
+from krammar.compiler.importer import import_schemas
+from krammar.compiler.kafka_facts import KAFKA_ENUMS
 from krammar.compiler.schemas import ImportResult, SchemaError
 from krammar.util.diagnostics import Diagnostics
 

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from krammar.cli import main
 from krammar.compiler import ir
 from krammar.compiler.front.source import compile_source
-from krammar.compiler.importer import KAFKA_ENUMS, import_schemas
+from krammar.compiler.importer import import_schemas
+from krammar.compiler.kafka_facts import KAFKA_ENUMS
 from krammar.compiler.kafka_json import export
 from krammar.util.diagnostics import Diagnostics
 from tests.compiler.conftest import write_files
