@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from lsprotocol import types as lsp
 
 from krammar.compiler import layout
-from krammar.compiler.front.parser import EnumNode, FieldNode, StructNode
+from krammar.compiler.front.syntax import EnumNode, FieldNode, StructNode
 from krammar.lsp.project import Analysis, SourceFile
 from krammar.lsp.symbols import Node, last_line
 from krammar.lsp.text import SourceText

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from krammar.compiler import ir, layout
-from krammar.compiler.front.parser import MAX_DEPTH
+from krammar.compiler.front.lines import MAX_DEPTH
 from krammar.util.diagnostics import Diagnostics, Fix, Position
 
 # The limits of one struct: how many fields its codecs read, counted in each layout, and how many versions it
