@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from krammar.util.http_server import HttpServer, HttpRequest, HttpResponse
+from krammar.util.http_server import HttpRequest, HttpResponse, HttpServer
 
 # The environment variable with the token. Without it, each start makes a new one.
 TOKEN_VARIABLE = "KRAMMAR_CONTROL_TOKEN"

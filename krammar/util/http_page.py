@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from weakref import WeakSet
 
-from krammar.util.http_server import HttpServer, HttpRequest, HttpResponse
+from krammar.util.http_server import HttpRequest, HttpResponse, HttpServer
 
 # The most pages in memory. While slow clients read so many, others get the newest of them.
 MAX_PAGES = 2
