@@ -25,7 +25,8 @@ from krammar.spark.kafka.plan import Ends, Task
 from krammar.spark.kafka.stream.snapshots import Offsets, StreamSnapshot, StreamSnapshots
 from krammar.spark.loss import check_offset, report_loss
 from krammar.spark.offsets import check_partitions
-from krammar.spark.options import Options, Use
+from krammar.spark.option_table import Use
+from krammar.spark.options import Options
 
 
 @dataclass(frozen=True, slots=True)
