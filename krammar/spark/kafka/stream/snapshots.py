@@ -29,7 +29,7 @@ Offsets = dict[TopicPartition, int]
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
     """What the brokers reported: the ``ends`` of partitions, their ``topics``, and the names of topics
-    that are ``missing``; ``taken`` is the time, by ``time.monotonic``."""
+    that are ``missing``; ``taken`` is when they had answered, by ``time.monotonic``."""
 
     ends: Offsets
     topics: Mapping[str, Topic]
@@ -78,7 +78,6 @@ class StreamSnapshots:
 
         def attempt() -> StreamSnapshot:
             deadline = cluster.deadline("finding partitions")
-            taken = time.monotonic()
             topics, missing = {}, set()
             for topic in cluster.refresh(names, deadline, auto_create=False):
                 if topic.error is None:
@@ -87,7 +86,8 @@ class StreamSnapshots:
                     missing.add(topic.name)
                 elif names is not None or is_chosen(self._options, topic):
                     raise topic.error
-            return StreamSnapshot(self.at(choose(topics), At.LATEST), topics, missing, taken)
+            ends = self.at(choose(topics), At.LATEST)
+            return StreamSnapshot(ends, topics, missing, time.monotonic())
 
         def ask() -> StreamSnapshot:
             # If a topic is deleted between the two requests, the second one fails.
