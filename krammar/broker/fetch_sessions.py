@@ -69,6 +69,7 @@ class FetchSession:
             or answer.high_watermark != partition.high_watermark
             or answer.log_start_offset != partition.log_start_offset
             or answer.diverging_epoch.epoch >= 0
+            or answer.preferred_read_replica >= 0
         ):
             return False
         # An error is reported in every response, as long as it lasts.

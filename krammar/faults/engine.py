@@ -57,7 +57,7 @@ class Faults(FaultFilter):
         topic_names: returns the name of a topic by its id, or None; responses tell them too.
         sees: what the place of the engine has beside the bytes: ``principal``, ``clock``.
         clock: a monotonic time in seconds.
-        advance: sets the broker's clock ahead, by milliseconds, and for members of groups if the second argument is true.
+        advance: sets the broker's clock ahead, by milliseconds; see ``FaultFilter``.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Faults(FaultFilter):
         topic_names: TopicNames | None = None,
         sees: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
-        advance: Callable[[int, bool], None] | None = None,
+        advance: Callable[[int, bool, int | None], None] | None = None,
     ) -> None:
         super().__init__(advance)
         self.history: deque[Event] = deque(maxlen=HISTORY)

@@ -318,10 +318,18 @@ class AdvanceClock(Action):
         ms: milliseconds.
         members: whether the sessions and rebalances of group members end too. Their clients send heartbeats
             in real time, so a clock far ahead expires the members of all groups.
+        of: the clock of the whole ``cluster``, or of the ``node`` that the client talks to only.
     """
 
     ms: int = field(metadata=checked(lambda ms: ms >= 0, "the clock cannot be set back"))
     members: bool = field(default=False, kw_only=True)
+    of: str = field(
+        default="cluster",
+        kw_only=True,
+        metadata=checked(
+            lambda of: of in ("cluster", "node"), '"{}" has no clock', "write cluster or node"
+        ),
+    )
     key: ClassVar[str] = "advance_clock_ms"
     on_request: ClassVar[bool] = True
     needs: ClassVar[str] = "clock"
@@ -329,8 +337,11 @@ class AdvanceClock(Action):
     def request(
         self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
     ) -> None:
-        verdict.advance_ms += self.ms
-        verdict.advance_members |= self.members
+        node = exchange.node if self.of == "node" else None
+        verdict.advance.append((self.ms, self.members, node))
 
     def describe(self, exchange: Exchange) -> str:
-        return f"set the broker's clock ahead by {self.ms} ms"
+        whose = (
+            "the broker's clock" if self.of == "cluster" else f"the clock of node {exchange.node}"
+        )
+        return f"set {whose} ahead by {self.ms} ms"
