@@ -29,7 +29,7 @@ class Check:
     error: str
 
 
-def at_least(least: int) -> Check:
+def minimum(least: int) -> Check:
     """Return the check of a minimum."""
     return Check(lambda value: value >= least, f"{{name}} must be at least {least}, not {{value}}")
 
@@ -45,7 +45,7 @@ class Values:
     @property
     def words(self) -> str:
         """The kinds, such as ``a number or a table``."""
-        return in_words(self.kinds)
+        return kinds_in_words(self.kinds)
 
     def check(self, name: str, value: Any, label: str) -> None:
         """Raise FaultError for a value that is not one of them. ``label`` is how a file names it."""
@@ -69,7 +69,7 @@ def is_of(value: Any, kinds: tuple[type, ...]) -> bool:
     return bool in kinds if isinstance(value, bool) else isinstance(value, kinds)
 
 
-def in_words(kinds: tuple[type, ...]) -> str:
+def kinds_in_words(kinds: tuple[type, ...]) -> str:
     """Return kinds as errors name them, such as ``a number or a table``."""
     words = [_WORDS[kind] for kind in dict.fromkeys(kinds) if kind in _WORDS]
     if _WORDS[float] in words and _WORDS[int] in words:

@@ -20,7 +20,7 @@ from typing import Any
 
 from krammar.faults.action import Occasion
 from krammar.faults.answers import Selection
-from krammar.faults.declared import declared, in_words, is_of
+from krammar.faults.declared import declared, is_of, kinds_in_words
 from krammar.faults.errors import FaultError, FaultNotFired
 from krammar.faults.event import Event
 from krammar.faults.filter import FaultFilter
@@ -324,5 +324,5 @@ def _several(key: str, value: Any) -> tuple[Any, ...]:
     values = tuple(value) if is_list else (value,)
     for each in values:
         if not is_of(each, kinds):
-            raise FaultError(f"{each!r} is not {in_words(kinds)}", word=str(each), key=key)
+            raise FaultError(f"{each!r} is not {kinds_in_words(kinds)}", word=str(each), key=key)
     return values

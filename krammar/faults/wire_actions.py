@@ -8,7 +8,7 @@ from random import Random
 from typing import Annotated, ClassVar, Literal
 
 from krammar.faults.action import Action, Occasion, Target
-from krammar.faults.declared import Check, at_least
+from krammar.faults.declared import Check, minimum
 from krammar.faults.steps import Delivery, Exchange, Fate, Verdict
 from krammar.wire.framing import PREFIX
 
@@ -73,10 +73,10 @@ class Delay(Action):
         seed: the same seed gives the same jitter.
     """
 
-    ms: Annotated[float, at_least(0)]
+    ms: Annotated[float, minimum(0)]
     _: KW_ONLY
     of: Literal["request", "response"] = "response"
-    jitter: Annotated[float, at_least(0)] = 0
+    jitter: Annotated[float, minimum(0)] = 0
     seed: int = 0
     key: ClassVar[str] = "delay_ms"
 
@@ -112,9 +112,9 @@ class Trickle(Action):
         every_ms: milliseconds between two pieces.
     """
 
-    bytes: Annotated[int, at_least(1)]
+    bytes: Annotated[int, minimum(1)]
     _: KW_ONLY
-    every_ms: Annotated[float, at_least(0)]
+    every_ms: Annotated[float, minimum(0)]
     key: ClassVar[str] = "trickle"
     told: ClassVar[str] = "sent {bytes} bytes every {every_ms:g} ms"
     example: ClassVar[str] = "trickle = { bytes = 10, every_ms = 5 }"
@@ -131,7 +131,7 @@ class Bandwidth(Action):
         bytes_per_second: the limit for each connection.
     """
 
-    bytes_per_second: Annotated[int, at_least(1)]
+    bytes_per_second: Annotated[int, minimum(1)]
     key: ClassVar[str] = "bandwidth"
     told: ClassVar[str] = "sent {bytes_per_second} bytes per second"
 
@@ -160,7 +160,7 @@ class Truncate(Action):
         bytes: their number.
     """
 
-    bytes: Annotated[int, at_least(1)]
+    bytes: Annotated[int, minimum(1)]
     key: ClassVar[str] = "truncate"
     told: ClassVar[str] = "cut {bytes} bytes off the response"
 
@@ -181,7 +181,7 @@ class FlipBits(Action):
         seed: the same seed selects the same bits.
     """
 
-    count: Annotated[int, at_least(1)] = 1
+    count: Annotated[int, minimum(1)] = 1
     _: KW_ONLY
     seed: int = 0
     key: ClassVar[str] = "flip_bits"
@@ -230,7 +230,7 @@ class Reorder(Action):
         ms: that while, in milliseconds.
     """
 
-    ms: Annotated[float, at_least(0)] = 1000
+    ms: Annotated[float, minimum(0)] = 1000
     key: ClassVar[str] = "reorder"
     told: ClassVar[str] = "sent the response after the next one"
     written: ClassVar[tuple[type, ...]] = (bool, dict)
@@ -250,7 +250,7 @@ class AdvanceClock(Action):
         of: the clock of the whole ``cluster``, or of the ``node`` that the client talks to only.
     """
 
-    ms: Annotated[int, at_least(0)]
+    ms: Annotated[int, minimum(0)]
     _: KW_ONLY
     members: bool = False
     of: Literal["cluster", "node"] = "cluster"
