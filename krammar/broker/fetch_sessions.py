@@ -65,6 +65,7 @@ class FetchSession:
             or answer.error_code != 0
             or (answer.high_watermark, answer.log_start_offset) != self.answered.get(key)
             or answer.diverging_epoch.epoch >= 0
+            or answer.preferred_read_replica >= 0
         ):
             return False
         # An error is reported in every response, as long as it lasts.

@@ -26,9 +26,11 @@ from krammar.wire.batches import read_headers
 
 Waiting = list[tuple[PartitionLog, int]]  # the logs and offsets that a request waits for
 
-# The first versions with topic ids (KIP-516), and with the leaders' addresses (KIP-951).
+# The first versions with topic ids (KIP-516), with the client's rack (KIP-392), and with the leaders' addresses (KIP-951).
 _TOPIC_IDS = 13
+_RACKS = 11
 _LEADERS = 16
+_RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 # The maximum size of the records in a response, regardless of fetch.max.bytes: the event loop copies them
 # twice.
 MAX_FETCH = 8 << 20
@@ -56,7 +58,7 @@ class FetchHandlers:
             asked = self._sessions.begin(request, by_id=version >= _TOPIC_IDS)
         except ApiError as error:
             return FetchResponse(error_code=error.code)
-        answers, size, waiting = yield from self._read(session, request, asked)
+        answers, size, waiting = yield from self._read(session, request, asked, version)
         if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
             return (yield from self._response(session, asked, answers, version))
         self.connections.release(session)  # the records are read again later
@@ -79,7 +81,9 @@ class FetchHandlers:
                 return
             size = 0
             for log, offset in waiting:
-                if log.deleted or log.offline or offset < log.log_start_offset:
+                if log.deleted or log.offline:
+                    break
+                if not log.log_start_offset <= offset <= log.end_offset:
                     break
                 end = log.last_stable_offset if committed else log.end_offset
                 if offset < end:
@@ -108,7 +112,7 @@ class FetchHandlers:
     def _read_again(
         self, session: Session, request: FetchRequest, asked: FetchSession, version: int
     ) -> Steps[FetchResponse]:
-        answers, _, _ = yield from self._read(session, request, asked)
+        answers, _, _ = yield from self._read(session, request, asked, version)
         return (yield from self._response(session, asked, answers, version))
 
     def _response(
@@ -139,7 +143,7 @@ class FetchHandlers:
         )
 
     def _read(
-        self, session: Session, request: FetchRequest, asked: FetchSession
+        self, session: Session, request: FetchRequest, asked: FetchSession, version: int
     ) -> Steps[tuple[Answers, int, Waiting | None]]:
         """Read all partitions once, in steps.
 
@@ -155,6 +159,9 @@ class FetchHandlers:
         left = min(
             request.max_bytes, self.config.fetch_max_bytes, MAX_FETCH, self.connections.room()
         )
+        # Since consumers can name their rack, they may read from replicas (KIP-392).
+        get = self.logs.get if version < _RACKS else self.logs.follow
+        rack = request.rack_id if self.config.replica_selector_class == _RACK_AWARE else ""
         for key, (leader_epoch, offset, last_epoch, most) in list(asked.partitions.items()):
             yield self._is_large(key, offset, min(most, left))
             answer = FetchResponse.PartitionData(
@@ -167,7 +174,7 @@ class FetchHandlers:
             try:
                 log = partition_log(
                     self.cluster,
-                    self.logs,
+                    get,
                     self._topic_name(key),
                     key[1],
                     leader_epoch,
@@ -175,6 +182,9 @@ class FetchHandlers:
                 answer.high_watermark = log.end_offset
                 answer.last_stable_offset = log.last_stable_offset
                 answer.log_start_offset = log.log_start_offset
+                if rack and self._is_nearer(answer, self._topic_name(key), rack):
+                    waiting = None
+                    continue
                 if last_epoch >= 0 and _diverges(log, offset, last_epoch, answer):
                     waiting = None
                     continue
@@ -197,6 +207,16 @@ class FetchHandlers:
             if waiting is not None:
                 waiting.append((log, offset))
         return answers, size, waiting or None
+
+    def _is_nearer(self, answer: FetchResponse.PartitionData, topic: str, rack: str) -> bool:
+        """Name the replica that the client reads from, if this node is the leader, and another one is nearer."""
+        partition = self.cluster.topics[topic].partitions[answer.partition_index]
+        if partition.leader == self.config.node_id:
+            nearest = self.nodes.nearest(partition, rack)
+            if nearest != partition.leader:
+                answer.preferred_read_replica = nearest
+                return True
+        return False
 
     def _is_large(self, key: Key, offset: int, most: int) -> bool:
         """Return whether reading at most so many bytes of a partition deserves a slice of its own."""
