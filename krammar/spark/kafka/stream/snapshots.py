@@ -20,7 +20,7 @@ from krammar.spark.kafka.plan import (
 from krammar.spark.kafka.recheck import recheck
 from krammar.spark.options import Options
 
-# A batch is planned right after its end was computed.
+# A batch is planned right after its end was computed. A snapshot that took longer is recent for as long as it took.
 _RECENT_SECONDS = 1.0
 
 Offsets = dict[TopicPartition, int]
@@ -29,16 +29,18 @@ Offsets = dict[TopicPartition, int]
 @dataclass(frozen=True, slots=True)
 class StreamSnapshot:
     """What the brokers reported: the ``ends`` of partitions, their ``topics``, and the names of topics
-    that are ``missing``; ``taken`` is when they had answered, by ``time.monotonic``."""
+    that are ``missing``; ``asked`` and ``answered`` are times, by ``time.monotonic``."""
 
     ends: Offsets
     topics: Mapping[str, Topic]
     missing: Set[str]
-    taken: float
+    asked: float
+    answered: float
 
     @property
     def is_recent(self) -> bool:
-        return time.monotonic() - self.taken < _RECENT_SECONDS
+        recent = max(_RECENT_SECONDS, self.answered - self.asked)
+        return time.monotonic() - self.answered < recent
 
     def topic_id(self, at: TopicPartition) -> UUID:
         return self.topics[at.topic].topic_id
@@ -78,6 +80,7 @@ class StreamSnapshots:
 
         def attempt() -> StreamSnapshot:
             deadline = cluster.deadline("finding partitions")
+            asked = time.monotonic()
             topics, missing = {}, set()
             for topic in cluster.refresh(names, deadline, auto_create=False):
                 if topic.error is None:
@@ -87,7 +90,7 @@ class StreamSnapshots:
                 elif names is not None or is_chosen(self._options, topic):
                     raise topic.error
             ends = self.at(choose(topics), At.LATEST)
-            return StreamSnapshot(ends, topics, missing, time.monotonic())
+            return StreamSnapshot(ends, topics, missing, asked, time.monotonic())
 
         def ask() -> StreamSnapshot:
             # If a topic is deleted between the two requests, the second one fails.
