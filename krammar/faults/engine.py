@@ -42,6 +42,9 @@ from krammar.wire.package import package_of
 # So many events are remembered.
 HISTORY = 10_000
 
+# What krammar's broker has besides the bytes.
+OF_THE_BROKER = ("principal", "clock")
+
 _FETCH = "Fetch"
 _SESSION_NOT_FOUND = "FETCH_SESSION_ID_NOT_FOUND"
 
@@ -55,7 +58,7 @@ class Faults(FaultFilter):
     Args:
         protocol: a generated package, such as ``kafka_wire``.
         topic_names: returns the name of a topic by its id, or None; responses tell them too.
-        sees: what the place of the engine has beside the bytes: ``principal``, ``clock``.
+        sees: what the place of the engine has besides the bytes, of ``OF_THE_BROKER``.
         clock: a monotonic time in seconds.
         advance: sets the broker's clock ahead, by milliseconds, and for members of groups if the second argument is true.
     """
