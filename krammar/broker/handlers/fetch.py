@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from kafka_wire import ErrorCode, FetchRequest, FetchResponse, IsolationLevel
@@ -155,11 +155,10 @@ class FetchHandlers:
         left = min(
             request.max_bytes, self.config.fetch_max_bytes, MAX_FETCH, self.connections.room()
         )
-        for key, partition in list(asked.partitions.items()):
-            wanted = cast(FetchRequest.FetchPartition, partition.wanted)
-            yield self._is_large(key, wanted, left)
+        for key, (leader_epoch, offset, last_epoch, most) in list(asked.partitions.items()):
+            yield self._is_large(key, offset, min(most, left))
             answer = FetchResponse.PartitionData(
-                partition_index=wanted.partition,
+                partition_index=key[1],
                 high_watermark=-1,
                 aborted_transactions=None,
                 records=b"",
@@ -170,23 +169,20 @@ class FetchHandlers:
                     self.cluster,
                     self.logs,
                     self._topic_name(key),
-                    wanted.partition,
-                    wanted.current_leader_epoch,
+                    key[1],
+                    leader_epoch,
                 )
                 answer.high_watermark = log.end_offset
                 answer.last_stable_offset = log.last_stable_offset
                 answer.log_start_offset = log.log_start_offset
-                if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, answer):
+                if last_epoch >= 0 and _diverges(log, offset, last_epoch, answer):
                     waiting = None
                     continue
                 end = log.last_stable_offset if committed else log.end_offset
-                offset = wanted.fetch_offset
                 if offset < end or offset > log.end_offset or offset < log.log_start_offset:
                     # The response has at least one batch, whatever its size, so that clients make
                     # progress (KIP-74).
-                    records = log.read(
-                        offset, min(wanted.partition_max_bytes, left), end, at_least_one=size == 0
-                    )
+                    records = log.read(offset, min(most, left), end, at_least_one=size == 0)
                     if records:
                         answer.records = records
                         size += len(records)
@@ -202,14 +198,14 @@ class FetchHandlers:
                 waiting.append((log, offset))
         return answers, size, waiting or None
 
-    def _is_large(self, key: Key, wanted: FetchRequest.FetchPartition, left: int) -> bool:
-        """Return whether reading a partition deserves a slice of its own."""
-        if min(wanted.partition_max_bytes, left) < LARGE_READ:
+    def _is_large(self, key: Key, offset: int, most: int) -> bool:
+        """Return whether reading at most so many bytes of a partition deserves a slice of its own."""
+        if most < LARGE_READ:
             return False
         with suppress(ApiError):
-            log = self.logs.get(self._topic_name(key), wanted.partition)
+            log = self.logs.get(self._topic_name(key), key[1])
             if log is not None:
-                size = log.bytes_from(wanted.fetch_offset, log.end_offset, LARGE_READ)
+                size = log.bytes_from(offset, log.end_offset, LARGE_READ)
                 return size >= LARGE_READ
         return False
 
@@ -241,13 +237,13 @@ def _aborted(
 
 
 def _diverges(
-    log: PartitionLog, wanted: FetchRequest.FetchPartition, answer: FetchResponse.PartitionData
+    log: PartitionLog, offset: int, last_epoch: int, answer: FetchResponse.PartitionData
 ) -> bool:
     """Return whether the client's log has records that this log does not have (KIP-595)."""
-    epoch, end = log.epoch_end_offset(wanted.last_fetched_epoch)
+    epoch, end = log.epoch_end_offset(last_epoch)
     if epoch < 0 or end < 0:
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if epoch == wanted.last_fetched_epoch and end >= wanted.fetch_offset:
+    if epoch == last_epoch and end >= offset:
         return False
     answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset = epoch, end
     return True
