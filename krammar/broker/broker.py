@@ -389,6 +389,7 @@ class Broker:
         import kafka_wire
 
         from krammar.faults import Faults
+        from krammar.faults.engine import OF_THE_BROKER
 
         def topic_name(topic_id: UUID) -> str | None:
             topic = self.cluster.topics_by_id.get(topic_id)
@@ -397,7 +398,7 @@ class Broker:
         faults = Faults(
             kafka_wire,
             topic_names=topic_name,
-            sees=("principal", "clock"),
+            sees=OF_THE_BROKER,
             advance=lambda ms, members, node: self._timers_of(node).advance(ms, members=members),
         )
         if self.connections.chain is None:

@@ -46,6 +46,8 @@ HISTORY = 10_000
 
 # What rules select by that is no part of messages.
 _OF_CLIENTS = ("client_id", "principal", "connection", "node")
+# What krammar's broker has besides the bytes.
+OF_THE_BROKER = ("principal", "clock")
 _FETCH = "Fetch"
 _SESSION_NOT_FOUND = "FETCH_SESSION_ID_NOT_FOUND"
 
@@ -59,7 +61,7 @@ class Faults(FaultFilter):
     Args:
         protocol: a generated package, such as ``kafka_wire``.
         topic_names: returns the name of a topic by its id, or None; responses tell them too.
-        sees: what the place of the engine has beside the bytes: ``principal``, ``clock``.
+        sees: what the place of the engine has besides the bytes, of ``OF_THE_BROKER``.
         clock: a monotonic time in seconds.
         advance: sets the broker's clock ahead, by milliseconds; see ``FaultFilter``.
     """
