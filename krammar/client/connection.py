@@ -154,7 +154,7 @@ class Connection:
             raise TransportError(
                 str(self), f"no answer within {limit.timeout_ms:.0f} ms of connecting"
             ) from error
-        except TransportError:
+        except (TransportError, ProtocolError):  # Kafka answers bytes without TLS with an alert
             self.close()
             if self.versions:  # the broker has answered, so the protocol is right
                 raise
