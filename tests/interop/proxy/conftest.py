@@ -18,6 +18,7 @@ from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.tenants import Tenants
 from krammar.proxy.filters.topics import INTERNAL_TOPICS
 from krammar.testing import KafkaCluster
+from tests.interop.processes import unwind_on_sigterm
 from tests.interop.spark.cluster import Cluster
 
 TENANT = "blue"
@@ -46,6 +47,8 @@ def cluster(
             yield ours.bootstrap_servers.partition(",")[0]
         return
     request.getfixturevalue("kafka_jars")
+    # The nodes start in threads, which cannot set the handler.
+    unwind_on_sigterm()
     theirs = Cluster(tmp_path_factory.mktemp("apache"))
     for node in theirs.brokers.values():
         node.properties |= OFTEN
