@@ -15,15 +15,9 @@ from krammar.client import Client
 from krammar.proxy import Proxy
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.tenants import Tenants
-from tests.interop import content
+from tests.interop import content, test_java_clients
 from tests.interop.apache import java
-from tests.interop.test_java_clients import (
-    program,
-    test_a_consumer_group_of_two,
-    test_a_group_of_two,
-    test_offsets_in_transactions,
-    test_transactions,
-)
+from tests.interop.test_java_clients import program
 
 __all__ = ["program"]
 
@@ -31,10 +25,12 @@ TOPIC = "same"
 TENANTS = ("one", "two")
 Say = Callable[[str], Any]
 SCENARIOS: dict[str, Callable[[Say], None]] = {
-    "eager": lambda say: test_a_group_of_two(say, "eager", "range"),
-    "consumer": lambda say: test_a_consumer_group_of_two(say, "consumer", "uniform"),
-    "offsets": test_offsets_in_transactions,
-    "transactions": test_transactions,
+    "eager": lambda say: test_java_clients.test_a_group_of_two(say, "eager", "range"),
+    "consumer": lambda say: test_java_clients.test_a_consumer_group_of_two(
+        say, "consumer", "uniform"
+    ),
+    "offsets": test_java_clients.test_offsets_in_transactions,
+    "transactions": test_java_clients.test_transactions,
 }
 
 
