@@ -97,6 +97,7 @@ bench: native ## Measure against other libraries and brokers; writes docs/benchm
 	$(BIN)/python -m tests.bench.spark
 	$(BIN)/python -m tests.bench.spark.short
 	$(BIN)/python -m tests.bench.spark.size
+	$(BIN)/python -m tests.bench.scale
 	$(BIN)/python -m tests.bench.journal
 	$(BIN)/python -m tests.bench.tap
 	$(BIN)/python -m tests.bench.native

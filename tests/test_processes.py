@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.interop.processes import answers
 
 _ROOT = Path(__file__).parents[1]
@@ -29,3 +31,19 @@ def test_a_benchmark_that_is_ended_by_sigterm_ends_its_broker(tmp_path: Path) ->
         process.send_signal(signal.SIGTERM)
     assert process.returncode == 128 + signal.SIGTERM
     assert not answers(port)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_the_benchmark_of_a_large_cluster_ends_its_processes() -> None:
+    command = [sys.executable, "-m", "tests.bench.scale", "--quick"]
+    with subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr
+        assert (
+            process.stderr.readline() == "metadata\n"
+        )  # the cluster runs, and the first job begins
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert children
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not [child for child in children if Path("/proc", child).exists()]

@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from krammar.broker.config.definitions import connections_by_ip
+from krammar.broker.open_files import open_files, reserve
 from krammar.util.logs import Seldom
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
 
 log = logging.getLogger("krammar.broker")
-
-# File descriptors that connections leave for logs, or an eighth of the limit if that is less.
-RESERVE = 512
-
-
-def open_files() -> int | None:
-    """Return the maximum number of open files of this process; None if there is no limit."""
-    with contextlib.suppress(ImportError, OSError):  # not a Unix
-        import resource
-
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return None if soft == resource.RLIM_INFINITY else soft
-    return None
-
-
-def raise_open_files() -> None:
-    """Let this process open as many files as it may: each partition with records keeps one open.
-
-    Shells and service managers set a low soft limit, because old programs that use ``select`` need one.
-    """
-    with contextlib.suppress(
-        ImportError, OSError, ValueError
-    ):  # not a Unix, or refused by the system
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Admission:
@@ -99,9 +72,9 @@ class Admission:
                 f" {most}"
             )
         files = open_files()
-        if files is not None and descriptor >= files - min(RESERVE, files // 8):
+        if files is not None and descriptor >= files - reserve(files):
             return (
-                f"the process may open {files} files, and the last {min(RESERVE, files // 8)} are for logs; raise"
+                f"the process may open {files} files, and the last {reserve(files)} are for logs; raise"
                 " the limit (ulimit -n), or set max.connections"
             )
         return None

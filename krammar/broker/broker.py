@@ -252,7 +252,7 @@ class Broker:
         nodes = Nodes(cluster.running, addresses)
         configs = [node.config for node in self.nodes.values()]
         self.topics = topics = Topics(configs, cluster, logs, nodes)
-        self.elections = Elections(cluster, nodes)
+        self.elections = Elections(self.config, cluster, logs, nodes)
         self.transactions = TransactionCoordinator(
             self.config, timers, cluster, logs, topics, self._marked
         )
@@ -265,11 +265,12 @@ class Broker:
                 own, coordinated = (
                     OwnLogs(cluster, logs, config.node_id, each) for each in refusals
                 )
+            own_timers = node.timers = timers if len(nodes) == 1 else timers.branch()
             slices = node.connections.slices
-            node.groups = GroupCoordinator(config, timers, cluster, coordinated, topics, slices)
+            node.groups = GroupCoordinator(config, own_timers, cluster, coordinated, topics, slices)
             node.handlers = Handlers(
                 config=config,
-                timers=timers,
+                timers=own_timers,
                 nodes=nodes,
                 cluster=cluster,
                 logs=own,
@@ -280,8 +281,8 @@ class Broker:
                 connections=node.connections,
                 elections=self.elections,
             )
-            credentials = Credentials(config, cluster, timers)
-            node.server = Server(config, timers, credentials, node.handlers, node.connections)
+            credentials = Credentials(config, cluster, own_timers)
+            node.server = Server(config, own_timers, credentials, node.handlers, node.connections)
             self._opened.callback(node.groups.close)
             self.elections.changed.append(node.groups.take_over)
         for node in self.nodes.values():
@@ -352,6 +353,31 @@ class Broker:
 
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result()
 
+    def advance_clock(self, ms: int, *, node: int | None = None, members: bool = False) -> None:
+        """Set the clock ahead, and run the timers that are due then. Any thread can call it.
+
+        A node's clock is what logins, fetches, groups and the times of appended records go by. Transactions,
+        retention and producers go by the clock that all nodes share.
+
+        Args:
+            ms: milliseconds
+            node: advance the clock of one node only, by its id
+            members: whether the sessions and rebalances of group members end too. Their clients send heartbeats in
+                real time, so a clock far ahead expires the members of all groups.
+
+        Raises:
+            ValueError: there is no such node, or ``ms`` is negative.
+        """
+        if isinstance(ms, bool) or not isinstance(ms, int) or ms < 0:
+            raise ValueError(f"ms is a number of milliseconds from 0 on, not {ms!r}")
+        if node is not None and node not in self.nodes:
+            known = ", ".join(map(str, self.nodes))
+            raise ValueError(f"there is no node {node}, only {known}")
+        self.call(lambda: self._timers_of(node).advance(ms, members=members))
+
+    def _timers_of(self, node: int | None) -> Timers:
+        return self.timers if node is None else self.nodes[node].timers
+
     @cached_property
     def faults(self) -> Faults:
         """The rules of faults, which apply to every client of the broker:
@@ -363,6 +389,7 @@ class Broker:
         import kafka_wire
 
         from krammar.faults import Faults
+        from krammar.faults.engine import OF_THE_BROKER
 
         def topic_name(topic_id: UUID) -> str | None:
             topic = self.cluster.topics_by_id.get(topic_id)
@@ -371,8 +398,8 @@ class Broker:
         faults = Faults(
             kafka_wire,
             topic_names=topic_name,
-            sees=("principal", "clock"),
-            advance=lambda ms, members: self.timers.advance(ms, members=members),
+            sees=OF_THE_BROKER,
+            advance=lambda ms, members, node: self._timers_of(node).advance(ms, members=members),
         )
         if self.connections.chain is None:
             self._filter([faults])

@@ -1,22 +1,27 @@
 """Chooses the leaders, the in-sync replicas and the replicas of partitions, by the rules of Kafka's controller.
 
-Nothing is copied: all nodes of this process serve the same logs. So a replica is in sync as soon as its node runs.
+Nothing is copied: all nodes of this process serve the same logs. So a replica is in sync as soon as its node runs. A
+replica that is out of sync counts as having the records from before it left; an unclean election removes the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+from uuid import UUID
 
-from kafka_wire import ErrorCode, PartitionChangeRecord
+from kafka_wire import ConfigResourceType, ErrorCode, PartitionChangeRecord
 
 from krammar.broker.assignments import check_replicas
 from krammar.broker.cluster import ClusterMetadata, Partition, Topic
+from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
+from krammar.broker.log.manager import LogManager
 from krammar.broker.nodes import Nodes
 
 NO_LEADER = -1
 Place = tuple[Topic, Partition]
+_UNCLEAN = "unclean.leader.election.enable"
 
 
 class Elections:
@@ -25,9 +30,15 @@ class Elections:
     ``changed``  functions that are called after each change
     """
 
-    def __init__(self, cluster: ClusterMetadata, nodes: Nodes) -> None:
+    def __init__(
+        self, config: BrokerConfig, cluster: ClusterMetadata, logs: LogManager, nodes: Nodes
+    ) -> None:
+        self._config = config
         self._cluster = cluster
+        self._logs = logs
         self._nodes = nodes
+        # Where the log ended when a replica left the replicas in sync, by topic, partition and node.
+        self._left_at: dict[tuple[UUID, int, int], int] = {}
         self.changed: list[Callable[[], None]] = []
 
     def find(self, topic: str, index: int) -> Place:
@@ -56,6 +67,10 @@ class Elections:
     def _settled(self, topic: Topic, partition: Partition) -> PartitionChangeRecord | None:
         running = self._nodes.running
         in_sync = [node for node in partition.isr if node in running]
+        behind = [node for node in partition.replicas if node in running]
+        if not in_sync and behind and self._allows_unclean(topic):
+            self._truncate(topic, partition, behind[0])
+            return _change(topic, partition, leader=behind[0], isr=behind)
         if not in_sync:
             # The last replica in sync stays listed: only it has all records.
             return _change(topic, partition, leader=NO_LEADER)
@@ -86,6 +101,62 @@ class Elections:
         isr = [node for node in replicas if node in self._nodes.running]
         self._write([_change(topic, partition, leader=to, isr=isr, replicas=replicas)])
 
+    def elect_behind(
+        self, topic: Topic, partition: Partition, lose: int, to: int | None = None
+    ) -> int:
+        """Make a replica the leader that lacks the last ``lose`` records, or more: whole batches are lost.
+
+        Returns the new end offset of the log.
+        """
+        name = f"{topic.name}-{partition.index}"
+        others = [
+            node
+            for node in partition.replicas
+            if node in self._nodes.running and node != partition.leader
+        ]
+        if topic.internal:
+            # Coordinators have read its records, and would continue from them.
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is internal and cannot lose records")
+        if not others or to not in (None, *others):
+            raise ApiError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                (
+                    f"{name} has no other replica on a running node"
+                    if not others
+                    else f"node {to} has no replica of {name} that can take over, only {', '.join(map(str, others))}"
+                ),
+            )
+        log = self._logs.get(topic.name, partition.index)
+        if log is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No log of {name}")
+        end = self._logs.truncate(log, max(log.log_start_offset, log.end_offset - lose))
+        self.move_leader(topic, partition, others[0] if to is None else to)
+        return end
+
+    def _allows_unclean(self, topic: Topic) -> bool:
+        overrides = self._cluster.configs.get((ConfigResourceType.TOPIC, topic.name), {})
+        return bool(self._config.topics.value(_UNCLEAN, overrides))
+
+    def _truncate(self, topic: Topic, partition: Partition, to: int) -> None:
+        """Remove the records that a new leader lacks, because it was out of sync."""
+        end = self._left_at.get((topic.topic_id, partition.index, to))
+        log = self._logs.get(topic.name, partition.index)
+        if end is not None and log is not None and end < log.end_offset and not topic.internal:
+            self._logs.truncate(log, max(log.log_start_offset, end))
+
+    def _note(self, change: PartitionChangeRecord) -> None:
+        """Note where the log ends for replicas that leave the replicas in sync."""
+        topic = self._cluster.topics_by_id.get(change.topic_id)
+        if topic is None or change.isr is None:
+            return
+        index = change.partition_id
+        log = self._logs.get(topic.name, index)
+        for node in topic.partitions[index].isr:
+            if node not in change.isr and log is not None:
+                self._left_at[change.topic_id, index, node] = log.end_offset
+        for node in change.isr:
+            self._left_at.pop((change.topic_id, index, node), None)
+
     def elect(self, topic: Topic, partition: Partition, *, unclean: bool) -> None:
         """Elect the preferred leader, or with ``unclean`` any replica if there is no leader (KIP-460)."""
         preferred = partition.replicas[0]
@@ -97,6 +168,7 @@ class Elections:
                 raise ApiError(
                     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "No replica is on a running node."
                 )
+            self._truncate(topic, partition, running[0])
             self._write([_change(topic, partition, leader=running[0], isr=running)])
         elif preferred in running and preferred in partition.isr:
             self._write([_change(topic, partition, leader=preferred)])
@@ -142,6 +214,8 @@ class Elections:
 
     def _write(self, records: Iterable[PartitionChangeRecord | None]) -> None:
         changes = [record for record in records if record is not None]
+        for change in changes:
+            self._note(change)
         if changes:
             self._cluster.append(changes)
             for notify in self.changed:

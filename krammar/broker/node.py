@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from krammar.broker.dispatch import Handlers
     from krammar.broker.groups.coordinator import GroupCoordinator
     from krammar.broker.server import Server
+    from krammar.broker.timers import Timers
 
 _FACTORS = {
     "default.replication.factor",
@@ -31,12 +32,13 @@ _FACTORS = {
 class Node:
     """One node.
 
-    ``groups``, ``handlers``, ``server``  exist after the broker has assembled them
+    ``groups``, ``handlers``, ``server``, ``timers``  exist after the broker has assembled them
     """
 
     groups: GroupCoordinator
     handlers: Handlers
     server: Server
+    timers: Timers
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
@@ -72,11 +74,13 @@ def node_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
     Several nodes have three replicas by default, as in Kafka, or as many as there are nodes.
     """
     factors = dict.fromkeys(_FACTORS - config.static.keys(), min(count, 3))
+    racks = config.racks.split(",") if config.racks else [config.broker_rack or ""]
     found = []
     for number in range(count):
         own = copy(config)
         shift = number * len(config.listeners)
         own.node_id = config.node_id + number
+        own.broker_rack = racks[number % len(racks)].strip() or None
         own.listeners = [
             replace(
                 each,
@@ -91,6 +95,7 @@ def node_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
             **config.static,
             **{name: str(value) for name, value in factors.items()},
             "node.id": str(own.node_id),
+            **({"broker.rack": own.broker_rack} if own.broker_rack else {}),
             "listeners": ",".join(
                 f"{each.name}://{each.host}:{each.port}" for each in own.listeners
             ),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
     from krammar.broker.log.log import PartitionLog
     from krammar.broker.log.manager import LogManager
-    from krammar.broker.metadata_image import Topic
+    from krammar.broker.metadata_image import Partition, Topic
 
 T = TypeVar("T")
 
@@ -66,6 +66,11 @@ class Nodes(dict[int, Addresses]):
         addresses = self[node_id]
         return Endpoint(node_id, *addresses.advertised(listener), addresses.rack)
 
+    def nearest(self, partition: Partition, rack: str) -> int:
+        """Return the replica that a client in a rack reads from, as Kafka's RackAwareReplicaSelector (KIP-392)."""
+        near = [node for node in partition.isr if node in self.running and self[node].rack == rack]
+        return partition.leader if not near or partition.leader in near else max(near)
+
     def endpoints(self, listener: Listener) -> list[Endpoint]:
         """Return where clients of a listener reach each running node."""
         return [self.endpoint(node_id, listener) for node_id in sorted(self.running)]
@@ -101,14 +106,18 @@ class Leaders:
 
 
 class Logs(Protocol):
-    """The interface of logs for handlers. ``get`` raises ApiError if another node serves the partition."""
+    """The interface of logs for handlers. Both methods raise ApiError if another node serves the partition.
+
+    ``get`` serves leaders, and ``follow`` also replicas in sync.
+    """
 
     def get(self, topic: str, partition: int) -> PartitionLog | None: ...
+    def follow(self, topic: str, partition: int) -> PartitionLog | None: ...
     def __iter__(self) -> Iterator[PartitionLog]: ...
 
 
 class OwnLogs:
-    """The logs of one of several nodes: ``get`` returns those that it leads.
+    """The logs of one of several nodes: those that it leads, or of which it has a replica.
 
     Args:
         refusal: the error code for partitions that another node leads, or none
@@ -127,6 +136,15 @@ class OwnLogs:
         if (
             log is not None
             and self._cluster.topics[topic].partitions[partition].leader != self._node_id
+        ):
+            raise ApiError(self._refusal)
+        return log
+
+    def follow(self, topic: str, partition: int) -> PartitionLog | None:
+        log = self._logs.get(topic, partition)
+        if (
+            log is not None
+            and self._node_id not in self._cluster.topics[topic].partitions[partition].isr
         ):
             raise ApiError(self._refusal)
         return log

@@ -234,6 +234,32 @@ class Cluster(Broker):
 
         self._try(move)
 
+    def unclean_election(
+        self, topic: str, partition: int, *, lose: int, to: int | None = None
+    ) -> int:
+        """Let a replica take over that lacks the last records, as after an unclean leader election.
+
+        The records are gone, although they were acknowledged, and the leader epoch rises. Clients that have read
+        them see that the log was truncated (KIP-320).
+
+        Args:
+            lose: the number of records to lose; more if that would divide a batch
+            to: the new leader; by default the first other replica that runs
+
+        Returns:
+            The offset of the first lost record, which is the end of the log.
+
+        Raises:
+            ValueError: the partition does not exist or is internal, ``lose`` is less than 1, or the node cannot lead.
+        """
+        if isinstance(lose, bool) or not isinstance(lose, int) or lose < 1:
+            raise ValueError(f"lose is a number of records from 1 on, not {lose!r}")
+        if to is not None:
+            self._known(to)
+        return self._try(
+            lambda: self.elections.elect_behind(*self.elections.find(topic, partition), lose, to)
+        )
+
     def coordinator(self, key: str, kind: Literal["group", "transaction"] = "group") -> int:
         """Return the node that coordinates a group or a transactional id, or -1.
 

@@ -78,12 +78,19 @@ class Timers:
         self._ahead_ms = 0
         # Timers that have run or were cancelled drop out by themselves.
         self._timers: WeakSet[Timer] = WeakSet()
+        self._branches: list[Timers] = []
         self.spent = 0.0
         self._is_over = False  # whether the budget of this turn is used up
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970."""
         return self._now_ms() + self._ahead_ms
+
+    def branch(self) -> Timers:
+        """Return timers with a clock of their own, which advances together with this one."""
+        own = Timers(self.loop, self.now_ms)
+        self._branches.append(own)
+        return own
 
     def advance(self, ms: int, *, members: bool = True) -> None:
         """Set the clock ahead. Timers that are due then run in the loop's next turn.
@@ -93,9 +100,14 @@ class Timers:
             members: whether this includes the sessions and rebalances of group members.
         """
         self._ahead_ms += ms
+        self._hasten(ms, members)
+
+    def _hasten(self, ms: int, members: bool) -> None:
         for timer in list(self._timers):
             if members or not timer.of_member:
                 timer.hasten(ms / 1000)
+        for branch in self._branches:
+            branch._hasten(ms, members)
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: object) -> Timer:
         """Call a function in the loop after a while, unless ``cancel_all`` comes first."""
@@ -119,3 +131,5 @@ class Timers:
     def cancel_all(self) -> None:
         for timer in list(self._timers):
             timer.cancel()
+        for branch in self._branches:
+            branch.cancel_all()

@@ -136,10 +136,10 @@ def broker(
     import time
 
     started = time.perf_counter()
-    from krammar.broker.admission import raise_open_files
     from krammar.broker.broker import Broker
     from krammar.broker.config import BrokerConfig, ConfigError
     from krammar.broker.errors import BrokerError
+    from krammar.broker.open_files import raise_open_files
     from krammar.broker.several_nodes import Cluster
     from krammar.cli.faults import read_faults, report
     from krammar.cli.serving import run

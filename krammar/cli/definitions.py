@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from krammar.cli.options import examples
+from krammar.cli.faults import check_faults
+from krammar.cli.options import examples, package_option
 from krammar.cli.output import quantity
 from krammar.cli.reporting import (
     FOLDER,
@@ -113,27 +114,34 @@ def gen(
         "krammar check definitions/",
         "krammar check definitions/ --strict --format github   # in CI: style warnings are errors too",
         "krammar check definitions/ --format json | jq .",
+        "krammar check faults.toml                             # rules for --faults",
     )
 )
 @click.argument("source", type=SOURCE, nargs=-1, required=True)
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@package_option
 @all_files_option
 @format_option
-def check(source: tuple[Path, ...], strict: bool, all_files: bool, format_: str) -> None:
-    """Check definition files.
+def check(
+    source: tuple[Path, ...], strict: bool, package: str, all_files: bool, format_: str
+) -> None:
+    """Check definition files, and files of faults (*.toml).
 
     krammar reports all errors and warnings, each with its position and a hint. docs/diagnostics.md lists
     the codes: Exxx are errors, Wxxx are warnings, and W9xx are style warnings, which `krammar fmt`
-    corrects.
+    corrects. docs/faults.md lists the codes of faults (Fxxx).
     """
     from krammar.compiler.front.source import compile_source
     from krammar.util.diagnostics import Diagnostics
 
     diagnostics = Diagnostics()
-    files = 0
-    definitions = 0
+    files = definitions = rules = 0
     with misuse():
         for path in source:
+            if path.suffix == ".toml" and path.is_file():
+                files += 1
+                rules += check_faults(path, package, diagnostics)
+                continue
             for protocol in compile_source(path, diagnostics, all_files=all_files):
                 own = [file for file in protocol.files if file.own]
                 files += len(own)
@@ -142,7 +150,9 @@ def check(source: tuple[Path, ...], strict: bool, all_files: bool, format_: str)
     if diagnostics.has_errors or (strict and diagnostics.has_style):
         sys.exit(1)
     if format_ == "text":
-        click.echo(f"{quantity(files, 'file')}, {quantity(definitions, 'definition')}: no errors")
+        counted = [(definitions, "definition"), (rules, "fault")]
+        things = [quantity(number, noun) for number, noun in counted if number]
+        click.echo(f"{', '.join([quantity(files, 'file'), *things])}: no errors")
 
 
 @click.command(

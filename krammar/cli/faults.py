@@ -1,4 +1,4 @@
-"""``--faults`` of ``krammar tap`` and ``krammar broker``."""
+"""``--faults`` of ``krammar tap`` and ``krammar broker``, and ``krammar check`` of such a file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 if TYPE_CHECKING:
     from krammar.faults import Faults
     from krammar.faults.file import Expected
+    from krammar.util.diagnostics import Diagnostics
 
 
 def read_faults(faults: Faults, path: Path) -> list[Expected]:
@@ -24,6 +25,25 @@ def read_faults(faults: Faults, path: Path) -> list[Expected]:
         sys.exit(1)
     except OSError as error:
         raise click.UsageError(f"--faults: {error}") from error
+
+
+def check_faults(path: Path, package: str, diagnostics: Diagnostics) -> int:
+    """Add the mistakes of a file to ``diagnostics``, as krammar's broker finds them; return the number of its rules.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    from krammar.cli.options import protocol_package
+    from krammar.faults import Faults
+    from krammar.faults.engine import OF_THE_BROKER
+    from krammar.faults.file import FaultsFileError, read_rules
+
+    faults = Faults(protocol_package(package), sees=OF_THE_BROKER)
+    try:
+        read_rules(faults, path)
+    except FaultsFileError as error:
+        diagnostics.merge(error.diagnostics)
+    return len(faults.rules)
 
 
 def report(faults: Faults, expected: list[Expected]) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
-from typing import BinaryIO
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, BinaryIO
 
 import click
 
@@ -18,6 +19,31 @@ def examples(*lines: str) -> str:
 def find_packages_here() -> None:
     """Let packages in the current folder be imported, as ``python -m`` does."""
     sys.path.append(os.getcwd())
+
+
+def package_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --package, whose value ``protocol_package`` imports."""
+    return click.option(
+        "--package",
+        default="kafka_wire",
+        show_default=True,
+        metavar="PACKAGE",
+        help="The protocol: a generated package that Python can import from the current folder.",
+    )(command)
+
+
+def protocol_package(name: str) -> ModuleType:
+    """Import the package that --package names. Raises UsageError if it is no generated package."""
+    from krammar.wire import classes
+    from krammar.wire.package import package_of
+
+    find_packages_here()
+    try:
+        protocol = classes.import_package(name)
+        package_of(protocol)
+    except (classes.NotFound, TypeError) as error:
+        raise click.UsageError(f"--package: {error}") from error
+    return protocol
 
 
 def standard_input() -> BinaryIO:

@@ -84,7 +84,9 @@ def report(
             found, strict=strict, style=lambda role, t: click.style(t, **_STYLES[role])
         )
     elif format_ == "sarif":
-        text = format_sarif(found, strict=strict, meanings=CODES)
+        from krammar.faults.errors import CODES as CODES_OF_FAULTS
+
+        text = format_sarif(found, strict=strict, meanings={**CODES, **CODES_OF_FAULTS})
     else:
         text = FORMATS[format_](found, strict=strict)
     if text:

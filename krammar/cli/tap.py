@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krammar.cli.options import examples, find_packages_here
+from krammar.cli.options import examples, package_option, protocol_package
 
 if TYPE_CHECKING:
     from krammar.proxy.addresses import Address
@@ -128,13 +128,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Use the settings of FILE for TLS: the tables [clients] and [brokers], as in a file of krammar proxy.",
 )
-@click.option(
-    "--package",
-    default="kafka_wire",
-    show_default=True,
-    metavar="PACKAGE",
-    help="The protocol: a generated package that Python can import from the current folder.",
-)
+@package_option
 @click.option("--stay", is_flag=True, help="Keep running when the brokers are gone.")
 @click.option(
     "--control",
@@ -187,7 +181,7 @@ def tap(
     from krammar.tap.proxy import Route, TapError
     from krammar.tap.run import Output, Ui, run_live, run_replay
 
-    protocol = _protocol(package)
+    protocol = protocol_package(package)
     faults, expected = None, []
     if faults_file is not None or control is not None:
         from krammar.faults import Faults
@@ -345,16 +339,3 @@ def _known_apis(protocol: ModuleType, names: tuple[str, ...]) -> tuple[str, ...]
             hint = near and f" ({near})"
             raise click.UsageError(f"--api: {protocol.__name__} has no api {name!r}{hint}")
     return names
-
-
-def _protocol(name: str) -> ModuleType:
-    from krammar.wire import classes
-    from krammar.wire.package import package_of
-
-    find_packages_here()
-    try:
-        protocol = classes.import_package(name)
-        package_of(protocol)
-    except (classes.NotFound, TypeError) as error:
-        raise click.UsageError(f"--package: {error}") from error
-    return protocol

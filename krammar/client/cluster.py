@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from kafka_wire import CoordinatorType, ErrorCode, FindCoordinatorRequest, MetadataRequest
 
+from krammar.client.advertised import AdvertisedAddresses
 from krammar.client.connection import (
     Address,
     ByVersion,
@@ -20,6 +21,7 @@ from krammar.client.connection import (
 )
 from krammar.client.deadline import Backoff, Deadline
 from krammar.client.errors import (
+    AdvertisedAddressError,
     ClientError,
     KafkaError,
     StateError,
@@ -53,6 +55,7 @@ class Cluster:
         self._context = client_context(settings) if settings.tls else None
         self._connections: dict[Address, Connection] = {}
         self._failed: dict[Address, float] = {}
+        self._advertised = AdvertisedAddresses()
         self.reached = False  # whether any connection was ever established
         self._coordinators: dict[tuple[int, str], int] = {}
         self._closed = False
@@ -119,12 +122,26 @@ class Cluster:
 
         Raises:
             TransportError: the broker cannot be reached, or its address is unknown.
+            AdvertisedAddressError: only bootstrap servers can be reached, for five seconds.
             AuthenticationError: the broker refuses the login.
         """
         node = self.metadata.nodes.get(node_id)
         if node is None:
             raise TransportError(f"broker {node_id}", "its address is not known")
-        return self._open((node.host, node.port), deadline)
+        address = (node.host, node.port)
+        if self._advertised.reached:
+            return self._open(address, deadline)
+        began = time.monotonic()
+        try:
+            connection = self._open(address, deadline)
+        except TransportError as error:
+            known = [(each.host, each.port) for each in self.metadata.nodes.values()]
+            self._advertised.failed(
+                address, error, began, advertised=known, connections=self.connections
+            )
+            raise
+        self._advertised.reached = True
+        return connection
 
     def any(self, deadline: Deadline) -> Connection:
         """Return the connection to any broker.
@@ -455,6 +472,8 @@ class Cluster:
             try:
                 connection = self.node(leader, deadline)
                 pending.append(self.send(connection, request(group), deadline, low=low, high=high))
+            except AdvertisedAddressError:
+                raise
             except TransportError as error:
                 failure = error
         for sent in pending:

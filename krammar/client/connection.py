@@ -31,7 +31,7 @@ from krammar.client.errors import (
     kafka_error,
 )
 from krammar.client.login import log_in, obtain_token
-from krammar.client.probe import wrong_protocol
+from krammar.client.probe import requires_login, wrong_protocol
 from krammar.client.settings import Settings
 from krammar.client.tls import handshake_failure
 from krammar.wire.connection import ClientConnection, ResponseError, ResponseReceived
@@ -119,6 +119,8 @@ class Connection:
         self.versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
         self.closed: ClientError | None = None
+        self._context = context
+        self._served = False  # whether the broker has answered a request that needs a login if the listener has logins
         self.throttled_until = 0.0
         self.used = time.monotonic()
         self.session_ends = float("inf")
@@ -152,7 +154,7 @@ class Connection:
             raise TransportError(
                 str(self), f"no answer within {limit.timeout_ms:.0f} ms of connecting"
             ) from error
-        except TransportError:
+        except (TransportError, ProtocolError):  # Kafka answers bytes without TLS with an alert
             self.close()
             if self.versions:  # the broker has answered, so the protocol is right
                 raise
@@ -404,7 +406,7 @@ class Connection:
         try:
             move()
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError) as error:
-            self.close(TransportError(str(self), error.strerror or "the connection was reset"))
+            self._lost(error.strerror or "the connection was reset")
         except ssl.SSLError as error:
             # With TLS 1.3, a refused client certificate is reported after the handshake.
             text = f"TLS: {handshake_failure(error)}"
@@ -472,7 +474,17 @@ class Connection:
                 else "it may require another security.protocol"
             )
             text += f" immediately: {hint}"
-        self.close(TransportError(str(self), text))
+        self._lost(text)
+
+    def _lost(self, text: str) -> None:
+        """Close a connection that the broker has closed; find out whether the listener requires a login."""
+        error: ClientError = TransportError(str(self), text)
+        if self.versions and not self._served and not self.settings.sasl:
+            patience = self.settings.socket_connection_setup_timeout_ms / 1000
+            wrong = requires_login(self.address, self._context, patience)
+            if wrong is not None:
+                error = AuthenticationError(str(self), wrong)
+        self.close(error)
 
     def _take_responses(self) -> None:
         while self._pending:
@@ -486,6 +498,7 @@ class Connection:
             if not isinstance(event, ResponseReceived):
                 return
             pending = self._pending.popleft()
+            self._served = bool(self.versions)
             pending.response = event.response
             pending.done = True
             throttle = getattr(event.response, "throttle_time_ms", 0)

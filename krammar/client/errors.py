@@ -4,6 +4,7 @@
     ``SettingsError``         a setting is unknown, malformed or contradicts another one
     ``TransportError``        a connection cannot be established or is broken
         ``UnreachableError``  none of the servers can be reached; names each with its reason
+            ``AdvertisedAddressError``  a bootstrap server answers, but no address that the brokers advertise
     ``DeadlineError``         the time for an operation is over; also a TimeoutError
     ``AuthenticationError``   the broker refuses the login, or the server cannot prove its identity
     ``UnsupportedError``      the broker does not have a request in a version that is needed
@@ -19,6 +20,7 @@ Classes of error codes are attributes of this module: ``errors.NotCoordinator`` 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -86,6 +88,22 @@ class UnreachableError(TransportError):
         self.address = ",".join(tried)
         self.tried = dict(tried)
         self.retriable = retriable
+
+
+class AdvertisedAddressError(UnreachableError):
+    """A bootstrap server answers, but no address that the brokers advertise can be reached from this machine."""
+
+    def __init__(self, bootstrap: str, tried: Mapping[str, str]) -> None:
+        reasons = "; ".join(f"{address} ({why})" for address, why in tried.items())
+        ClientError.__init__(
+            self,
+            f"{bootstrap} answers, but this machine ({socket.gethostname()}) reaches no address that the brokers "
+            f"advertise: {reasons} (connect to a listener with advertised.listeners for this network, or make "
+            "these addresses reachable)",
+        )
+        self.address = ",".join(tried)
+        self.tried = dict(tried)
+        self.retriable = False
 
 
 class DeadlineError(ClientError, TimeoutError):

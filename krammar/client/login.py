@@ -75,6 +75,11 @@ def login_steps(settings: Settings, broker: str, token: str | None = None) -> St
             f"the broker does not support {mechanism}, but "
             f"{', '.join(handshake.mechanisms) or 'no mechanism'}; set sasl.mechanism",
         )
+    if handshake.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        plain = settings.security_protocol.removeprefix("SASL_")
+        raise AuthenticationError(
+            broker, f"the listener accepts no logins: set security.protocol to {plain}"
+        )
     if handshake.error_code:
         raise kafka_error(handshake.error_code, f"{broker}: SaslHandshake")
     if mechanism == "PLAIN":

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from krammar.compiler import ir, layout
 from krammar.compiler.differences import Fault, IgnorableAdded, differences
 from krammar.compiler.front.codes import RULES
+from krammar.compiler.layout_table import layout_table
 from krammar.util.diagnostics import Diagnostics, Position
 
 WIRE = "B1"
@@ -169,5 +170,5 @@ def _last(struct: ir.Struct, other: ir.Struct) -> int:
     """The last version to compare. If the struct has no last version: the last one that changes either struct."""
     if struct.max_version is not None:
         return struct.max_version
-    ends = [layout.layout_table(each).max_version for each in (struct, other)]
+    ends = [layout_table(each).max_version for each in (struct, other)]
     return max(ends)

@@ -12,7 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from krammar.compiler import ir, layout
+from krammar.compiler import ir
+from krammar.compiler.steps import (
+    Step,
+    StructLayout,
+    WireArray,
+    WireFixed,
+    WireSized,
+    WireStruct,
+    WireText,
+    WireType,
+    WireVarint,
+    WireVersioned,
+)
 from krammar.util.diagnostics import Position
 
 _NEW_VERSION = "released versions must not change; add a new version"
@@ -39,7 +51,7 @@ class IgnorableAdded:
 Found = Iterator[Fault | IgnorableAdded]
 
 
-def differences(old: layout.StructLayout, new: layout.StructLayout, path: str) -> Found:
+def differences(old: StructLayout, new: StructLayout, path: str) -> Found:
     """Yield the differences between two layouts of a version.
 
     Args:
@@ -55,7 +67,7 @@ class _Comparison:
     path: str
     tagged: bool
 
-    def structs(self, old: layout.StructLayout, new: layout.StructLayout) -> Found:
+    def structs(self, old: StructLayout, new: StructLayout) -> Found:
         if old.flexible != new.flexible:
             verb = "is" if new.flexible else "is no longer"
             yield _bytes(f"{self.path} {verb} flexible", new.struct.position)
@@ -81,7 +93,7 @@ class _Comparison:
                 return
             yield from self._field(was, now)
 
-    def _absent(self, old: layout.StructLayout, new: layout.StructLayout) -> Found:
+    def _absent(self, old: StructLayout, new: StructLayout) -> Found:
         """Compare what encoding does with values of fields that the version lacks."""
         after = {field.name: field for field in new.absent}
         for was in old.absent:
@@ -113,8 +125,8 @@ class _Comparison:
 
     def _tags(
         self,
-        old: Mapping[int, layout.Step],
-        new: Mapping[int, layout.Step],
+        old: Mapping[int, Step],
+        new: Mapping[int, Step],
         before: ir.Struct,
         after: ir.Struct,
     ) -> Found:
@@ -170,7 +182,7 @@ class _Comparison:
         message = f"{self.path}.{now.name} has tag {tag}, which was the tag of {was.name}"
         return _reused(message, now, tag)
 
-    def _field(self, was: layout.Step, now: layout.Step, *, tagged: bool = False) -> Found:
+    def _field(self, was: Step, now: Step, *, tagged: bool = False) -> Found:
         name, at = f"{self.path}.{now.field.name}", now.field.position
         if was.field.python_name != now.field.python_name:
             old_name, new_name = was.field.python_name, now.field.python_name
@@ -183,20 +195,20 @@ class _Comparison:
         inside = on_wire and _has_default_fields(was.field) and _has_default_fields(now.field)
         yield from _Comparison(name, inside)._wires(was.wire, now.wire, at)
 
-    def _wires(self, was: layout.WireType, now: layout.WireType, at: Position) -> Found:
+    def _wires(self, was: WireType, now: WireType, at: Position) -> Found:
         """Compare the forms of a field or an element, whose name is ``path``."""
-        if isinstance(was, layout.WireArray) and isinstance(now, layout.WireArray):
+        if isinstance(was, WireArray) and isinstance(now, WireArray):
             if (was.prefix, was.nullable) == (now.prefix, now.nullable):
                 element = _Comparison(f"{self.path}[]", tagged=False)
                 yield from element._wires(was.element, now.element, at)
                 return
-        elif isinstance(was, layout.WireStruct) and isinstance(now, layout.WireStruct):
+        elif isinstance(was, WireStruct) and isinstance(now, WireStruct):
             if was.nullable == now.nullable:
                 yield from self._classes(was.layout.struct, now.layout.struct, at)
                 yield from self.structs(was.layout, now.layout)
                 return
         elif _shown(was) == _shown(now):
-            if isinstance(was, layout.WireVersioned) and isinstance(now, layout.WireVersioned):
+            if isinstance(was, WireVersioned) and isinstance(now, WireVersioned):
                 # The bytes of the struct itself are compared with those of other messages.
                 yield from self._versioned(was.struct, now.struct)
             return
@@ -250,33 +262,31 @@ def _has_default_fields(field: ir.Field) -> bool:
     )
 
 
-def _moved_in(
-    was: layout.Step, now: layout.Step, before: Sequence[str], after: Sequence[str]
-) -> bool:
+def _moved_in(was: Step, now: Step, before: Sequence[str], after: Sequence[str]) -> bool:
     """Whether ``now`` was inserted before ``was``."""
     return now.field.name not in before and was.field.name in after
 
 
-def _by_tag(one: layout.StructLayout) -> dict[int, layout.Step]:
+def _by_tag(one: StructLayout) -> dict[int, Step]:
     return {step.field.tag or 0: step for step in (one.tags.known if one.tags else ())}
 
 
-def _shown(wire: layout.WireType) -> str:
+def _shown(wire: WireType) -> str:
     """Describe the bytes of a field."""
     match wire:
-        case layout.WireFixed(type_):
+        case WireFixed(type_):
             return type_.name
-        case layout.WireVarint(name):
+        case WireVarint(name):
             return name
-        case layout.WireText(kind, prefix, nullable):
+        case WireText(kind, prefix, nullable):
             return f"{_nullable(nullable)}{kind} with {prefix.label} length"
-        case layout.WireArray(element, prefix, nullable):
+        case WireArray(element, prefix, nullable):
             return f"{_nullable(nullable)}array of {_shown(element)} with {prefix.label} count"
-        case layout.WireStruct(_, nullable):
+        case WireStruct(_, nullable):
             return f"{_nullable(nullable)}struct"
-        case layout.WireVersioned(struct):
+        case WireVersioned(struct):
             return f"{struct.name} with its own version"
-        case layout.WireSized(length_field, minus):
+        case WireSized(length_field, minus):
             return f"{length_field} - {minus} bytes"
 
 

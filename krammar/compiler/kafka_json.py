@@ -14,6 +14,7 @@ from typing import Any
 from krammar.compiler import ir, layout
 from krammar.compiler.front.source import HEADERS
 from krammar.compiler.kafka_facts import VERSION_PREFIXED
+from krammar.compiler.layout_table import layout_table
 
 
 class _Unsupported(Exception):
@@ -63,7 +64,7 @@ class _Exporter:
             fields = fields[1:]  # Kafka writes the version before these messages
         high = struct.max_version
         if high is None:
-            high = layout.layout_table(struct).max_version
+            high = layout_table(struct).max_version
             if kind != "coordinator-key" and struct.name not in VERSION_PREFIXED:
                 warning = f"the definition has no last version; the schema ends with version {high}"
         span = ir.VersionRange(struct.min_version, high)

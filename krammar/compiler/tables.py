@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from krammar.compiler import ir, layout
+from krammar.compiler.layout_table import LayoutTable
+from krammar.compiler.steps import StructLayout, WireArray, WireStruct
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Table:
     fields: tuple[TableField, ...]
 
 
-def tables(of: layout.LayoutTable) -> list[Table]:
+def tables(of: LayoutTable) -> list[Table]:
     """Return the tables of a struct and of the structs in it, inner structs first."""
     collected = _Collected(of.struct, {})
     for version, single in sorted((v, s.layout) for s in of.layouts for v in s.versions):
@@ -58,7 +60,7 @@ def tables(of: layout.LayoutTable) -> list[Table]:
     def add(table: Table) -> None:
         for item in table.fields:
             for _, form in item.forms:
-                while isinstance(form, layout.WireArray):
+                while isinstance(form, WireArray):
                     form = form.element
                 if isinstance(form, Inner) and form.variable not in ordered:
                     add(found[form.variable])
@@ -73,14 +75,14 @@ class _Collected:
     """The layouts of the structs in ``top``, by the variable of their table and by version."""
 
     top: ir.Struct
-    layouts: dict[str, dict[int, layout.StructLayout]]
+    layouts: dict[str, dict[int, StructLayout]]
 
-    def add(self, of: layout.StructLayout, version: int, *, classic: bool) -> None:
+    def add(self, of: StructLayout, version: int, *, classic: bool) -> None:
         for step in (*of.fields, *(of.tags.known if of.tags is not None else ())):
             wire = step.wire
-            while isinstance(wire, layout.WireArray):
+            while isinstance(wire, WireArray):
                 wire = wire.element
-            if isinstance(wire, layout.WireStruct):
+            if isinstance(wire, WireStruct):
                 self.add(wire.layout, version, classic=classic or not step.field.flexible)
         self.layouts.setdefault(self.variable(of.struct, classic), {})[version] = of
 
@@ -106,14 +108,14 @@ class _Collected:
             fields.append(TableField(item, tuple(forms), counts))
         return Table(struct, variable, min(flexible, default=None), tuple(fields))
 
-    def form(self, of: layout.StructLayout, item: ir.Field, classic: bool) -> Any:
+    def form(self, of: StructLayout, item: ir.Field, classic: bool) -> Any:
         """The form of a field in a layout, or None if the layout does not have it."""
 
         def spelled(wire: Any) -> Any:
             match wire:
-                case layout.WireArray(element):
+                case WireArray(element):
                     return replace(wire, element=spelled(element))
-                case layout.WireStruct(inside, nullable, tagged):
+                case WireStruct(inside, nullable, tagged):
                     variable = self.variable(inside.struct, classic or not item.flexible)
                     return Inner(variable, nullable, tagged)
                 case _:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
-from krammar.faults.action import Action, Names, Target, checked, copied
+from krammar.faults.action import Action, Names, Occasion, Target, copied
 from krammar.faults.answers import build, elements_at, merge, place_for, refuse, subjects, without
+from krammar.faults.declared import Check
 from krammar.faults.errors import FaultError
-from krammar.faults.paths import TopicNames
 from krammar.faults.shape import Place, Shape
 from krammar.faults.steps import Delivery, Exchange, Fate, Verdict
 
@@ -29,19 +29,16 @@ class _Answering(Action):
         title = target.title("response")
         return place_for(target.response, code[1], target.selection, self.at, title)
 
-    def _elements(
-        self, target: Target, response: Any, names: TopicNames, code: Code
-    ) -> list[tuple[Any, Shape]]:
-        selection = target.selection
+    def _elements(self, occasion: Occasion, response: Any, code: Code) -> list[tuple[Any, Shape]]:
+        target, matches = occasion.target, occasion.target.selection.matches
         place = self._place(target, code)
         return elements_at(
-            response, place, lambda subject: selection.matches(subject, names), target.response
+            response, place, lambda subject: matches(subject, occasion.names), target.response
         )
 
-    def _answer(
-        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames, code: Code
-    ) -> None:
+    def _answer(self, occasion: Occasion, verdict: Verdict, code: Code) -> None:
         """Answer a request, or the part of it that the rule is about."""
+        target, names, refused = occasion.target, occasion.names, occasion.exchange.refused
         if target.api in _READS:
             return
         shape, request, selection = target.request, verdict.request, target.selection
@@ -56,14 +53,13 @@ class _Answering(Action):
             rest = without(request, shape, selection, names)
         if rest is None or rest is request:
             verdict.fate, verdict.answer = Fate.ANSWER, answer
-            exchange.refused.append((self, None))
+            refused.append((self, None))
         else:
             verdict.request, verdict.changed = rest, True
-            exchange.refused.append((self, answer))
+            refused.append((self, answer))
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
+        target, exchange = occasion.target, occasion.exchange
         code = exchange.chosen.get(self)
         if code is None:
             return
@@ -72,7 +68,7 @@ class _Answering(Action):
             if answer is not None:
                 merge(delivery.message, answer, target.response)
         if not built:
-            for struct, inner in self._elements(target, delivery.message, names, code):
+            for struct, inner in self._elements(occasion, delivery.message, code):
                 refuse(struct, inner, self._place(target, code), code[0])
         delivery.changed = True
 
@@ -93,8 +89,9 @@ class Answer(_Answering):
     """
 
     code: int | str | list[int | str | None]
-    after: bool = field(default=False, kw_only=True)
-    at: str | None = field(default=None, kw_only=True)
+    _: KW_ONLY
+    after: bool = False
+    at: str | None = None
     key: ClassVar[str] = "answer"
 
     def settle(self, names: Names) -> None:
@@ -117,24 +114,22 @@ class Answer(_Answering):
             if code is not None:
                 self._place(target, code)
 
-    def fits(self, target: Target, message: Any, names: TopicNames) -> bool:
+    def fits(self, occasion: Occasion, message: Any) -> bool:
         code = self._codes[self._next]
         return (
             code is None
-            or self.acts_on_request(target)
-            or bool(self._elements(target, message, names, code))
+            or self.acts_on_request(occasion.target)
+            or bool(self._elements(occasion, message, code))
         )
 
     def fire(self, exchange: Exchange) -> None:
         exchange.chosen[self] = self._codes[self._next]
         self._next = (self._next + 1) % len(self._codes)
 
-    def request(
-        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
-    ) -> None:
-        code = exchange.chosen[self]
+    def request(self, occasion: Occasion, verdict: Verdict) -> None:
+        code = occasion.exchange.chosen[self]
         if code is not None and not self.after:
-            self._answer(target, exchange, verdict, names, code)
+            self._answer(occasion, verdict, code)
 
     def describe(self, exchange: Exchange) -> str:
         code = exchange.chosen[self]
@@ -163,19 +158,11 @@ class Call(_Answering):
         of: ``request`` or ``response``.
     """
 
-    function: Callable[[Any, Exchange], Any] = field(
-        metadata=checked(callable, "call needs a function, not {}")
-    )
-    of: str = field(
-        default="request",
-        kw_only=True,
-        metadata=checked(
-            lambda of: of in ("request", "response"),
-            '"{}" cannot be decided',
-            "write request or response",
-        ),
-    )
-    key: ClassVar[str] = "call"
+    function: Annotated[
+        Callable[[Any, Exchange], Any], Check(callable, "call needs a function, not {value}")
+    ]
+    _: KW_ONLY
+    of: Literal["request", "response"] = "request"
 
     def settle(self, names: Names) -> None:
         self._names = names
@@ -183,11 +170,10 @@ class Call(_Answering):
     def acts_on_request(self, target: Target) -> bool:
         return self.of == "request"
 
-    def request(
-        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
-    ) -> None:
+    def request(self, occasion: Occasion, verdict: Verdict) -> None:
         if self.of != "request":
             return
+        target, exchange = occasion.target, occasion.exchange
         request = copied(verdict.request, target.request)
         decided = self.function(request, exchange)
         if request != verdict.request:
@@ -196,21 +182,20 @@ class Call(_Answering):
             return
         if isinstance(decided, (int, str)):
             code = exchange.chosen[self] = self._names.error_code(decided)
-            self._answer(target, exchange, verdict, names, code)
+            self._answer(occasion, verdict, code)
             return
         verdict.fate, verdict.answer = Fate.ANSWER, self._checked(target, decided)
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         if self.of == "response":
+            exchange = occasion.exchange
             decided = self.function(delivery.message, exchange)
             delivery.changed = True
             if isinstance(decided, (int, str)):
                 exchange.chosen[self] = self._names.error_code(decided)
             elif decided is not None:
-                delivery.message = self._checked(target, decided)
-        super().response(target, exchange, delivery, names)
+                delivery.message = self._checked(occasion.target, decided)
+        super().response(occasion, delivery)
 
     def _checked(self, target: Target, decided: Any) -> Any:
         cls = target.schema.package.response_class(target.api_key)

@@ -18,13 +18,15 @@ from itertools import count
 from types import ModuleType
 from typing import Any
 
+from krammar.faults.action import Occasion
 from krammar.faults.answers import Selection
+from krammar.faults.declared import declared, is_of, kinds_in_words
 from krammar.faults.errors import FaultError, FaultNotFired
 from krammar.faults.event import Event
 from krammar.faults.filter import FaultFilter
 from krammar.faults.names import LearnedNames
 from krammar.faults.paths import TopicNames
-from krammar.faults.rules import Client, Rule
+from krammar.faults.rules import Rule
 from krammar.faults.shape import Schema
 from krammar.faults.steps import (
     Close,
@@ -42,6 +44,10 @@ from krammar.wire.package import package_of
 # So many events are remembered.
 HISTORY = 10_000
 
+# What rules select by that is no part of messages.
+_OF_CLIENTS = ("client_id", "principal", "connection", "node")
+# What krammar's broker has besides the bytes.
+OF_THE_BROKER = ("principal", "clock")
 _FETCH = "Fetch"
 _SESSION_NOT_FOUND = "FETCH_SESSION_ID_NOT_FOUND"
 
@@ -55,9 +61,9 @@ class Faults(FaultFilter):
     Args:
         protocol: a generated package, such as ``kafka_wire``.
         topic_names: returns the name of a topic by its id, or None; responses tell them too.
-        sees: what the place of the engine has beside the bytes: ``principal``, ``clock``.
+        sees: what the place of the engine has besides the bytes, of ``OF_THE_BROKER``.
         clock: a monotonic time in seconds.
-        advance: sets the broker's clock ahead, by milliseconds, and for members of groups if the second argument is true.
+        advance: sets the broker's clock ahead, by milliseconds; see ``FaultFilter``.
     """
 
     def __init__(
@@ -67,7 +73,7 @@ class Faults(FaultFilter):
         topic_names: TopicNames | None = None,
         sees: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
-        advance: Callable[[int, bool], None] | None = None,
+        advance: Callable[[int, bool, int | None], None] | None = None,
     ) -> None:
         super().__init__(advance)
         self.history: deque[Event] = deque(maxlen=HISTORY)
@@ -81,7 +87,7 @@ class Faults(FaultFilter):
     def on(
         self,
         *apis: Any,
-        versions: Any = None,
+        versions: int | str | tuple[int, int] | range | None = None,
         client_id: str | Iterable[str] | None = None,
         principal: str | Iterable[str] | None = None,
         connection: int | Iterable[int] | None = None,
@@ -111,33 +117,34 @@ class Faults(FaultFilter):
             FaultError: a name does not exist, or the rule cannot apply to a message-version that it names.
         """
         if principal is not None and "principal" not in self._sees:
-
             raise FaultError(
                 "only krammar's broker knows the principal of a client",
                 hint="select by client_id, or use krammar broker --faults",
                 code="F501",
                 key="principal",
             )
-        selected = {
-            "topic": _several("topic", topic, str),
-            "partition": _several("partition", partition, int),
-            "group": _several("group", group, str),
-            "transactional_id": _several("transactional_id", transactional_id, str),
+        given = {
+            "client_id": client_id,
+            "principal": principal,
+            "connection": connection,
+            "node": node,
+            "topic": topic,
+            "partition": partition,
+            "group": group,
+            "transactional_id": transactional_id,
+            "where": where,
         }
+        selected = {key: _several(key, v) for key, v in given.items() if v is not None}
+        client = {key: selected.pop(key) for key in _OF_CLIENTS if key in selected}
         with self.changed:
             rule = Rule(
                 self.schema,
                 apis,
                 name=name or f"fault {next(self._numbers)}",
                 versions=versions,
-                client=Client(
-                    _several("client_id", client_id, str),
-                    _several("principal", principal, str),
-                    _several("connection", connection, int),
-                    _several("node", node, int),
-                ),
-                selection=Selection({k: v for k, v in selected.items() if v is not None}),
-                where=_several("where", where, str) or (),
+                client=client,
+                where=selected.pop("where", ()),
+                selection=Selection(selected),
                 seen=self._sees,
                 changed=self.changed,
                 now=(self.clock(), time.time()),
@@ -199,15 +206,14 @@ class Talk:
                     exchange.sessionless = True
                     if self._refuses_session(exchange, verdict):
                         return verdict
-                if not rule.decides_on_request(target) or not rule.matches(
-                    target, exchange, None, faults.names
-                ):
+                occasion = Occasion(target, exchange, faults.names)
+                if not rule.decides_on_request(target) or not rule.matches(occasion, None):
                     continue
                 if not self._fires(rule, exchange, None):
                     continue
                 exchange.fired.append(rule)
                 for action in rule.actions:
-                    action.request(target, exchange, verdict, faults.names)
+                    action.request(occasion, verdict)
                 if verdict.fate is not Fate.PASS:
                     break
         self.dark = verdict.fate is Fate.SWALLOW
@@ -229,16 +235,15 @@ class Talk:
                 target = rule.target(exchange)
                 if target is None:
                     continue
+                occasion = Occasion(target, exchange, faults.names)
                 if rule not in exchange.fired:
-                    if rule.decides_on_request(target) or not rule.matches(
-                        target, exchange, message, faults.names
-                    ):
+                    if rule.decides_on_request(target) or not rule.matches(occasion, message):
                         continue
                     if not self._fires(rule, exchange, message):
                         continue
                 acted = True
                 for action in rule.actions:
-                    action.response(target, exchange, delivery, faults.names)
+                    action.response(occasion, delivery)
             for event in exchange.events:
                 event.response = delivery.message
         return delivery if acted else None
@@ -314,18 +319,12 @@ class Talk:
         return True
 
 
-def _several(key: str, value: Any, kind: type) -> tuple[Any, ...] | None:
+def _several(key: str, value: Any) -> tuple[Any, ...]:
     """Return one value or several as a tuple. Raises FaultError for values of another kind."""
-    if value is None:
-        return None
-    values = (value,) if isinstance(value, kind) else tuple(value) if _is_list(value) else (value,)
+    kinds = declared(Faults.on)[key].kinds[:1]
+    is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    values = tuple(value) if is_list else (value,)
     for each in values:
-        if not isinstance(each, kind) or isinstance(each, bool):
-
-            wanted = "a string" if kind is str else "a number"
-            raise FaultError(f"{each!r} is not {wanted}", word=str(each), key=key)
+        if not is_of(each, kinds):
+            raise FaultError(f"{each!r} is not {kinds_in_words(kinds)}", word=str(each), key=key)
     return values
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, (str, bytes))

@@ -20,11 +20,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from krammar.faults.action import is_of, kinds_in_words
-from krammar.faults.actions import ACTIONS
+from krammar.faults.declared import Values, declared
 from krammar.faults.engine import Faults
 from krammar.faults.errors import FaultError, unknown
-from krammar.faults.rules import Rule
+from krammar.faults.rules import ACTIONS, Rule
 from krammar.faults.toml_places import Places, Way
 from krammar.util.diagnostics import Diagnostics, Position, format_text
 
@@ -129,7 +128,7 @@ class _Reader:
             else:
                 self._try((*way, key), _typed, key, fault[key])
         if len(self._diagnostics.found) and any(
-            key not in known or not is_of(fault[key], _kinds(key)) for key in fault
+            key not in known or not _values(key).allow(fault[key]) for key in fault
         ):
             return None
         selection = {key: fault[key] for key in fault if key in _SELECTION}
@@ -207,16 +206,15 @@ class _Reader:
         self._diagnostics.add(error.code, error.message, position, error.hint)
 
 
-def _kinds(key: str) -> tuple[type, ...]:
-    action = ACTIONS.get(key)
-    return _KEYS[key] if action is None else action.kinds_in_files()
+def _values(key: str) -> Values:
+    return ACTIONS[key].in_files() if key in ACTIONS else _KEYS[key]
 
 
 def _typed(key: str, value: Any) -> None:
-    if not is_of(value, _kinds(key)):
+    if not _values(key).allow(value):
         example = ACTIONS[key].example if key in ACTIONS else _EXAMPLES.get(key)
         raise FaultError(
-            f"{key} needs {kinds_in_words(_kinds(key))}", hint=f"write {example}" if example else ""
+            f"{key} needs {_values(key).words}", hint=f"write {example}" if example else ""
         )
 
 
@@ -237,46 +235,19 @@ def _once(rule: Rule, value: bool) -> None:
 
 _LIMITS: Mapping[str, Callable[[Rule, Any], object]] = {
     "once": _once,
-    "times": lambda rule, value: rule.times(value),
-    "nth": lambda rule, value: rule.nth(value),
-    "every": lambda rule, value: rule.every(value),
+    "times": Rule.times,
+    "nth": Rule.nth,
+    "every": Rule.every,
     "between": _between,
 }
-_SELECTION = (
-    "name",
-    "api",
-    "versions",
-    "client_id",
-    "principal",
-    "connection",
-    "node",
-    "topic",
-    "partition",
-    "group",
-    "transactional_id",
-    "where",
-)
-# The keys of a rule that are no actions, and the kinds of their values.
-_KEYS: Mapping[str, tuple[type, ...]] = {
-    "name": (str,),
-    "api": (str, list),
-    "versions": (int, str),
-    "client_id": (str, list),
-    "principal": (str, list),
-    "connection": (int, list),
-    "node": (int, list),
-    "topic": (str, list),
-    "partition": (int, list),
-    "group": (str, list),
-    "transactional_id": (str, list),
-    "where": (str, list),
-    "once": (bool,),
-    "times": (int,),
-    "nth": (int,),
-    "every": (int,),
-    "probability": (int, float),
-    "seed": (int,),
-    "between": (list,),
-    "after": (str,),
-    "expect": (int,),
+# The arguments of ``Faults.on``, and the limits: what else a rule can have, and its values.
+_SELECTION = {"api": Values((str, list)), **declared(Faults.on)}
+del _SELECTION["apis"]
+_KEYS: Mapping[str, Values] = {
+    **_SELECTION,
+    "once": Values((bool,)),
+    **dict.fromkeys(("times", "nth", "every", "seed", "expect"), Values((int,))),
+    "probability": Values((int, float)),
+    "between": Values((list,)),
+    "after": Values((str,)),
 }

@@ -30,13 +30,14 @@ class FaultFilter(Filter):
     """The rules as a filter.
 
     ``rules``    the rules, in their order
-    ``advance``  sets the broker's clock ahead, by milliseconds; also for members of groups if the second argument is true
+    ``advance``  sets the broker's clock ahead, by milliseconds; also for members of groups if the second argument is true;
+                 that of one node if the third is not None
     """
 
     schema: Schema
     names: LearnedNames
 
-    def __init__(self, advance: Callable[[int, bool], None] | None = None) -> None:
+    def __init__(self, advance: Callable[[int, bool, int | None], None] | None = None) -> None:
         self._rules: tuple[Rule, ...] = ()
         self._advance = advance
         self._refresh: list[Callable[[], None]] = []
@@ -134,8 +135,9 @@ class FaultFilter(Filter):
     def _carry_out(
         self, talk: Decides, known: Exchange, exchange: Exchanged, verdict: Verdict
     ) -> Any:
-        if verdict.advance_ms and self._advance is not None:
-            self._advance(verdict.advance_ms, verdict.advance_members)
+        if self._advance is not None:
+            for ms, members, node in verdict.advance:
+                self._advance(ms, members, node)
         if verdict.fate is Fate.DROP:
             raise Close("; ".join(known.notes), reset=verdict.reset)
         if verdict.fate is Fate.SWALLOW:

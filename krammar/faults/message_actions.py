@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-from krammar.faults.action import Action, Names, Target, checked, copied
-from krammar.faults.answers import Selection
-from krammar.faults.batches import KINDS, corrupt
+from krammar.faults.action import Action, Names, Occasion, Target, copied
+from krammar.faults.batches import corrupt
 from krammar.faults.errors import FaultError, unknown
-from krammar.faults.paths import TopicNames, value_of
+from krammar.faults.paths import value_of
 from krammar.faults.shape import Shape
 from krammar.faults.steps import Delivery, Exchange, Verdict
 from krammar.faults.versions import range_of
@@ -29,6 +28,7 @@ class Throttle(Action):
 
     ms: int
     key: ClassVar[str] = "throttle_ms"
+    told: ClassVar[str] = "set a throttle time of {ms} ms"
 
     def check(self, target: Target) -> None:
         shape = target.response
@@ -37,14 +37,9 @@ class Throttle(Action):
             raise FaultError(f"{target.title('response')} has no {_THROTTLE}", code="F401")
         value_of(self.ms, kind, target.schema.package, what=_THROTTLE)
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         delivery.message.throttle_time_ms = self.ms
         delivery.changed = True
-
-    def describe(self, exchange: Exchange) -> str:
-        return f"set a throttle time of {self.ms} ms"
 
 
 @dataclass(eq=False)
@@ -70,8 +65,7 @@ class Change(Action):
         return self._path.side == "request"
 
     def check(self, target: Target) -> None:
-        shape = target.request if self._path.side == "request" else target.response
-        kind = self._path.type_in(shape.layout)
+        kind = self._path.type_in(target.shape(self._path.side).layout)
         if kind is None:
             raise FaultError(
                 f"{target.title(self._path.side)} has no {self.path}",
@@ -81,30 +75,26 @@ class Change(Action):
         if not callable(self.value):
             value_of(self.value, kind, target.schema.package, what=self.path)
 
-    def fits(self, target: Target, message: Any, names: TopicNames) -> bool:
+    def fits(self, occasion: Occasion, message: Any) -> bool:
         return any(True for _ in self._path.owners(message))
 
-    def _set(self, target: Target, exchange: Exchange, message: Any) -> None:
-        shape = target.request if self._path.side == "request" else target.response
-        kind = self._path.type_in(shape.layout)
+    def _set(self, occasion: Occasion, message: Any) -> None:
+        target = occasion.target
+        kind = self._path.type_in(target.shape(self._path.side).layout)
         assert kind is not None
-        value = self.value(exchange.request) if callable(self.value) else self.value
+        value = self.value(occasion.exchange.request) if callable(self.value) else self.value
         self._path.assign(message, value_of(value, kind, target.schema.package, what=self.path))
 
-    def request(
-        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
-    ) -> None:
+    def request(self, occasion: Occasion, verdict: Verdict) -> None:
         if self._path.side == "request":
             if not verdict.changed:
-                verdict.request = copied(verdict.request, target.request)
-            self._set(target, exchange, verdict.request)
+                verdict.request = copied(verdict.request, occasion.target.request)
+            self._set(occasion, verdict.request)
             verdict.changed = True
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         if self._path.side == "response":
-            self._set(target, exchange, delivery.message)
+            self._set(occasion, delivery.message)
             delivery.changed = True
 
     def describe(self, exchange: Exchange) -> str:
@@ -122,6 +112,7 @@ class Offer(Action):
 
     versions: Mapping[str, str | bool | None]
     key: ClassVar[str] = "offer"
+    told: ClassVar[str] = "changed the versions that are offered"
     example: ClassVar[str] = 'offer = { Produce = "3-7" }'
 
     def settle(self, names: Names) -> None:
@@ -146,9 +137,7 @@ class Offer(Action):
                 code="F401",
             )
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         kept = []
         for entry in delivery.message.api_keys:
             wanted = self._offered.get(entry.api_key, (entry.min_version, entry.max_version))
@@ -157,9 +146,6 @@ class Offer(Action):
                 kept.append(entry)
         delivery.message.api_keys = kept
         delivery.changed = True
-
-    def describe(self, exchange: Exchange) -> str:
-        return "changed the versions that are offered"
 
 
 @dataclass(eq=False)
@@ -170,15 +156,9 @@ class Corrupt(Action):
         kind: what is wrong, ``crc``, ``count`` or ``codec``.
     """
 
-    kind: str = field(
-        default="crc",
-        metadata=checked(
-            lambda kind: kind in KINDS,
-            '"{}" is not a way to corrupt a batch',
-            "write crc, count or codec",
-        ),
-    )
+    kind: Literal["crc", "count", "codec"] = "crc"
     key: ClassVar[str] = "corrupt"
+    told: ClassVar[str] = "corrupted a record batch ({kind})"
 
     def acts_on_request(self, target: Target) -> bool:
         return target.request.has_records
@@ -188,47 +168,37 @@ class Corrupt(Action):
         if not target.request.has_records and not (response and response.has_records):
             raise FaultError(f"{target.api} v{target.version} has no record batches", code="F401")
 
-    def request(
-        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
-    ) -> None:
-        if target.request.has_records:
+    def request(self, occasion: Occasion, verdict: Verdict) -> None:
+        shape = occasion.target.request
+        if shape.has_records:
             if not verdict.changed:
-                verdict.request = copied(verdict.request, target.request)
-            self._corrupt(verdict.request, target.request, target, names)
+                verdict.request = copied(verdict.request, shape)
+            self._corrupt(occasion, verdict.request, shape)
             verdict.changed = True
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
-        if target.response.has_records:
-            self._corrupt(delivery.message, target.response, target, names)
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
+        if occasion.target.response.has_records:
+            self._corrupt(occasion, delivery.message, occasion.target.response)
             delivery.changed = True
 
-    def fits(self, target: Target, message: Any, names: TopicNames) -> bool:
-        shape = target.request if self.acts_on_request(target) else target.response
-        return any(True for _ in self._batches(message, shape, target.selection, names, {}))
+    def fits(self, occasion: Occasion, message: Any) -> bool:
+        side = "request" if self.acts_on_request(occasion.target) else "response"
+        return any(True for _ in _batches(occasion, message, occasion.target.shape(side), {}))
 
-    def _corrupt(self, message: Any, shape: Shape, target: Target, names: TopicNames) -> None:
-        for struct, name in self._batches(message, shape, target.selection, names, {}):
+    def _corrupt(self, occasion: Occasion, message: Any, shape: Shape) -> None:
+        for struct, name in _batches(occasion, message, shape, {}):
             setattr(struct, name, corrupt(bytes(getattr(struct, name)), self.kind))
 
-    def _batches(
-        self,
-        struct: Any,
-        shape: Shape,
-        selection: Selection,
-        names: TopicNames,
-        outer: dict[str, Any],
-    ) -> Iterator[tuple[Any, str]]:
-        """Yield the structs and attributes that hold batches of what the rule is about."""
-        subject = outer | {role: getattr(struct, name) for name, role in shape.plain}
-        for name in shape.records:
-            if getattr(struct, name) and selection.matches(subject, names):
-                yield struct, name
-        for branch in shape.branches:
-            if branch.shape is not None and branch.shape.has_records:
-                for element in getattr(struct, branch.name) or []:
-                    yield from self._batches(element, branch.shape, selection, names, subject)
 
-    def describe(self, exchange: Exchange) -> str:
-        return f"corrupted a record batch ({self.kind})"
+def _batches(
+    occasion: Occasion, struct: Any, shape: Shape, outer: dict[str, Any]
+) -> Iterator[tuple[Any, str]]:
+    """Yield the structs and attributes that hold batches of what the rule is about."""
+    subject = outer | {role: getattr(struct, name) for name, role in shape.plain}
+    for name in shape.records:
+        if getattr(struct, name) and occasion.target.selection.matches(subject, occasion.names):
+            yield struct, name
+    for branch in shape.branches:
+        if branch.shape is not None and branch.shape.has_records:
+            for element in getattr(struct, branch.name) or []:
+                yield from _batches(occasion, element, branch.shape, subject)

@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from random import Random
-from typing import Any, Concatenate, ParamSpec, Self
+from typing import Any, Concatenate, ParamSpec, Self, get_type_hints
 
 from krammar.faults import answer_action, message_actions, wire_actions
-from krammar.faults.action import Action, Target
+from krammar.faults.action import Action, Occasion, Target
 from krammar.faults.answers import Selection, subjects
 from krammar.faults.errors import FaultError, FaultNotFired, blaming
 from krammar.faults.limits import Limits, at_least_one
-from krammar.faults.paths import Condition, TopicNames
+from krammar.faults.paths import Condition
 from krammar.faults.shape import Schema
 from krammar.faults.steps import Exchange
 from krammar.faults.targets import Targets, names_role
 
 # Far longer than a fault takes to fire in a test that works.
 PATIENCE = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Client:
-    """The clients that a rule is about. None means every client."""
-
-    client_id: tuple[str, ...] | None = None
-    principal: tuple[str, ...] | None = None
-    connection: tuple[int, ...] | None = None
-    node: tuple[int, ...] | None = None
-
-    def matches(self, exchange: Exchange) -> bool:
-        return (
-            (self.client_id is None or exchange.client_id in self.client_id)
-            and (self.principal is None or exchange.principal in self.principal)
-            and (self.connection is None or exchange.connection in self.connection)
-            and (self.node is None or exchange.node in self.node)
-        )
 
 
 P = ParamSpec("P")
@@ -53,11 +34,14 @@ def _adds(action: Callable[P, Action]) -> Callable[Concatenate[Rule, P], Rule]:
     def add(self: Rule, /, *args: P.args, **kwargs: P.kwargs) -> Rule:
         return self.do(action(*args, **kwargs))
 
+    add.action = action  # type: ignore[attr-defined]
     add.__doc__ = action.__doc__
-    own = signature(action)
-    add.__signature__ = own.replace(  # type: ignore[attr-defined]
-        parameters=[Parameter("self", Parameter.POSITIONAL_ONLY), *own.parameters.values()],
-        return_annotation="Rule",
+    hints = get_type_hints(action)
+    own = [
+        each.replace(annotation=hints[each.name]) for each in signature(action).parameters.values()
+    ]
+    add.__signature__ = Signature(  # type: ignore[attr-defined]
+        [Parameter("self", Parameter.POSITIONAL_ONLY), *own], return_annotation="Rule"
     )
     return add
 
@@ -79,7 +63,7 @@ class Rule:
         *,
         name: str,
         versions: Any,
-        client: Client,
+        client: Mapping[str, tuple[Any, ...]],
         selection: Selection,
         where: Collection[str],
         seen: Collection[str],
@@ -132,25 +116,20 @@ class Rule:
 
     def times(self, number: int) -> Self:
         """Fire ``number`` times at most."""
-        with self._or_removed():
-            at_least_one("times", number)
-            self._limits.times = number
-            self._limits.check()
-        return self
+        return self._limit("times", number)
 
     def nth(self, number: int) -> Self:
         """Fire on the ``number``th match only, counted from 1."""
-        with self._or_removed():
-            at_least_one("nth", number)
-            self._limits.nth = number
-            self._limits.check()
-        return self
+        return self._limit("nth", number)
 
     def every(self, number: int) -> Self:
         """Fire on every ``number``th match."""
+        return self._limit("every", number)
+
+    def _limit(self, name: str, number: int) -> Self:
         with self._or_removed():
-            at_least_one("every", number)
-            self._limits.every = number
+            at_least_one(name, number)
+            setattr(self._limits, name, number)
             self._limits.check()
         return self
 
@@ -188,7 +167,7 @@ class Rule:
 
     # What: actions.
 
-    # The fields of an action are the arguments of its method.
+    # The fields of an action are the arguments of its method, and the keys of its table in a file.
     answer = _adds(answer_action.Answer)
     call = _adds(answer_action.Call)
     drop = _adds(wire_actions.Drop)
@@ -197,7 +176,6 @@ class Rule:
     trickle = _adds(wire_actions.Trickle)
     bandwidth = _adds(wire_actions.Bandwidth)
     black_hole = _adds(wire_actions.BlackHole)
-    change = _adds(message_actions.Change)
     truncate = _adds(wire_actions.Truncate)
     flip_bits = _adds(wire_actions.FlipBits)
     correlation_id = _adds(wire_actions.CorrelationId)
@@ -205,6 +183,7 @@ class Rule:
     corrupt = _adds(message_actions.Corrupt)
     reorder = _adds(wire_actions.Reorder)
     advance_clock = _adds(wire_actions.AdvanceClock)
+    change = _adds(message_actions.Change)
 
     def do(self, action: Action) -> Self:
         """Add an action. Raises FaultError if it cannot be applied; the rule is then removed."""
@@ -279,8 +258,11 @@ class Rule:
 
     def target(self, exchange: Exchange) -> Target | None:
         """Return what the rule applies to, if it is armed and concerns the exchange."""
-        if not self.actions or not self._client.matches(exchange):
+        if not self.actions:
             return None
+        for name, wanted in self._client.items():
+            if getattr(exchange, name) not in wanted:
+                return None
         return self._targets.get(exchange.api_key, exchange.version)
 
     def decides_on_request(self, target: Target) -> bool:
@@ -296,8 +278,9 @@ class Rule:
             self.matched, self.fired, now - self._made, today
         )
 
-    def matches(self, target: Target, exchange: Exchange, response: Any, names: TopicNames) -> bool:
+    def matches(self, occasion: Occasion, response: Any) -> bool:
         """Whether selection and conditions hold."""
+        target, exchange, names = occasion.target, occasion.exchange, occasion.names
         if self._selection:
             about = list(subjects(exchange.request, target.request))
             if response is not None:
@@ -313,7 +296,7 @@ class Rule:
                 return False
         on_request = response is None
         return all(
-            action.fits(target, exchange.request if on_request else response, names)
+            action.fits(occasion, exchange.request if on_request else response)
             for action in self.actions
             if action.acts_on_request(target) == on_request
         )
@@ -327,3 +310,11 @@ class Rule:
             return False
         self.fired += 1
         return True
+
+
+# The actions that files can have, by their keys, in the order in which hints list them.
+ACTIONS: dict[str, type[Action]] = {
+    method.action.key: method.action
+    for method in vars(Rule).values()
+    if hasattr(method, "action") and method.action.key
+}

@@ -46,16 +46,16 @@ class Exchange:
 
 @dataclass(slots=True)
 class Verdict:
-    """What to do with a request: first wait, then set the clock ahead, then ``fate``.
+    """What to do with a request: first wait, then set clocks ahead, then ``fate``.
 
+    ``advance`` has milliseconds, whether this includes members of groups, and the node, or None for all nodes.
     ``request`` is the one to handle; ``changed`` says whether it differs from the one that came.
     """
 
     request: Any
     fate: Fate = Fate.PASS
     delay_ms: float = 0
-    advance_ms: int = 0
-    advance_members: bool = False
+    advance: list[tuple[int, bool, int | None]] = field(default_factory=list)
     reset: bool = False
     changed: bool = False
     answer: Any = None

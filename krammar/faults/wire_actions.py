@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from math import inf
 from random import Random
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from krammar.faults.action import Action, Target, checked
-from krammar.faults.paths import TopicNames
+from krammar.faults.action import Action, Occasion, Target
+from krammar.faults.declared import Check, minimum
 from krammar.faults.steps import Delivery, Exchange, Fate, Verdict
 from krammar.wire.framing import PREFIX
 
-_MOMENTS = ("before", "after", "middle")
-_SIDES = ("request", "response")
 # Pieces of a second in which a limited bandwidth sends.
 _PIECES = 50
+_PART = Check(lambda at: 0 < at < inf, "at must be a number of bytes, or a share below 1")
+_WRONG = Check(bool, "correlation_id must not be 0: the response would have the right one")
 
 
 @dataclass(eq=False)
@@ -29,22 +29,10 @@ class Drop(Action):
         reset: whether the client gets a reset (RST) instead of an end (FIN). Bytes that were not delivered are lost.
     """
 
-    when: str = field(
-        default="before",
-        metadata=checked(
-            lambda when: when in _MOMENTS,
-            '"{}" is not a moment to drop a connection',
-            'write "before" or "after" (the request is handled), or "middle" (of the response)',
-        ),
-    )
-    at: float = field(
-        default=0.5,
-        kw_only=True,
-        metadata=checked(
-            lambda at: 0 < at < inf, "at must be a number of bytes, or a share below 1"
-        ),
-    )
-    reset: bool = field(default=False, kw_only=True)
+    when: Literal["before", "after", "middle"] = "before"
+    _: KW_ONLY
+    at: Annotated[float, _PART] = 0.5
+    reset: bool = False
     key: ClassVar[str] = "drop"
 
     def acts_on_request(self, target: Target) -> bool:
@@ -54,15 +42,11 @@ class Drop(Action):
         if self.when != "before":
             _ = target.response
 
-    def request(
-        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
-    ) -> None:
+    def request(self, occasion: Occasion, verdict: Verdict) -> None:
         if self.when == "before":
             verdict.fate, verdict.reset = Fate.DROP, self.reset
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         delivery.reset = delivery.reset or self.reset
         if self.when == "after":
             delivery.drop = True
@@ -89,18 +73,11 @@ class Delay(Action):
         seed: the same seed gives the same jitter.
     """
 
-    ms: float = field(metadata=checked(lambda ms: ms >= 0, "a delay cannot be negative"))
-    of: str = field(
-        default="response",
-        kw_only=True,
-        metadata=checked(
-            lambda of: of in _SIDES, '"{}" cannot be delayed', "write request or response"
-        ),
-    )
-    jitter: float = field(
-        default=0, kw_only=True, metadata=checked(lambda ms: ms >= 0, "jitter cannot be negative")
-    )
-    seed: int = field(default=0, kw_only=True)
+    ms: Annotated[float, minimum(0)]
+    _: KW_ONLY
+    of: Literal["request", "response"] = "response"
+    jitter: Annotated[float, minimum(0)] = 0
+    seed: int = 0
     key: ClassVar[str] = "delay_ms"
 
     def __post_init__(self) -> None:
@@ -114,17 +91,13 @@ class Delay(Action):
     def acts_on_request(self, target: Target) -> bool:
         return self.of == "request"
 
-    def request(
-        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
-    ) -> None:
+    def request(self, occasion: Occasion, verdict: Verdict) -> None:
         if self.of == "request":
-            verdict.delay_ms += exchange.chosen[self]
+            verdict.delay_ms += occasion.exchange.chosen[self]
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         if self.of == "response":
-            delivery.delay_ms += exchange.chosen[self]
+            delivery.delay_ms += occasion.exchange.chosen[self]
 
     def describe(self, exchange: Exchange) -> str:
         return f"delayed the {self.of} by {exchange.chosen[self]:g} ms"
@@ -139,21 +112,15 @@ class Trickle(Action):
         every_ms: milliseconds between two pieces.
     """
 
-    bytes: int = field(metadata=checked(lambda size: size >= 1, "bytes must be at least 1"))
-    every_ms: float = field(
-        kw_only=True,
-        metadata=checked(lambda ms: ms >= 0, "the pause between pieces cannot be negative"),
-    )
+    bytes: Annotated[int, minimum(1)]
+    _: KW_ONLY
+    every_ms: Annotated[float, minimum(0)]
     key: ClassVar[str] = "trickle"
+    told: ClassVar[str] = "sent {bytes} bytes every {every_ms:g} ms"
     example: ClassVar[str] = "trickle = { bytes = 10, every_ms = 5 }"
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         delivery.trickle = (self.bytes, self.every_ms)
-
-    def describe(self, exchange: Exchange) -> str:
-        return f"sent {self.bytes} bytes every {self.every_ms:g} ms"
 
 
 @dataclass(eq=False)
@@ -164,19 +131,13 @@ class Bandwidth(Action):
         bytes_per_second: the limit for each connection.
     """
 
-    bytes_per_second: int = field(
-        metadata=checked(lambda size: size >= 1, "bandwidth must be at least 1 byte per second")
-    )
+    bytes_per_second: Annotated[int, minimum(1)]
     key: ClassVar[str] = "bandwidth"
+    told: ClassVar[str] = "sent {bytes_per_second} bytes per second"
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         size = max(1, self.bytes_per_second // _PIECES)
         delivery.trickle = (size, 1000 * size / self.bytes_per_second)
-
-    def describe(self, exchange: Exchange) -> str:
-        return f"sent {self.bytes_per_second} bytes per second"
 
 
 @dataclass(eq=False)
@@ -184,15 +145,11 @@ class BlackHole(Action):
     """Neither handle nor answer the request, nor what follows it on the connection."""
 
     key: ClassVar[str] = "black_hole"
+    told: ClassVar[str] = "swallowed the connection's requests from here on"
     on_request: ClassVar[bool] = True
 
-    def request(
-        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
-    ) -> None:
+    def request(self, occasion: Occasion, verdict: Verdict) -> None:
         verdict.fate = Fate.SWALLOW
-
-    def describe(self, exchange: Exchange) -> str:
-        return "swallowed the connection's requests from here on"
 
 
 @dataclass(eq=False)
@@ -203,20 +160,16 @@ class Truncate(Action):
         bytes: their number.
     """
 
-    bytes: int = field(metadata=checked(lambda size: size >= 1, "truncate must be at least 1 byte"))
+    bytes: Annotated[int, minimum(1)]
     key: ClassVar[str] = "truncate"
+    told: ClassVar[str] = "cut {bytes} bytes off the response"
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         def cut(frame: bytes) -> bytes:
             body = frame[PREFIX : max(PREFIX, len(frame) - self.bytes)]
             return len(body).to_bytes(PREFIX, "big") + body
 
         delivery.transforms.append(cut)
-
-    def describe(self, exchange: Exchange) -> str:
-        return f"cut {self.bytes} bytes off the response"
 
 
 @dataclass(eq=False)
@@ -228,19 +181,17 @@ class FlipBits(Action):
         seed: the same seed selects the same bits.
     """
 
-    count: int = field(
-        default=1, metadata=checked(lambda count: count >= 1, "flip_bits must be at least 1")
-    )
-    seed: int = field(default=0, kw_only=True)
+    count: Annotated[int, minimum(1)] = 1
+    _: KW_ONLY
+    seed: int = 0
     key: ClassVar[str] = "flip_bits"
+    told: ClassVar[str] = "flipped {count} bits of the response"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.random = Random(self.seed)
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         def flip(frame: bytes) -> bytes:
             data, begin = bytearray(frame), 2 * PREFIX
             bits = (len(data) - begin) * 8
@@ -249,9 +200,6 @@ class FlipBits(Action):
             return bytes(data)
 
         delivery.transforms.append(flip)
-
-    def describe(self, exchange: Exchange) -> str:
-        return f"flipped {self.count} bits of the response"
 
 
 @dataclass(eq=False)
@@ -262,26 +210,16 @@ class CorrelationId(Action):
         by: how much too high it is.
     """
 
-    by: int = field(
-        default=1,
-        metadata=checked(
-            lambda by: by != 0,
-            "correlation_id must not be 0: the response would have the right one",
-        ),
-    )
+    by: Annotated[int, _WRONG] = 1
     key: ClassVar[str] = "correlation_id"
+    told: ClassVar[str] = "set a correlation id that is wrong by {by}"
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         def shift(frame: bytes) -> bytes:
             number = int.from_bytes(frame[PREFIX : 2 * PREFIX], "big") + self.by
             return frame[:PREFIX] + (number & 0x7FFFFFFF).to_bytes(4, "big") + frame[2 * PREFIX :]
 
         delivery.transforms.append(shift)
-
-    def describe(self, exchange: Exchange) -> str:
-        return f"set a correlation id that is wrong by {self.by}"
 
 
 @dataclass(eq=False)
@@ -292,22 +230,13 @@ class Reorder(Action):
         ms: that while, in milliseconds.
     """
 
-    ms: float = field(
-        default=1000,
-        metadata=checked(
-            lambda ms: ms >= 0, "the time to wait for the next response cannot be negative"
-        ),
-    )
+    ms: Annotated[float, minimum(0)] = 1000
     key: ClassVar[str] = "reorder"
+    told: ClassVar[str] = "sent the response after the next one"
     written: ClassVar[tuple[type, ...]] = (bool, dict)
 
-    def response(
-        self, target: Target, exchange: Exchange, delivery: Delivery, names: TopicNames
-    ) -> None:
+    def response(self, occasion: Occasion, delivery: Delivery) -> None:
         delivery.hold_ms = self.ms
-
-    def describe(self, exchange: Exchange) -> str:
-        return "sent the response after the next one"
 
 
 @dataclass(eq=False)
@@ -318,19 +247,23 @@ class AdvanceClock(Action):
         ms: milliseconds.
         members: whether the sessions and rebalances of group members end too. Their clients send heartbeats
             in real time, so a clock far ahead expires the members of all groups.
+        of: the clock of the whole ``cluster``, or of the ``node`` that the client talks to only.
     """
 
-    ms: int = field(metadata=checked(lambda ms: ms >= 0, "the clock cannot be set back"))
-    members: bool = field(default=False, kw_only=True)
+    ms: Annotated[int, minimum(0)]
+    _: KW_ONLY
+    members: bool = False
+    of: Literal["cluster", "node"] = "cluster"
     key: ClassVar[str] = "advance_clock_ms"
     on_request: ClassVar[bool] = True
     needs: ClassVar[str] = "clock"
 
-    def request(
-        self, target: Target, exchange: Exchange, verdict: Verdict, names: TopicNames
-    ) -> None:
-        verdict.advance_ms += self.ms
-        verdict.advance_members |= self.members
+    def request(self, occasion: Occasion, verdict: Verdict) -> None:
+        node = occasion.exchange.node if self.of == "node" else None
+        verdict.advance.append((self.ms, self.members, node))
 
     def describe(self, exchange: Exchange) -> str:
-        return f"set the broker's clock ahead by {self.ms} ms"
+        whose = (
+            "the broker's clock" if self.of == "cluster" else f"the clock of node {exchange.node}"
+        )
+        return f"set {whose} ahead by {self.ms} ms"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lsprotocol import types as lsp
 
-from krammar.compiler.front.parser import (
+from krammar.compiler.front.syntax import (
     AnonymousNode,
     ArrayNode,
     EnumNode,

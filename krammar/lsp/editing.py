@@ -11,7 +11,7 @@ from pathlib import Path
 from lsprotocol import types as lsp
 
 from krammar.compiler.formatter import format_source
-from krammar.compiler.front.parser import StructNode
+from krammar.compiler.front.syntax import StructNode
 from krammar.lsp.project import Analysis, Project, SourceFile, definition_target
 from krammar.lsp.symbols import Occurrence, Symbol, SymbolKind
 from krammar.util.diagnostics import STYLE, Diagnostic

@@ -7,7 +7,7 @@ import re
 from lsprotocol import types as lsp
 
 from krammar.compiler import ir
-from krammar.compiler.front.parser import EnumNode, FieldNode, MemberNode, StructNode
+from krammar.compiler.front.syntax import EnumNode, FieldNode, MemberNode, StructNode
 from krammar.lsp.layouts import field_forms, versions_text
 from krammar.lsp.project import Analysis, SourceFile
 from krammar.lsp.symbols import Node, Occurrence, SymbolKind

@@ -8,7 +8,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from krammar.compiler import ir, layout
-from krammar.compiler.layout import Prefix
+from krammar.compiler.layout_table import layout_table
+from krammar.compiler.steps import (
+    Prefix,
+    Step,
+    StructLayout,
+    WireArray,
+    WireFixed,
+    WireSized,
+    WireStruct,
+    WireText,
+    WireType,
+    WireVarint,
+    WireVersioned,
+)
 
 # Of a length or count: its form, the number that is null, and the bytes of null and of 0.
 _LENGTHS = {
@@ -35,26 +48,26 @@ def versions_text(versions: Sequence[int], *, open_ended: bool = False) -> str:
     return ", ".join(texts)
 
 
-def form(wire: layout.WireType) -> str:
+def form(wire: WireType) -> str:
     """Describe the bytes of a value."""
     match wire:
-        case layout.WireFixed(type_):
+        case WireFixed(type_):
             return f"{type_.name}, {type_.width} byte{'s' * (type_.width != 1)}"
-        case layout.WireText(kind, prefix, nullable):
+        case WireText(kind, prefix, nullable):
             content = "UTF-8" if kind == "string" else "the bytes"
             return f"{_length(prefix, 'length', nullable)}, then {content}"
-        case layout.WireVarint(name):
+        case WireVarint(name):
             return f"zig-zag varint, at most {5 if name == 'varint' else 10} bytes"
-        case layout.WireArray(element, prefix, nullable):
+        case WireArray(element, prefix, nullable):
             text = f"{_length(prefix, 'count', nullable)}, then the elements"
             return text if form(element) == _FIELDS else f"{text}: {form(element)}"
-        case layout.WireStruct(nullable=True) as inner:
+        case WireStruct(nullable=True) as inner:
             return f"1 byte ({inner.null} is null, 1 is present), then the fields"
-        case layout.WireStruct():
+        case WireStruct():
             return _FIELDS
-        case layout.WireVersioned(inner_struct):
+        case WireVersioned(inner_struct):
             return f"int16 version, then the fields of {inner_struct.name}"
-        case layout.WireSized(length_field, minus):
+        case WireSized(length_field, minus):
             return f"the bytes, {length_field} - {minus}"
 
 
@@ -63,12 +76,12 @@ def _length(prefix: Prefix, what: str, nullable: bool) -> str:
     return text.format(what) + (f" ({null} is null)" if nullable else "")
 
 
-def default_message(shape: layout.StructLayout) -> bytes:
+def default_message(shape: StructLayout) -> bytes:
     """Return the bytes of a struct in which every field has its default."""
     lengths = {
         step.wire.length_field: step.wire.minus
         for step in shape.fields
-        if isinstance(step.wire, layout.WireSized)
+        if isinstance(step.wire, WireSized)
     }
     result = b""
     for step in shape.fields:
@@ -80,27 +93,27 @@ def default_message(shape: layout.StructLayout) -> bytes:
     return result + (b"\0" if shape.tags is not None else b"")
 
 
-def default_bytes(wire: layout.WireType, value: ir.Default) -> bytes:
+def default_bytes(wire: WireType, value: ir.Default) -> bytes:
     """Return the bytes of a field's default."""
     match wire:
-        case layout.WireFixed(type_):
+        case WireFixed(type_):
             packed = value.bytes if isinstance(value, uuid.UUID) else value
             return struct.pack(f">{type_.code}", packed)
-        case layout.WireText(prefix=prefix):
+        case WireText(prefix=prefix):
             return _text(value, prefix)
-        case layout.WireVarint():
+        case WireVarint():
             return _zig_zag(int(str(value)))
-        case layout.WireArray(prefix=prefix):
+        case WireArray(prefix=prefix):
             _, _, null, zero = _LENGTHS[prefix]
             return null if value is None else zero
-        case layout.WireStruct(shape, nullable) as inner:
+        case WireStruct(shape, nullable) as inner:
             if nullable and value is None:
                 return bytes([inner.null])
             return (b"\1" if nullable else b"") + default_message(shape)
-        case layout.WireVersioned(inner_struct):
+        case WireVersioned(inner_struct):
             first = inner_struct.fields[0].default if inner_struct.fields else 0
             return default_message(layout.build(inner_struct, int(str(first))))
-        case layout.WireSized():
+        case WireSized():
             return b""
 
 
@@ -152,7 +165,7 @@ def field_forms(outer: ir.Struct, chain: Sequence[ir.Field]) -> list[FieldForm]:
     Args:
         chain: the fields that contain the field, outermost first, and the field itself.
     """
-    table = layout.layout_table(outer)
+    table = layout_table(outer)
     found: dict[tuple[str, str], tuple[list[int], bool]] = {}
     for group in table.layouts:
         step = _step(group.layout, chain)
@@ -172,28 +185,28 @@ def field_forms(outer: ir.Struct, chain: Sequence[ir.Field]) -> list[FieldForm]:
     ]
 
 
-def _step(shape: layout.StructLayout, chain: Sequence[ir.Field]) -> layout.Step | None:
+def _step(shape: StructLayout, chain: Sequence[ir.Field]) -> Step | None:
     """The step of a field in a layout, or None if the version does not have it."""
     step = next((each for each in _steps(shape) if each.field == chain[0]), None)
     if step is None or len(chain) == 1:
         return step
     inner = _element(step.wire)
-    return _step(inner.layout, chain[1:]) if isinstance(inner, layout.WireStruct) else None
+    return _step(inner.layout, chain[1:]) if isinstance(inner, WireStruct) else None
 
 
-def _steps(shape: layout.StructLayout) -> tuple[layout.Step, ...]:
+def _steps(shape: StructLayout) -> tuple[Step, ...]:
     return (*shape.fields, *(shape.tags.known if shape.tags is not None else ()))
 
 
-def _element(wire: layout.WireType) -> layout.WireType:
-    while isinstance(wire, layout.WireArray):
+def _element(wire: WireType) -> WireType:
+    while isinstance(wire, WireArray):
         wire = wire.element
     return wire
 
 
 def message_page(outer: ir.Struct, version: int) -> str:
     """Describe the bytes of a message at a version, as Markdown."""
-    table = layout.layout_table(outer)
+    table = layout_table(outer)
     group = next((each for each in table.layouts if version in each.versions), table.layouts[-1])
     last = table.open_ended and group is table.layouts[-1]
     shape = group.layout
@@ -223,14 +236,14 @@ def message_page(outer: ir.Struct, version: int) -> str:
 
 
 def _rows(
-    shape: layout.StructLayout, depth: int, start: int | None
+    shape: StructLayout, depth: int, start: int | None
 ) -> Iterator[tuple[int | None, str, str, str]]:
     """Offset, name, form and default of each field of a layout."""
     offset = start
     for step in shape.fields:
         default = hex_text(default_bytes(step.wire, step.field.default), 8)
         inner = _element(step.wire)
-        if isinstance(inner, layout.WireStruct):
+        if isinstance(inner, WireStruct):
             yield offset, "  " * depth + step.field.name, form(step.wire), ""
             plain = inner is step.wire and not inner.nullable
             yield from _rows(inner.layout, depth + 1, offset if plain else None)
@@ -244,11 +257,11 @@ def _rows(
         text = f"tag {step.field.tag}, size, then {form(step.wire)}"
         yield None, "  " * (depth + 1) + step.field.name, text, ""
         inner = _element(step.wire)
-        if isinstance(inner, layout.WireStruct):
+        if isinstance(inner, WireStruct):
             yield from _rows(inner.layout, depth + 2, None)
 
 
-def _after(offset: int | None, wire: layout.WireType) -> int | None:
+def _after(offset: int | None, wire: WireType) -> int | None:
     """The offset after a value, or None if its width varies."""
     if offset is None:
         return None
@@ -256,11 +269,11 @@ def _after(offset: int | None, wire: layout.WireType) -> int | None:
     return None if width is None else offset + width
 
 
-def _fixed_width(wire: layout.WireType) -> int | None:
+def _fixed_width(wire: WireType) -> int | None:
     match wire:
-        case layout.WireFixed(type_):
+        case WireFixed(type_):
             return type_.width
-        case layout.WireStruct(shape, False) if shape.tags is None:
+        case WireStruct(shape, False) if shape.tags is None:
             total = 0
             for step in shape.fields:
                 width = _fixed_width(step.wire)

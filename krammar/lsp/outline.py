@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from lsprotocol import types as lsp
 
-from krammar.compiler import layout
-from krammar.compiler.front.parser import EnumNode, FieldNode, StructNode
+from krammar.compiler.front.syntax import EnumNode, FieldNode, StructNode
+from krammar.compiler.layout_table import layout_table
 from krammar.lsp.project import Analysis, SourceFile
 from krammar.lsp.symbols import Node, last_line
 from krammar.lsp.text import SourceText
@@ -115,7 +115,7 @@ def lenses(analysis: Analysis, file: SourceFile) -> list[lsp.CodeLens]:
         struct = analysis.structs.get(node.name.text)
         if struct is None or not struct.encoding or struct.position != node.name.position:
             continue
-        table = layout.layout_table(struct)
+        table = layout_table(struct)
         count = len(table.layouts)
         title = f"versions {table.min_version} to {table.max_version}"
         if struct.max_version is None:

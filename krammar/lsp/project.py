@@ -16,8 +16,9 @@ from pathlib import Path
 from lsprotocol import types as lsp
 
 from krammar.compiler import ir
-from krammar.compiler.front.parser import EnumNode, StructNode, SyntaxFile, parse_file
+from krammar.compiler.front.parser import parse_file
 from krammar.compiler.front.source import compile_files, definition_files
+from krammar.compiler.front.syntax import EnumNode, StructNode, SyntaxFile
 from krammar.lsp.symbols import Occurrence, Symbol, SymbolKind, occurrences
 from krammar.lsp.text import SourceText
 from krammar.util.diagnostics import Diagnostic, Diagnostics

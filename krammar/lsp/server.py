@@ -17,7 +17,7 @@ from pygls.exceptions import JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
 from krammar import __version__
-from krammar.compiler import layout
+from krammar.compiler.layout_table import LayoutTable, layout_table
 from krammar.lsp.completion import TRIGGERS, complete
 from krammar.lsp.editing import (
     RenameError,
@@ -322,7 +322,7 @@ def _bytes(server: DefinitionServer) -> None:
             raise JsonRpcInvalidParams(
                 message=f'"{name}" does not compile; correct its errors first'
             )
-        table = layout.layout_table(struct)
+        table = layout_table(struct)
         version = rest[0] if rest else await _ask(ls, table)
         if version is None:
             return None
@@ -336,7 +336,7 @@ def _bytes(server: DefinitionServer) -> None:
         return page
 
 
-async def _ask(ls: DefinitionServer, table: layout.LayoutTable) -> int | None:
+async def _ask(ls: DefinitionServer, table: LayoutTable) -> int | None:
     """Ask for one of the layouts, the newest first. Returns a version, or None if the user does not choose."""
     groups = sorted(table.layouts, key=lambda group: group.versions[-1], reverse=True)
     choices = {versions_text(group.versions): group.versions[-1] for group in groups}

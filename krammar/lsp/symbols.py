@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from krammar.compiler.front.parser import (
+from krammar.compiler.front.syntax import (
     AnonymousNode,
     ArrayNode,
     EnumNode,

@@ -9,7 +9,8 @@ from krammar.client import ClientError, Settings
 from krammar.client.connection import address_text
 from krammar.client.errors import SettingsError
 from krammar.spark.errors import BrokerError, OptionError
-from krammar.spark.options import CLIENT_PREFIX, Options
+from krammar.spark.option_table import CLIENT_PREFIX
+from krammar.spark.options import Options
 
 # The default of max.partition.fetch.bytes. With Kafka's default of 1 MiB, reading needs twice the processor time.
 FETCH_BYTES = 8 << 20

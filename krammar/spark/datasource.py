@@ -10,7 +10,8 @@ from pyspark.sql.datasource import DataSource
 from krammar.spark.errors import SparkSourceError
 from krammar.spark.failing import FailingStreamReader
 from krammar.spark.kafka.plan import named_topics
-from krammar.spark.options import Options, Use
+from krammar.spark.option_table import Use
+from krammar.spark.options import Options
 from krammar.spark.schema import check_schema
 from krammar.spark.sources import source_of
 from krammar.spark.tables import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -11,8 +12,13 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from krammar.spark.pyspark_version import PYSPARK
+
 # Removed when the process ends.
-_homes: list[tempfile.TemporaryDirectory[str]] = []
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+# Systems limit the path of a socket, macOS to 103 bytes; Spark's names have 42.
+_LONGEST_FOLDER = 60
 
 
 def start(master: str, settings: Mapping[str, str]) -> SparkSession:
@@ -22,11 +28,27 @@ def start(master: str, settings: Mapping[str, str]) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if master.startswith("local") and not master.startswith("local-cluster"):
             _leave_out_zips()
-            settings = {"spark.python.daemon.module": "krammar.spark.daemon", **settings}
+            ours = {"spark.python.daemon.module": "krammar.spark.daemon", **_unix_sockets()}
+            settings = {**ours, **settings}
     builder = SparkSession.builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _unix_sockets() -> dict[str, str]:
+    """Return the settings with which the JVM and Python use Unix domain sockets: both copy less.
+
+    Connections have no password then, so the sockets are in a folder that only this user can enter.
+    """
+    if PYSPARK < (4, 1) or not hasattr(socket, "AF_UNIX"):
+        return {}
+    folder = tempfile.TemporaryDirectory(prefix="krammar-spark-")
+    _folders.append(folder)
+    if len(os.fsencode(folder.name)) > _LONGEST_FOLDER:
+        return {}
+    prefix = "spark.python.unix.domain.socket"
+    return {f"{prefix}.enabled": "true", f"{prefix}.dir": folder.name}
 
 
 def _leave_out_zips() -> None:
@@ -38,7 +60,7 @@ def _leave_out_zips() -> None:
     if "SPARK_HOME" in os.environ or not any((installed / "python" / "lib").glob("*.zip")):
         return
     home = tempfile.TemporaryDirectory(prefix="krammar-spark-")
-    _homes.append(home)
+    _folders.append(home)
     for name in ("bin", "jars"):
         Path(home.name, name).symlink_to(installed / name)
     os.environ["SPARK_HOME"] = home.name

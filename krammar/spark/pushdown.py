@@ -5,13 +5,12 @@ Spark still applies all filters. Here they only exclude records from being read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql.datasource import (
-    DataSourceReader,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -22,6 +21,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
     StringStartsWith,
 )
+
+from krammar.spark.push_filters import FilterTakingReader
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -155,30 +156,11 @@ def _milliseconds(value: Any) -> tuple[int, int] | None:
     return below, below if since == below * _MILLISECOND else below + 1
 
 
-class _PushFilters:
-    """``pushFilters`` of a reader; it works whether Spark pushes filters down or not.
-
-    If ``spark.sql.python.filterPushdown.enabled`` is off, as it is by default, Spark rejects readers that
-    override ``pushFilters``. To detect that, it compares ``__func__`` with the base class's method.
-    """
-
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
-        self.__func__ = DataSourceReader.pushFilters
-
-    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        for condition in filters:
-            self._wanted.add(condition)
-        return filters
-
-
-class FilteringReader(DataSourceReader):
+class FilteringReader(FilterTakingReader):
     """A reader that collects pushed-down filters in ``wanted``."""
 
     def __init__(self) -> None:
         self.wanted = Wanted()
 
-    @property
-    def pushFilters(self) -> Any:
-        """The method that Spark calls with the filters; see ``_PushFilters``."""
-        return _PushFilters(self.wanted)
+    def take_filter(self, condition: Filter) -> None:
+        self.wanted.add(condition)

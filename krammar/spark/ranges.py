@@ -75,17 +75,23 @@ def combine(tasks: Sequence[R], at_least: int, place: Callable[[R], Hashable]) -
     large enough have a group of their own.
     """
     groups: list[list[R]] = []
-    open_groups: dict[Hashable, list[R]] = {}
+    # The groups that are not full, with the number of their offsets.
+    open_groups: dict[Hashable, tuple[list[R], int]] = {}
     for task in tasks:
-        if _count(task) >= at_least:
+        count = _count(task)
+        if count >= at_least:
             groups.append([task])
             continue
         where = place(task)
-        if where not in open_groups:
-            open_groups[where] = []
-            groups.append(open_groups[where])
-        group = open_groups[where]
-        group.append(task)
-        if sum(map(_count, group)) >= at_least:
-            del open_groups[where]
+        if where in open_groups:
+            group, before = open_groups[where]
+            group.append(task)
+            count += before
+        else:
+            group = [task]
+            groups.append(group)
+        if count < at_least:
+            open_groups[where] = group, count
+        else:
+            open_groups.pop(where, None)
     return groups

@@ -15,7 +15,7 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 from krammar.client.other_settings import ALIASES
 from krammar.client.settings import secret_names
 from krammar.spark.errors import OptionError
-from krammar.spark.options import CLIENT_PREFIX, TABLE, Use
+from krammar.spark.option_table import CLIENT_PREFIX, TABLE, Use
 from krammar.spark.schema import HEADERS_TYPE
 
 NO_OPTIONS = (

@@ -131,23 +131,34 @@ class Inspector:
 
     def response(self, data: bytes, time_ns: int) -> Frame:
         """Inspect a frame of the broker, without its length prefix."""
+        frame = self.matched(data, time_ns)
+        self.decode(frame)
+        return frame
+
+    def matched(self, data: bytes, time_ns: int) -> Frame:
+        """Return a frame of the broker with what its request says. ``decode`` does the rest."""
         frame = self._begin(False, data, len(data), time_ns)
-        if not self._match(frame):
-            return frame
-        assert frame.api_key is not None
-        assert frame.version is not None
+        self._match(frame)
+        return frame
+
+    def decode(self, frame: Frame) -> None:
+        """Decode a frame that ``matched`` has returned, and compare its bytes.
+
+        Another thread can do this, if no other response of the connection is inspected meanwhile.
+        """
+        if frame.api_key is None or frame.version is None:
+            return
         try:
             frame.header, frame.message, frame.body_version = read_response(
-                self._package, data, frame.api_key, frame.version
+                self._package, frame.data, frame.api_key, frame.version
             )
         except (DecodeError, UnsupportedVersionError) as error:
             if not self._read_loosely(frame):
                 self._failed(frame, error)
-                return frame
+                return
         if frame.api_key == SASL_HANDSHAKE and frame.version == 0 and not frame.message.error_code:
             self._tokens = True
         self._compare(frame)
-        return frame
 
     def oversized(self, is_request: bool, head: bytes, size: int, time_ns: int) -> Frame:
         """Report a frame of ``size`` bytes that was not decoded, to save memory; ``head`` are its first bytes."""

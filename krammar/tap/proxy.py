@@ -410,7 +410,11 @@ class Tap:
 
     async def _pass_response(self, connection: _Connection, data: bytes, now: int) -> None:
         """Inspect a response and pass it on, changed or not."""
-        frame = connection.inspector.response(data, now)
+        frame = connection.inspector.matched(data, now)
+        if frame.size > SMALL_FRAME:
+            await asyncio.to_thread(connection.inspector.decode, frame)
+        else:
+            connection.inspector.decode(frame)
         await self._pause(frame)
         changed = await self._rewrite(connection, frame)
         await self._pause(frame)

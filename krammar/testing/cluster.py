@@ -101,6 +101,12 @@ class KafkaCluster(Embedded[Cluster]):
         """Make a running node the leader of a partition. Raises ValueError if that is impossible."""
         self.broker.move_leader(topic, partition, to)
 
+    def unclean_election(
+        self, topic: str, partition: int, *, lose: int, to: int | None = None
+    ) -> int:
+        """Let a replica lead that lacks the last ``lose`` records. Returns the new end offset. Raises ValueError."""
+        return self.broker.unclean_election(topic, partition, lose=lose, to=to)
+
     def leader(self, topic: str, partition: int) -> int:
         """Return the node that leads a partition, or -1. Raises ValueError if it does not exist."""
         return self.broker.leader(topic, partition)

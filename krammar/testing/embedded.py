@@ -146,6 +146,13 @@ class Embedded(Observed, Generic[B]):
             self.config.ssl_client_auth != "none",
         )
 
+    def advance_clock(self, ms: int, *, node: int | None = None, members: bool = False) -> None:
+        """Set the clock of the broker ahead, by milliseconds, or that of one node only.
+
+        ``members=True`` includes the sessions of group members, whose heartbeats come in real time. Raises ValueError.
+        """
+        self.broker.advance_clock(ms, node=node, members=members)
+
     def create_topic(self, name: str, partitions: int | None = None) -> str:
         """Create a topic, and return its name.
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary
 
 from krammar.testing.groups import Group, groups_of
 from krammar.testing.records import Batch, Record, batch_within, batches_of
@@ -54,9 +55,18 @@ class Observed(ABC):
         """Note what clients produce from now on."""
         from krammar.broker.handlers.produce import ProduceHandlers
 
+        ends: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
+
         def note(client_id: str | None, log: PartitionLog, appended: Appended) -> None:
             if not appended.duplicate:
                 last = appended.last_offset
+                if appended.base_offset < ends.get(log, 0):  # the log was truncated
+                    self._produced = [
+                        each
+                        for each in self._produced
+                        if each.log is not log or each.last < appended.base_offset
+                    ]
+                ends[log] = last + 1
                 self._produced.append(_Produced(client_id, log, appended.base_offset, last))
 
         for node in broker.nodes.values():

@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 import gc
+import time
+
+# Younger objects are collected so often before all are. Python's value of 10 makes a request with 24,000 partitions cause two
+# full collections, which take 50 ms of its 90 ms.
+_YOUNG_COLLECTIONS = 100
+# Seconds between full collections that look at exempt objects, too: reference cycles among them live so long.
+_PERIOD = 600.0
+
+_last = 0.0
 
 
 def exempt_all() -> None:
     """Exempt all current objects from garbage collection. A server's process calls this when it is ready.
 
-    Modules, classes and definitions stay for good. Each full collection would look at all of them, which takes 20 ms of
-    the event loop. Collecting them before takes as long, so garbage of the start stays, too.
+    A full collection stops the event loop for 20 ms because of modules, classes and definitions, and for 0.2 µs per object
+    that the server stores. So objects that survive one are exempt from the next ones, for ten minutes.
     """
+    global _last
+    _last = time.monotonic()
+    gc.set_threshold(*gc.get_threshold()[:2], _YOUNG_COLLECTIONS)
+    # Collecting garbage of the start takes as long as the first full collection would.
     gc.freeze()
+    if _around not in gc.callbacks:
+        gc.callbacks.append(_around)
+
+
+def _around(phase: str, info: dict[str, int]) -> None:
+    """Exempt the survivors of a full collection, and include exempt objects once in a period."""
+    global _last
+    if info["generation"] < 2:
+        return
+    if phase == "stop":
+        gc.freeze()
+    elif time.monotonic() - _last > _PERIOD:
+        _last = time.monotonic()
+        gc.unfreeze()

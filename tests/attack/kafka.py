@@ -276,7 +276,9 @@ def silent(server: Server) -> int:
     return _crowd(server, Server.stranger, b"")
 
 
-@attack("1,000 connections without a login, each with 50 ApiVersions", KAFKA, _LOGINLESS)
+@attack(
+    "1,000 connections without a login, each with 50 ApiVersions", KAFKA, _LOGINLESS, crowd=True
+)
 def crowd_of_api_versions(server: Server) -> int:
     return _crowd(server, _before_login, frame(ApiVersionsRequest(), 0) * 50)
 

@@ -32,7 +32,7 @@ class Attack:
     """``run`` attacks a server, and returns the bytes that it has sent.
 
     ``memory``  replaces the limit, in bytes
-    ``crowd``   whether many clients that have logged in attack together: others wait for each of them once
+    ``crowd``   whether many connections attack together: others wait for each of them once
     """
 
     name: str

@@ -14,23 +14,23 @@ from krammar.client import Client
 from krammar.client.errors import ClientError
 from tests.interop.processes import Krammar
 
-# A broker in a process that may open 60 files. Enter ends it.
+# A broker in a process that may open 200 files. Enter ends it.
 _PROGRAM = """
 import logging, resource, sys
-resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
 logging.basicConfig(format="%(message)s")
 from krammar.broker import Broker
-with Broker.start(properties={"num.partitions": "60"}) as broker:
+with Broker.start(properties={"num.partitions": "200"}) as broker:
     print(broker.bootstrap_servers, flush=True)
     sys.stdin.readline()
 """
 
 
 def _fill(servers: str) -> None:
-    """Send a record to each of 60 partitions."""
-    settings = {"delivery_timeout_ms": 1000, "request_timeout_ms": 500, "linger_ms": 0}
+    """Send a record to each of 170 partitions."""
+    settings = {"delivery_timeout_ms": 4000, "request_timeout_ms": 500, "linger_ms": 0}
     with Client(servers, **settings) as client, client.producer() as producer:
-        for partition in range(60):
+        for partition in range(170):
             producer.send("orders", b"value", partition=partition)
 
 
@@ -62,6 +62,9 @@ def test_too_many_open_files_are_no_fault_of_the_disk() -> None:
         servers = process.stdout.readline().strip()
         with pytest.raises(ClientError):
             _fill(servers)
+        # Logs leave files for connections: other clients are served.
+        with Client(servers) as client, client.producer() as producer:
+            assert producer.send("orders", b"value", partition=0).result().offset == 1
         _, log = process.communicate("\n")
     assert "records are refused until they can be written: [Errno 24]" in log
     assert "(raise the limit: ulimit -n)" in log

@@ -79,10 +79,10 @@ def test_leaders_are_spread_over_the_nodes(cluster: Cluster) -> None:
         assert partition.offline_replicas == []
 
 
-def test_only_the_leader_accepts_records_and_fetches(cluster: Cluster) -> None:
-    create(cluster)
+def test_only_the_leader_accepts_records_and_only_replicas_serve_them(cluster: Cluster) -> None:
+    create(cluster, factor=2)
     leader = cluster.leader("orders", 0)
-    other = leader % 3 + 1
+    (other,) = {1, 2, 3} - set(cluster.partition("orders", 0).replicas)
     refused, answer = produce(cluster, other)
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert refused.current_leader.leader_id == leader

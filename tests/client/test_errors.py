@@ -10,6 +10,7 @@ from kafka_wire import ErrorCode
 from krammar.client import errors
 from krammar.client.deadline import Backoff, Deadline
 from krammar.client.errors import (
+    AdvertisedAddressError,
     AuthenticationError,
     ClientError,
     CorruptBatchError,
@@ -53,6 +54,7 @@ def test_a_code_that_is_not_known_keeps_its_number() -> None:
         CorruptBatchError("t", 0, 9, None, "crc"),
         SettingsError("acks", "no"),
         UnreachableError({"a:1": "refused"}),
+        AdvertisedAddressError("a:1", {"b:1": "refused"}),
         TransportError("a:1", "cut"),
         AuthenticationError("a:1", "no"),
         DeadlineError("x", 5.0),

@@ -13,8 +13,9 @@ import pytest
 from kafka_wire import ApiKey
 
 from krammar.broker import Broker
-from krammar.client import At, Client, Producer, Settings, TopicPartition
+from krammar.client import At, Client, Producer, Settings, TopicPartition, advertised
 from krammar.client.errors import (
+    AdvertisedAddressError,
     DeadlineError,
     KafkaError,
     ProtocolError,
@@ -110,6 +111,64 @@ def test_the_others_are_asked(mute: str, broker: Broker) -> None:
     for servers in ([dead, mute, broker.bootstrap_servers], [broker.bootstrap_servers, mute]):
         with Client(servers, socket_connection_setup_timeout_ms=200) as client:
             assert client.topics() == {}
+
+
+@pytest.fixture
+def hidden() -> Iterator[tuple[str, str]]:
+    """A bootstrap server whose brokers advertise an address that cannot be reached, and that address."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # without listening
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        properties = {
+            "listeners": "PLAINTEXT://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT",
+            "advertised.listeners": f"OUTSIDE://{address}",
+        }
+        with Broker.start(properties=properties) as broker:
+            with Client("{}:{}".format(*broker.addresses["PLAINTEXT"])) as client:
+                client.admin.create_topic("t", 2)
+            yield "{}:{}".format(*broker.addresses["OUTSIDE"]), address
+
+
+def list_latest(client: Client) -> None:
+    client.list_offsets({("t", 0): At.LATEST, ("t", 1): At.LATEST})
+
+
+def read_one(client: Client) -> None:
+    list(client.fetch({("t", 0): 0}, until={("t", 0): 1}))
+
+
+def send_one(client: Client) -> None:
+    with client.producer() as producer:
+        producer.send("t", b"x").result()
+
+
+@pytest.mark.parametrize("operation", [list_latest, read_one, send_one])
+def test_an_advertised_address_that_cannot_be_reached(
+    hidden: tuple[str, str], operation: Callable[[Client], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advertised, "_PATIENCE", 0.5)
+    bootstrap, address = hidden
+    begin = time.monotonic()
+    with Client(bootstrap) as client, pytest.raises(AdvertisedAddressError) as caught:
+        operation(client)
+    assert time.monotonic() - begin < PATIENCE
+    assert not caught.value.retriable
+    assert str(caught.value).startswith(f"{bootstrap} answers, but this machine (")
+    assert f"advertise: {address} (Connection refused)" in str(caught.value)
+
+
+def test_one_advertised_address_that_was_reached_is_waited_for(
+    proxy: Proxy, behind: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(advertised, "_PATIENCE", 0.0)
+    with Client(behind.bootstrap_servers) as client:
+        client.admin.create_topic("waited-for", 1)
+        assert client.list_offsets({("waited-for", 0): At.LATEST})
+        proxy.close()
+        with pytest.raises((DeadlineError, UnreachableError)) as caught:
+            client.list_offsets({("waited-for", 0): At.LATEST}, timeout_ms=300)
+        assert not isinstance(caught.value, AdvertisedAddressError)
 
 
 def test_no_server_of_kafka() -> None:

@@ -40,6 +40,47 @@ def test_a_listener_without_tls(sasl: str | None) -> None:
             client.topics()
 
 
+_LOGIN = {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "b"}
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_listener_with_logins(tls: bool) -> None:
+    end = "SSL" if tls else "PLAINTEXT"
+    with KafkaBroker.start(sasl="scram", users={"a": "b"}, tls=tls) as broker:
+        settings = {**_trusting(broker), "security_protocol": end, **_LONG}
+        text = f"requires a login: set security.protocol to SASL_{end}, and sasl.mechanism"
+        with (
+            Client(broker.bootstrap_servers, **settings) as client,
+            pytest.raises(AuthenticationError, match=text),
+        ):
+            client.topics()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_listener_without_logins(tls: bool) -> None:
+    end = "SSL" if tls else "PLAINTEXT"
+    with KafkaBroker.start(tls=tls) as broker:
+        settings = {**_trusting(broker), "security_protocol": f"SASL_{end}", **_LOGIN, **_LONG}
+        with (
+            Client(broker.bootstrap_servers, **settings) as client,
+            pytest.raises(AuthenticationError, match=f"no logins: set security.protocol to {end}$"),
+        ):
+            client.topics()
+
+
+def test_other_closed_connections_are_tried_again(kafka_broker: KafkaBroker) -> None:
+    """A listener without logins closes connections for other reasons."""
+    kafka_broker.faults.on("Metadata").times(1).drop()
+    with Client(kafka_broker.bootstrap_servers) as client:
+        assert client.topics() is not None
+
+
+def _trusting(broker: KafkaBroker) -> dict[str, str]:
+    """Return the settings of a client that trusts the broker's certificate."""
+    settings = broker.clients.confluent_kafka
+    return {key: value for key, value in settings.items() if key.startswith("ssl.")}
+
+
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_server_that_closes_every_connection(tls: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krammar.cli import main
-from krammar.compiler import ir, layout
+from krammar.compiler import ir
 from krammar.compiler.formatter import format_source
 from krammar.compiler.front.source import Folder, compile_folder
 from krammar.compiler.ir import walk
+from krammar.compiler.layout_table import layout_table
 from krammar.util.diagnostics import Diagnostics
 
 CANONICAL = """\
@@ -131,7 +132,7 @@ def meaning(protocol: ir.Protocol) -> list[object]:
             members = [(m.name, m.value, m.remarks, m.doc) for m in enum.members]
             found.append((enum.name, enum.doc, enum.type, members))
         for named in file.structs:
-            table = layout.layout_table(named)
+            table = layout_table(named)
             found.append([(group.versions, group.layout.key) for group in table.layouts])
             for struct in walk(named):
                 found.append((struct.name, struct.doc, [(f.name, f.doc) for f in struct.fields]))

@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from krammar.cli import main
-from krammar.compiler.front.parser import SyntaxFile, parse_file
+from krammar.compiler.front.parser import parse_file
 from krammar.compiler.front.source import compile_source
+from krammar.compiler.front.syntax import SyntaxFile
 from krammar.util.diagnostics import Diagnostics, format_text
 from tests.compiler.conftest import Build, write_files
 

@@ -15,6 +15,7 @@ import pytest
 from kafka_wire import HeartbeatRequest, MetadataRequest
 
 from krammar.broker import Broker
+from krammar.client import Client
 from krammar.util.http_control import MAX_BODY, TOKEN_VARIABLE
 from tests.broker.support import PATIENCE, BrokerProcess, RawClient
 from tests.cli.test_tap import started
@@ -110,6 +111,26 @@ def test_nodes_of_a_cluster(tmp_path: Path) -> None:
         assert control.ask("POST", "/heal") == (200, both)
         status, value = control.ask("POST", "/nodes/9/stop")
         assert (status, value["error"]) == (400, "the cluster has no node 9, only 1, 2")
+        assert control.ask("POST", "/nodes/x/stop") == (
+            400,
+            {"error": "x is not the id of a node"},
+        )
+        shared = control.ask("POST", "/clock/0")[1]["now_ms"]
+        assert control.ask("POST", "/nodes/2/clock/3600000")[1]["now_ms"] >= shared + 3_600_000
+        assert control.ask("POST", "/nodes/1/clock/0")[1]["now_ms"] < shared + 3_600_000
+        assert control.ask("POST", "/nodes/9/clock/0") == (400, {"error": "there is no node 9"})
+        with Client(f"127.0.0.1:{process.port}") as client:
+            client.admin.create_topic("orders", 1)
+            with client.producer() as producer:
+                for number in range(3):
+                    producer.send("orders", b"%d" % number)
+                    producer.flush()
+        election = "/partitions/orders/0/unclean-election"
+        assert control.ask("POST", f"{election}/2") == (200, {"end_offset": 1})
+        status, value = control.ask("POST", f"{election}/0")
+        assert (status, value["error"]) == (400, "lose is a number of records from 1 on, not 0")
+        status, value = control.ask("POST", "/partitions/none/0/unclean-election/1")
+        assert (status, value["error"]) == (400, "No such topic as none")
 
 
 def test_who_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,11 +277,11 @@ MISTAKES = {
            |           ^^^^^
            = hint: or leave it out
 
-        :13:12: error F301: "crcc" is not a way to corrupt a batch
+        :13:12: error F301: corrupt cannot be "crcc"
            |
         13 | corrupt = "crcc"
            |            ^^^^
-           = hint: write crc, count or codec
+           = hint: did you mean "crc"?
 
         :19:8: error F301: two rules have the name "a"
            |
@@ -381,7 +381,7 @@ MISTAKES = {
           |                     ^^^^
           = hint: write "3-7", or false
 
-        :12:12: error F301: "magic" is not a way to corrupt a batch
+        :12:12: error F301: corrupt cannot be "magic"
            |
         12 | corrupt = "magic"
            |            ^^^^^

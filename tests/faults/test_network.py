@@ -90,7 +90,7 @@ def test_bandwidth() -> None:
         Wait(0.02),
         Send(bytes(5)),
     ]
-    with pytest.raises(FaultError, match="bandwidth must be at least 1 byte per second"):
+    with pytest.raises(FaultError, match="bandwidth must be at least 1, not 0"):
         faults.on("Heartbeat").bandwidth(0)
 
 

@@ -26,7 +26,7 @@ OLDEST_JAVA = 17
 
 # A tool lives for a second or two: what a long run gains by is left out.
 _TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-_SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
 # What Kafka's own start script gives a broker.
 START_SCRIPT_JVM = (
@@ -134,7 +134,7 @@ class ApacheKafka(Server):
         properties: Mapping[str, str] | None = None,
         standalone: bool = True,
         scram: Sequence[str] = (),
-        jvm: Sequence[str] = _SMALL_JVM,
+        jvm: Sequence[str] = SMALL_JVM,
     ) -> None:
         super().__init__(folder)
         self.jvm = jvm

@@ -63,6 +63,10 @@ class Server(ABC):
         """Of the process."""
         return dict(os.environ)
 
+    def answers(self) -> bool:
+        """Whether the process has started."""
+        return answers(self.port)
+
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
@@ -89,7 +93,7 @@ class Server(ABC):
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        while not answers(self.port):
+        while not self.answers():
             if self.process.poll() is not None or time.perf_counter() - began > timeout:
                 self.kill()
                 said = self.log.read_text(errors="replace")[-3000:]

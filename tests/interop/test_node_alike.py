@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kafka_wire import ApiKey
+from kafka_wire import (
+    ApiKey,
+    ConfigResourceType,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
 
 from krammar.wire.reflection import fields
 from tests.broker.support import RawClient
 from tests.interop.apache import ApacheKafka
 from tests.interop.conftest import our_broker
 from tests.interop.group_cases import make_topic, ready
-from tests.interop.node_cases import CASES
+from tests.interop.node_cases import CASES, feature, update
 from tests.interop.processes import Server
 
 # What our broker does not serve; the test kit or Kafka has it.
@@ -109,3 +115,53 @@ def test_the_same_apis(brokers: list[Server]) -> None:
     }
     different = {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
     assert set(different) <= {"SHARE_GROUP_HEARTBEAT"}
+
+
+def _set_least(client: RawClient, node: str, value: str | None) -> None:
+    """Set or delete ``min.insync.replicas`` of a node, or of all nodes ("")."""
+    Resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    config = IncrementalAlterConfigsRequest.AlterableConfig(
+        name="min.insync.replicas", config_operation=int(value is None), value=value
+    )
+    resource = Resource(
+        resource_type=ConfigResourceType.BROKER, resource_name=node, configs=[config]
+    )
+    (result,) = client.call(IncrementalAlterConfigsRequest(resources=[resource])).responses
+    assert result.error_code == 0, result
+
+
+def _least(client: RawClient) -> list[Any]:
+    """Describe ``min.insync.replicas`` of all nodes, of node 1 and of a topic."""
+    resources = [
+        DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=kind, resource_name=name, configuration_keys=["min.insync.replicas"]
+        )
+        for kind, name in [
+            (ConfigResourceType.BROKER, ""),
+            (ConfigResourceType.BROKER, "1"),
+            (ConfigResourceType.TOPIC, "t"),
+        ]
+    ]
+    response = client.call(DescribeConfigsRequest(resources=resources, include_synonyms=True))
+    return [
+        (each.value, each.config_source, [(s.name, s.value, s.source) for s in each.synonyms])
+        for result in response.results
+        for each in result.configs
+    ]
+
+
+def test_min_insync_replicas_without_eligible_leader_replicas(brokers: list[Server]) -> None:
+    """With the feature, Kafka gives every cluster a setting of its own (KIP-966)."""
+    ours, theirs = brokers
+    with RawClient(ours.port) as mine, RawClient(theirs.port) as kafkas:
+        off = update(feature("eligible.leader.replicas.version", 0, 2), dry=False)
+        assert kafkas.call(at_version(off, 2), 2).error_code == 0
+        for node, value in [("", None), ("1", "2"), ("", "3"), ("1", None), ("", None)]:
+            for client in (mine, kafkas):
+                _set_least(client, node, value)
+            expected = _least(mine)
+            ends = time.monotonic() + 10
+            # Kafka's brokers read changes from the metadata log, a moment later.
+            while (found := _least(kafkas)) != expected and time.monotonic() < ends:
+                time.sleep(0.05)
+            assert found == expected, (node, value)

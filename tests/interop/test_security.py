@@ -22,6 +22,8 @@ from kafka_wire import (
 )
 
 from krammar.cli.offline_users import add_user, list_users
+from krammar.client import Client
+from krammar.client.errors import AuthenticationError
 from tests.broker.security.certificates import Authority
 from tests.broker.security.support import ScramClient, deletion, plain, upsertion
 from tests.broker.support import RawClient
@@ -517,3 +519,27 @@ def test_kafka_reads_users_that_our_command_has_added(kafka_jars: str, tmp_path:
     assert found.output.count('"type":"USER_SCRAM_CREDENTIAL_RECORD"') == 2
     assert '"name":"alice","mechanism":2' in found.output
     assert '"iterations":8192' in found.output
+
+
+@pytest.mark.parametrize("listener", ["PLAINTEXT", *SECURED])
+def test_a_wrong_security_protocol_is_found_at_once(
+    ours: Krammar, theirs: ApacheKafka, authority: Authority, listener: str
+) -> None:
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "wrong"}
+    store = str(authority.issue("client").store)
+    tls = {"ssl.ca.location": str(authority.certificate), "ssl.certificate.location": store}
+    for server in (theirs, ours):
+        for protocol in ("PLAINTEXT", *SECURED):
+            settings = {
+                "security.protocol": protocol,
+                "default.api.timeout.ms": "600000",
+                **(tls if "SSL" in protocol else {}),
+                **(login if "SASL" in protocol else {}),
+            }
+            if protocol == listener:
+                continue
+            with (
+                Client(f"127.0.0.1:{port_of(server, listener)}", settings) as client,
+                pytest.raises(AuthenticationError, match=r"set security\.protocol to "),
+            ):
+                client.topics()

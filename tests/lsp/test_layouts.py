@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from krammar.compiler import ir, layout
+from krammar.compiler import ir
 from krammar.compiler.front.source import compile_source
+from krammar.compiler.layout_table import layout_table
 from krammar.lsp.layouts import default_message, field_forms, message_page, versions_text
 from krammar.util.diagnostics import Diagnostics
 from tests.lsp.sheets import ping
@@ -22,7 +23,7 @@ def test_the_bytes_of_defaults_are_those_of_the_package(name: str) -> None:
     [protocol] = compile_source(DEFINITIONS / name, Diagnostics())
     compared = 0
     for struct in (struct for file in protocol.files for struct in file.structs if struct.encoding):
-        for group in layout.layout_table(struct).layouts:
+        for group in layout_table(struct).layouts:
             expected = default_message(group.layout)
             for version in group.versions:
                 message = getattr(package, struct.name)()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from krammar.compiler.front import parser
+from krammar.compiler.front import parser, syntax
 from krammar.compiler.front.source import compile_source
 from krammar.lsp import project as under_test
 from krammar.lsp.project import Project
@@ -28,7 +28,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that are parsed."""
     names: list[str] = []
 
-    def parse(path: Path, data: bytes, diagnostics: Diagnostics) -> parser.SyntaxFile:
+    def parse(path: Path, data: bytes, diagnostics: Diagnostics) -> syntax.SyntaxFile:
         names.append(path.name)
         return parser.parse_file(path, data, diagnostics)
 

@@ -19,8 +19,9 @@ from krammar.journal import AsyncAppend, Publisher
 from krammar.journal.mapping import Mapping
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.journal import delivery
-from krammar.spark.journal.delivery import JournalDelivery, Published
-from krammar.spark.journal.intents import Stored
+from krammar.spark.journal.delivery import JournalDelivery
+from krammar.spark.journal.intent_file import Stored
+from krammar.spark.journal.task_rows import Published
 from tests.spark import sessions
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from krammar.broker import Broker
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.failing import FailingStreamReader
-from krammar.spark.kafka.stream import KafkaStreamReader, PlainStreamReader
+from krammar.spark.kafka.stream.reader import KafkaStreamReader, PlainStreamReader
 from krammar.spark.options import Options
 
 Json = dict[str, dict[str, int]]

@@ -24,8 +24,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # The driver's Python worker of a streaming source has to connect within ten seconds, for which Spark has no setting
 # (PythonWorkerFactory.createSimpleWorker in Spark 4.3). It does not on a loaded machine.
-_TOO_SLOW = "Python worker failed to connect back"
-_STARTS = 10
+TOO_SLOW = "Python worker failed to connect back"
+STARTS = 10
 
 
 def started(
@@ -38,13 +38,13 @@ def started(
         checkpoint: its checkpoint location.
         until: waits for the query; what it raises is raised.
     """
-    for number in range(1, _STARTS + 1):
+    for number in range(1, STARTS + 1):
         query = writer.start()
         try:
             until(query)
             break
         except StreamingQueryException as error:
-            if _TOO_SLOW not in str(error) or number == _STARTS:
+            if TOO_SLOW not in str(error) or number == STARTS:
                 raise
             if not any((checkpoint / "offsets").glob("[0-9]*")):
                 # A query that writes to memory refuses any checkpoint, even one without a batch.

@@ -16,7 +16,7 @@ from krammar.broker import Broker
 from krammar.client import Client
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import SparkSourceError
-from krammar.spark.options import TABLE, Use
+from krammar.spark.option_table import TABLE, Use
 from krammar.spark.schema import arrow_schema
 from tests.spark.logs_support import FIRST_MS, STEP_MS, Folder
 

@@ -39,7 +39,10 @@ from krammar.journal import (
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, OptionError, SchemaError, SparkSourceError
 from krammar.spark.journal import delivery as delivery_module
-from krammar.spark.journal.delivery import JournalDelivery, Published
+from krammar.spark.journal import task_rows
+from krammar.spark.journal.delivery import JournalDelivery
+from krammar.spark.journal.intent_folder import FOLDER
+from krammar.spark.journal.task_rows import Published
 from krammar.spark.kafka.rows_out import RowError
 from krammar.spark.schema import HEADERS_TYPE, arrow_schema
 from krammar.spark.writing.delivery import Count
@@ -145,7 +148,7 @@ def test_rows_of_a_key_stay_together_and_in_order(tmp_path: Path) -> None:
 
 
 def test_rows_without_a_key_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery_module, "_RUN", 5)
+    monkeypatch.setattr(task_rows, "_RUN", 5)
     write(
         writer(tmp_path, journalsPerTopic=2), [("t", None, str(n), None, None) for n in range(200)]
     )
@@ -522,7 +525,7 @@ def test_a_stream_to_files_restarts(stream: Stream, tmp_path: Path) -> None:
     with FileJournals(tmp_path / "journals") as journals:
         every = ReadUncommittedIter(journals.reader("t/0"), wire.Row)
         assert sum(envelope.message.value is not None for envelope in every) == len(expected)
-    [kept] = (tmp_path / "checkpoint" / delivery_module.FOLDER).iterdir()
+    [kept] = (tmp_path / "checkpoint" / FOLDER).iterdir()
     names = sorted(path.name for path in kept.iterdir())
     assert [name[:21] for name in names] == 2 * [f"{2:020}-"]
     assert [Path(name).suffix for name in names] == [".intents", ".last"]
@@ -568,7 +571,7 @@ def test_a_stream_whose_checkpoint_is_restored(stream: Stream, tmp_path: Path) -
     line(tmp_path, 0)
     stream(**options)
     copytree(checkpoint, tmp_path / "saved")
-    copytree(tmp_path / "elsewhere", tmp_path / "saved" / delivery_module.FOLDER)
+    copytree(tmp_path / "elsewhere", tmp_path / "saved" / FOLDER)
     for number in (2, 4):
         line(tmp_path, number)
     stream(**options)

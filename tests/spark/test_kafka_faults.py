@@ -19,8 +19,9 @@ from krammar.auth import scram_server
 from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker
 from krammar.broker.security.users import record_of
-from krammar.client import Client
+from krammar.client import Client, advertised
 from krammar.spark import PUSHDOWN_SETTING
+from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, DataLossError
 from krammar.wire.batches import read_headers
 from tests.spark.logs_support import FIRST_MS, STEP_MS
@@ -124,6 +125,37 @@ def test_spark_names_all_servers_that_cannot_be_reached(spark: SparkSession, liv
         # One that can be is enough.
         both = f"{addresses},{servers(live)}"
         assert load(spark, live, kafka__bootstrap__servers=both, subscribe="sizes").count() == 4
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_driver_that_reaches_no_advertised_address(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a network of its own, while the executors are in that of the brokers."""
+    monkeypatch.setattr(advertised, "_PATIENCE", 0.5)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # without listening
+        hidden = f"127.0.0.1:{taken.getsockname()[1]}"
+        properties = {
+            "listeners": "PLAINTEXT://127.0.0.1:0,OUTSIDE://127.0.0.1:0",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:PLAINTEXT",
+            "advertised.listeners": f"OUTSIDE://{hidden}",
+        }
+        with Broker.start(properties=properties) as broker:
+            with Client("{}:{}".format(*broker.addresses["PLAINTEXT"])) as client:
+                client.admin.create_topic("t", 1)
+            outside = "{}:{}".format(*broker.addresses["OUTSIDE"])
+            source = KrammarDataSource({"kafka.bootstrap.servers": outside, "subscribe": "t"})
+            schema = source.schema()
+            reason = (
+                f"brokers {outside}: {outside} answers, but this machine .* advertise: {hidden}"
+            )
+            if stream:
+                begin: Callable[[], object] = source.streamReader(schema).initialOffset
+            else:
+                begin = source.reader(schema).partitions
+            with pytest.raises(BrokerError, match=reason):
+                begin()
 
 
 def test_a_broker_that_stops_before_a_task_reads(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from pyspark.sql.datasource import InputPartition
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import OptionError, SparkSourceError
 from krammar.spark.offsets import AtTimestamp, Earliest, Latest, Specific
-from krammar.spark.options import TABLE, Options, Use
+from krammar.spark.option_table import TABLE, Use
+from krammar.spark.options import Options
 from tests.spark.logs_support import Folder
 from tests.spark.support import fails, load
 

@@ -13,10 +13,18 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+)
 
 from krammar.logfiles import segment
-from krammar.spark import PUSHDOWN_SETTING, register
+from krammar.spark import PUSHDOWN_SETTING, push_filters, register
 from krammar.spark.logs.source import LogReader, schema
 from krammar.spark.options import Options
 from tests.spark.logs_support import FIRST_MS, STEP_MS, Folder
@@ -120,6 +128,21 @@ def test_register_turns_it_on(spark: SparkSession, folder: Folder) -> None:
         assert load(spark, folder.path, subscribe="sizes").count() == 4
     finally:
         spark.conf.unset(PUSHDOWN_SETTING)
+
+
+def test_all_records_are_read_if_spark_might_reject_the_reader(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a version of PySpark for which ``push_filters`` was not written."""
+    filters: list[Filter] = [EqualTo(("topic",), "nothing")]
+    options = Options({"source": "logs", "path": str(folder.path), "subscribe": "sizes"})
+    for takes in (True, False):
+        monkeypatch.setattr(push_filters, "TAKES_FILTERS", takes)
+        reader = LogReader(options, schema(options))
+        # PySpark 4.1 to 4.3 see no difference, and accept the reader while push-down is off.
+        assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
+        assert list(reader.pushFilters(filters)) == filters
+        assert bool(reader.partitions()) is not takes
 
 
 def test_a_timestamp_that_python_does_not_have(pushdown: SparkSession, folder: Folder) -> None:

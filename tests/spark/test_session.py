@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,7 +16,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 import pyspark
 
-from krammar.spark import daemon
+from krammar.spark import daemon, local
 from tests.samples import blocks
 
 _SHOW = """
@@ -24,6 +25,8 @@ print("python", os.environ["PYSPARK_PYTHON"])
 loaded = "krammar.spark.logs.read"
 print("worker", spark.sparkContext.parallelize([loaded]).map(lambda name: name in __import__("sys").modules).collect())
 print("zips", [path for path in os.environ["SPARK_HOME"].split() if "krammar-spark-" in path] != [])
+sockets = spark.conf.get("spark.python.unix.domain.socket.dir")
+print("sockets", any(name.endswith(".sock") for name in os.listdir(sockets)), oct(os.stat(sockets).st_mode & 0o777))
 spark.stop()
 """
 
@@ -33,6 +36,17 @@ def test_workers_are_forked_with_modules_that_exist() -> None:
     if tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 3):
         pytest.skip("older versions of PySpark lack some modules")
     assert [name for name in daemon._MODULES if find_spec(name) is None] == []
+
+
+def test_a_long_temporary_folder_gets_no_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_folders", [])
+    assert local._unix_sockets()["spark.python.unix.domain.socket.enabled"] == "true"
+    long = tmp_path / ("x" * 60)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    assert local._unix_sockets() == {}
 
 
 def not_activated() -> dict[str, str]:
@@ -64,4 +78,5 @@ def test_sample_of_the_readme_in_an_environment_that_is_not_activated(tmp_path: 
     assert "|partition|count|" in done.stdout
     assert f"python {sys.executable}" in done.stdout
     assert "zips True" in done.stdout
+    assert "sockets True 0o700" in done.stdout
     assert "worker [True]" in done.stdout  # forked by krammar.spark.daemon

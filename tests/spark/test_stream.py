@@ -20,7 +20,8 @@ from krammar.broker import Broker
 from krammar.client import Client
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, DataLossError, OptionError, SparkSourceError
-from krammar.spark.kafka import stream
+from krammar.spark.kafka.stream import choice, planned_rows, small
+from krammar.spark.kafka.stream.reader import PlainStreamReader
 from tests.spark.stream_support import Checkpoint, Query, by_partition, given, produce, records
 
 
@@ -123,7 +124,7 @@ def test_offsets_are_in_order(broker: Broker, client: Client) -> None:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first batch may be read where it is planned."""
-    monkeypatch.setattr(stream, "_FIRST_BATCHES", 0)
+    monkeypatch.setattr(small, "_FIRST_BATCHES", 0)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -140,6 +141,22 @@ def test_small_batches_are_read_where_they_are_planned(broker: Broker, topic: st
         # Spark takes only rows from a reader of the other class.
         assert type(query.reader) is kind
         assert query.passed(start, end) is None
+        assert query.reader.reportLatestOffset() == end
+
+
+@pytest.mark.usefixtures("at_once")
+def test_tasks_read_all_batches_if_spark_takes_no_rows(
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a version of PySpark for which ``planned_rows`` was not written."""
+    monkeypatch.setattr(planned_rows, "PASSES_ROWS", False)
+    produce(broker, topic, {0: 12})
+    with Query(broker, subscribe=topic, **EARLIEST) as query:
+        start = query.reader.initialOffset()
+        end = query.reader.latestOffset(start, query.limit)
+        assert query.reader.partitions(start, end)
+        assert query.passed(start, end) is None
+        assert query.batch() == records(topic, 0, range(12))
         assert query.reader.reportLatestOffset() == end
 
 
@@ -172,7 +189,7 @@ def test_few_large_records_make_tasks(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a batch was too large, only batches with fewer offsets are tried."""
-    monkeypatch.setattr(stream, "_SMALL_BYTES", 1000)
+    monkeypatch.setattr(small, "_SMALL_BYTES", 1000)
     produce(broker, topic, {0: 10}, b"v" * 200)
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         start = query.reader.initialOffset()
@@ -190,7 +207,7 @@ def test_few_large_records_make_tasks(
 def test_a_large_record_makes_tasks_for_a_while(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "_SMALL_BYTES", 1000)
+    monkeypatch.setattr(small, "_SMALL_BYTES", 1000)
     produce(broker, topic, {0: 1}, b"v" * 2000)
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         start = query.reader.initialOffset()
@@ -208,7 +225,7 @@ def test_a_large_record_makes_tasks_for_a_while(
 def test_the_most_offsets_that_are_read_where_they_are_planned(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "_SMALL_OFFSETS", 10)
+    monkeypatch.setattr(small, "_SMALL_OFFSETS", 10)
     produce(broker, topic, {0: 10})
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         start = query.reader.initialOffset()
@@ -302,10 +319,10 @@ def test_wrong_options(options: dict[str, str], message: str) -> None:
 
 
 def test_limits_before_spark_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "_HAS_LIMITS", False)
+    monkeypatch.setattr(choice, "_HAS_LIMITS", False)
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "x"}
     plain = KrammarDataSource(options)
-    assert isinstance(plain.streamReader(plain.schema()), stream.PlainStreamReader)
+    assert isinstance(plain.streamReader(plain.schema()), PlainStreamReader)
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
         source = KrammarDataSource({**options, name: "5"})
         with pytest.raises(OptionError, match=f"'{name}': needs PySpark 4.2 or later"):

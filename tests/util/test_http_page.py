@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from krammar.util import http_page
-from krammar.util.http_page import MAX_CONNECTIONS, MAX_HEAD, HttpPage
+from krammar.util import http_page, http_server
+from krammar.util.http_page import HttpPage
+from krammar.util.http_server import MAX_CONNECTIONS, MAX_HEAD
 
 Address = tuple[str, int]
 
@@ -81,7 +82,7 @@ def test_silent_clients_keep_nobody_out() -> None:
 
 
 def test_slow_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_page, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(http_server, "TIMEOUT_SECONDS", 0.05)
 
     async def test(address: Address) -> None:
         assert await ask(address, "GET /metrics HTTP/1.1\r\n") == ""

@@ -28,6 +28,7 @@ class BrokerSettings:
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     max_request_partition_size_limit: int
+    replica_selector_class: str | None
 
     connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
@@ -72,5 +73,6 @@ class BrokerSettings:
     fsync: str
     fsync_interval_ms: int
     metrics: str | None
+    racks: str | None
     oauthbearer_required_scope: list[str]
     start_without: list[str]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from kafka_wire import ErrorCode, FetchRequest, FetchResponse, IsolationLevel
@@ -26,9 +26,11 @@ from krammar.wire.batches import read_headers
 
 Waiting = list[tuple[PartitionLog, int]]  # the logs and offsets that a request waits for
 
-# The first versions with topic ids (KIP-516), and with the leaders' addresses (KIP-951).
+# The first versions with topic ids (KIP-516), with the client's rack (KIP-392), and with the leaders' addresses (KIP-951).
 _TOPIC_IDS = 13
+_RACKS = 11
 _LEADERS = 16
+_RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 # The maximum size of the records in a response, regardless of fetch.max.bytes: the event loop copies them
 # twice.
 MAX_FETCH = 8 << 20
@@ -56,7 +58,7 @@ class FetchHandlers:
             asked = self._sessions.begin(request, by_id=version >= _TOPIC_IDS)
         except ApiError as error:
             return FetchResponse(error_code=error.code)
-        answers, size, waiting = yield from self._read(session, request, asked)
+        answers, size, waiting = yield from self._read(session, request, asked, version)
         if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
             return (yield from self._response(session, asked, answers, version))
         self.connections.release(session)  # the records are read again later
@@ -79,7 +81,9 @@ class FetchHandlers:
                 return
             size = 0
             for log, offset in waiting:
-                if log.deleted or log.offline or offset < log.log_start_offset:
+                if log.deleted or log.offline:
+                    break
+                if not log.log_start_offset <= offset <= log.end_offset:
                     break
                 end = log.last_stable_offset if committed else log.end_offset
                 if offset < end:
@@ -108,7 +112,7 @@ class FetchHandlers:
     def _read_again(
         self, session: Session, request: FetchRequest, asked: FetchSession, version: int
     ) -> Steps[FetchResponse]:
-        answers, _, _ = yield from self._read(session, request, asked)
+        answers, _, _ = yield from self._read(session, request, asked, version)
         return (yield from self._response(session, asked, answers, version))
 
     def _response(
@@ -139,7 +143,7 @@ class FetchHandlers:
         )
 
     def _read(
-        self, session: Session, request: FetchRequest, asked: FetchSession
+        self, session: Session, request: FetchRequest, asked: FetchSession, version: int
     ) -> Steps[tuple[Answers, int, Waiting | None]]:
         """Read all partitions once, in steps.
 
@@ -155,11 +159,13 @@ class FetchHandlers:
         left = min(
             request.max_bytes, self.config.fetch_max_bytes, MAX_FETCH, self.connections.room()
         )
-        for key, partition in list(asked.partitions.items()):
-            wanted = cast(FetchRequest.FetchPartition, partition.wanted)
-            yield self._is_large(key, wanted, left)
+        # Since consumers can name their rack, they may read from replicas (KIP-392).
+        get = self.logs.get if version < _RACKS else self.logs.follow
+        rack = request.rack_id if self.config.replica_selector_class == _RACK_AWARE else ""
+        for key, (leader_epoch, offset, last_epoch, most) in list(asked.partitions.items()):
+            yield self._is_large(key, offset, min(most, left))
             answer = FetchResponse.PartitionData(
-                partition_index=wanted.partition,
+                partition_index=key[1],
                 high_watermark=-1,
                 aborted_transactions=None,
                 records=b"",
@@ -168,25 +174,25 @@ class FetchHandlers:
             try:
                 log = partition_log(
                     self.cluster,
-                    self.logs,
+                    get,
                     self._topic_name(key),
-                    wanted.partition,
-                    wanted.current_leader_epoch,
+                    key[1],
+                    leader_epoch,
                 )
                 answer.high_watermark = log.end_offset
                 answer.last_stable_offset = log.last_stable_offset
                 answer.log_start_offset = log.log_start_offset
-                if wanted.last_fetched_epoch >= 0 and _diverges(log, wanted, answer):
+                if rack and self._is_nearer(answer, self._topic_name(key), rack):
+                    waiting = None
+                    continue
+                if last_epoch >= 0 and _diverges(log, offset, last_epoch, answer):
                     waiting = None
                     continue
                 end = log.last_stable_offset if committed else log.end_offset
-                offset = wanted.fetch_offset
                 if offset < end or offset > log.end_offset or offset < log.log_start_offset:
                     # The response has at least one batch, whatever its size, so that clients make
                     # progress (KIP-74).
-                    records = log.read(
-                        offset, min(wanted.partition_max_bytes, left), end, at_least_one=size == 0
-                    )
+                    records = log.read(offset, min(most, left), end, at_least_one=size == 0)
                     if records:
                         answer.records = records
                         size += len(records)
@@ -202,14 +208,24 @@ class FetchHandlers:
                 waiting.append((log, offset))
         return answers, size, waiting or None
 
-    def _is_large(self, key: Key, wanted: FetchRequest.FetchPartition, left: int) -> bool:
-        """Return whether reading a partition deserves a slice of its own."""
-        if min(wanted.partition_max_bytes, left) < LARGE_READ:
+    def _is_nearer(self, answer: FetchResponse.PartitionData, topic: str, rack: str) -> bool:
+        """Name the replica that the client reads from, if this node is the leader, and another one is nearer."""
+        partition = self.cluster.topics[topic].partitions[answer.partition_index]
+        if partition.leader == self.config.node_id:
+            nearest = self.nodes.nearest(partition, rack)
+            if nearest != partition.leader:
+                answer.preferred_read_replica = nearest
+                return True
+        return False
+
+    def _is_large(self, key: Key, offset: int, most: int) -> bool:
+        """Return whether reading at most so many bytes of a partition deserves a slice of its own."""
+        if most < LARGE_READ:
             return False
         with suppress(ApiError):
-            log = self.logs.get(self._topic_name(key), wanted.partition)
+            log = self.logs.get(self._topic_name(key), key[1])
             if log is not None:
-                size = log.bytes_from(wanted.fetch_offset, log.end_offset, LARGE_READ)
+                size = log.bytes_from(offset, log.end_offset, LARGE_READ)
                 return size >= LARGE_READ
         return False
 
@@ -241,13 +257,13 @@ def _aborted(
 
 
 def _diverges(
-    log: PartitionLog, wanted: FetchRequest.FetchPartition, answer: FetchResponse.PartitionData
+    log: PartitionLog, offset: int, last_epoch: int, answer: FetchResponse.PartitionData
 ) -> bool:
     """Return whether the client's log has records that this log does not have (KIP-595)."""
-    epoch, end = log.epoch_end_offset(wanted.last_fetched_epoch)
+    epoch, end = log.epoch_end_offset(last_epoch)
     if epoch < 0 or end < 0:
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if epoch == wanted.last_fetched_epoch and end >= wanted.fetch_offset:
+    if epoch == last_epoch and end >= offset:
         return False
     answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset = epoch, end
     return True

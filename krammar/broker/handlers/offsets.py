@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,7 +33,11 @@ _SINCE = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, -5: 9, -6
 
 
 def partition_log(
-    cluster: ClusterMetadata, logs: Logs, topic: str, index: int, current_leader_epoch: int
+    cluster: ClusterMetadata,
+    get: Callable[[str, int], PartitionLog | None],
+    topic: str,
+    index: int,
+    current_leader_epoch: int,
 ) -> PartitionLog:
     """Return the log of a partition. Raises ApiError, also if the leader epoch is not current (KIP-320)."""
     known = cluster.topics.get(topic)
@@ -44,7 +49,7 @@ def partition_log(
             raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
         if current_leader_epoch > epoch:
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
-    log = logs.get(topic, index)
+    log = get(topic, index)
     if log is None:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     log.check_online()
@@ -87,7 +92,9 @@ class OffsetHandlers:
         with errors_in(response):
             if asked[topic, index] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST)
-            log = partition_log(self.cluster, self.logs, topic, index, part.current_leader_epoch)
+            log = partition_log(
+                self.cluster, self.logs.get, topic, index, part.current_leader_epoch
+            )
             if timestamp < 0 and version < _SINCE.get(timestamp, 99):
                 raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
             committed = isolation_level == IsolationLevel.READ_COMMITTED
@@ -120,7 +127,7 @@ class OffsetHandlers:
                 index, current = part.partition, part.current_leader_epoch
                 response = OffsetForLeaderEpochResponse.EpochEndOffset(partition=index)
                 with errors_in(response):
-                    log = partition_log(self.cluster, self.logs, topic.topic, index, current)
+                    log = partition_log(self.cluster, self.logs.get, topic.topic, index, current)
                     epoch = self.cluster.topics[topic.topic].partitions[index].leader_epoch
                     found = epoch, log.end_offset  # even if nothing was written in this epoch yet
                     if part.leader_epoch != epoch:

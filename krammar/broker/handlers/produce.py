@@ -17,6 +17,7 @@ from krammar.broker.log.validation import MOST_INVALID_RECORDS, LongCheck
 from krammar.broker.nodes import Leaders, Logs, Nodes
 from krammar.broker.session import Session
 from krammar.broker.slices import InThread, Steps
+from krammar.broker.timers import Timers
 from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.util.logs import Seldom
 from krammar.wire.batches import BatchHeader, Compression
@@ -41,6 +42,7 @@ class ProduceHandlers:
     """
 
     config: BrokerConfig
+    timers: Timers
     nodes: Nodes
     cluster: ClusterMetadata
     logs: Logs
@@ -166,6 +168,7 @@ class ProduceHandlers:
             transaction_check=check_transaction,
             quick=True,
             checked=checked,
+            now_ms=self.timers.now_ms(),
         )
         for notify in self.appended:
             notify(session.client_id, log, appended)

@@ -16,13 +16,16 @@ from krammar.broker.log.environment import Environment
 from krammar.broker.log.flushing import FlushedLog
 from krammar.broker.log.loading import Loaded, UnreadableLog
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
-from krammar.broker.log.segment import Segment
+from krammar.broker.log.segment import Segment, segment_of
 from krammar.broker.log.validation import check, read_batch, too_large
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import (
+    INDEX,
     SNAPSHOT,
     SWAP,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
     snapshot_offsets,
     stem,
 )
@@ -107,21 +110,26 @@ class PartitionLog(FlushedLog):
             )
         else:
             loaded = UnreadableLog(path, interval, log_start_offset)
+        self.recovery_point = recovery_point
+        self.cleaned_to = cleaned_to
+        self._adopt(loaded)
+        if failed is not None:
+            self.recovery_point = recovery_point
+        self._begin_unflushed()
+        self.update_config(config)
+        if failed is not None:
+            self.take_offline(failed)
+
+    def _adopt(self, loaded: Loaded) -> None:
+        """Take over the content of the folder."""
         self.segments = loaded.segments
         self.end_offset = loaded.end_offset
         self.log_start_offset = loaded.log_start_offset
         self.size = sum(segment.size for segment in self.segments)
-        self.recovery_point = recovery_point
-        if failed is None:
-            self.recovery_point = min(recovery_point, self.end_offset)
+        self.recovery_point = min(self.recovery_point, self.end_offset)
         self.producer_states = loaded.producers
         self._epochs = loaded.epochs
-        self.cleaned_to = cleaned_to
-        self._begin_unflushed()
         self._positions = {}
-        self.update_config(config)
-        if failed is not None:
-            self.take_offline(failed)
 
     @property
     def last_stable_offset(self) -> int:
@@ -143,12 +151,14 @@ class PartitionLog(FlushedLog):
         transaction_check: Callable[[BatchHeader], None] | None = None,
         quick: bool = False,
         checked: tuple[BatchHeader, bytes] | None = None,
+        now_ms: int | None = None,
     ) -> Appended:
         """Append a record batch v2 from a client.
 
         Args:
             quick: as for ``check``
             checked: the result of a LongCheck of this batch
+            now_ms: the time of the node that appends, in milliseconds since 1970; None for that of the logs
             transaction_check: called for a batch of a transaction that is not open in this partition; raises
                 ApiError if the batch is not allowed
 
@@ -172,7 +182,7 @@ class PartitionLog(FlushedLog):
                     first, sent.last_offset, append_time, self.log_start_offset, duplicate=True
                 )
         if checked is None:
-            now = environment.now_ms()
+            now = environment.now_ms() if now_ms is None else now_ms
             body = check(body, header, self.config, now, environment.bounds, quick=quick)
         if idempotent:
             states.check_batch(header)
@@ -435,6 +445,55 @@ class PartitionLog(FlushedLog):
             self._begin_at(before)
             self.notify()
         return self.log_start_offset
+
+    def truncate_to(self, offset: int) -> int:
+        """Remove the batches that have records from ``offset`` on, as a replica of a new leader does (KIP-101).
+
+        Producers and their transactions are as of the new end, which is returned. Raises ApiError; if the disk has
+        failed, the partition is offline then.
+        """
+        if self.closed:
+            raise self._failure(self.offline or "the log is closed")
+        if not self.log_start_offset <= offset <= self.end_offset:
+            raise self._out_of_range(offset)
+        if offset == self.end_offset:
+            return offset
+        number = segment_of(self.segments, offset)
+        last = self.segments[number]
+        try:
+            position = last.locate(offset)
+            header = None if position is None else last.header(position)
+            end = offset if header is None else min(offset, header.base_offset)
+            for segment in self.segments[number + 1 :]:
+                segment.remove()
+            if header is not None:
+                last.truncate(header.position)
+            # They are built again from the batches, and so is the state of producers.
+            for ending in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(last.file(ending))
+            for old in snapshot_offsets(os.listdir(self.path)):
+                if old > last.base_offset:
+                    self._snapshot_path(old).unlink()
+            self._epochs.cut(end)
+            self._epochs.write()
+            for segment in self.segments:
+                segment.close()
+            loaded = Loaded(
+                self.path,
+                self.config.index_interval_bytes,
+                self.environment,
+                verify_from=last.base_offset,
+                log_start_offset=self.log_start_offset,
+            )
+        except (OSError, DamageError) as error:
+            self.take_offline(error if isinstance(error, OSError) else OSError(str(error)))
+            raise self._failure(self.offline) from None
+        self._adopt(loaded)
+        self.cleaned_to = min(self.cleaned_to, self.end_offset)
+        self._begin_unflushed()
+        self.notify()
+        return self.end_offset
 
     def _begin_at(self, offset: int) -> None:
         self.log_start_offset = offset

@@ -90,6 +90,8 @@ class LogManager:
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         return self._logs.get((topic, partition))
 
+    follow = get  # for a single node, which leads all partitions
+
     def open(self, topic: str, topic_id: UUID, partition: int, config: LogConfig) -> PartitionLog:
         """Return the log of a partition; open its folder, or create it.
 
@@ -279,6 +281,20 @@ class LogManager:
                 if found is not None and (best is None or found.dirt.ratio > best.dirt.ratio):
                     best = found
         return best
+
+    def truncate(self, log: PartitionLog, offset: int) -> int:
+        """Remove the records of a log from ``offset`` on, in whole batches. Returns its new end offset.
+
+        Raises ApiError if the offset is out of range or the disk has failed, and OSError.
+        """
+        self._finish_flush()  # it uses the segments
+        if self._round is not None and self._round.log is log:
+            if isinstance(self._steps, Generator):
+                self._steps.close()
+            self._round = None
+        end = log.truncate_to(offset)
+        self._checkpoint()
+        return end
 
     def _checkpoint_cleaner(self, log: PartitionLog) -> None:
         for folder in self.folders:

@@ -18,9 +18,24 @@ from typing import Any, ClassVar
 
 from markupsafe import Markup, escape
 
-from krammar.compiler import ir, layout, stamps
+from krammar.compiler import ir, stamps
 from krammar.compiler.backends.interface import File, Source
 from krammar.compiler.backends.templates import Filters, TemplateBackend
+from krammar.compiler.header_versions import header_versions
+from krammar.compiler.layout_table import LayoutTable
+from krammar.compiler.steps import (
+    Prefix,
+    Step,
+    StructLayout,
+    WireArray,
+    WireFixed,
+    WireSized,
+    WireStruct,
+    WireText,
+    WireType,
+    WireVarint,
+    WireVersioned,
+)
 
 _KIP = re.compile(r"KIP-\d+")
 
@@ -126,13 +141,13 @@ def _headers(
     last = [source.layouts.get(name) for name in ("RequestHeader", "ResponseHeader")]
     if request is None or last[0] is None or last[1] is None:
         return "", ()
-    found = layout.header_versions(request, last[0].max_version, last[1].max_version)
+    found = header_versions(request, last[0].max_version, last[1].max_version)
     if struct is request.struct:
         return "RequestHeader", found.request
     return "ResponseHeader", found.response
 
 
-def _layouts(table: layout.LayoutTable) -> Iterator[Bytes]:
+def _layouts(table: LayoutTable) -> Iterator[Bytes]:
     for group in table.layouts:
         versions = [f"v{version}" for version in group.versions]
         label = versions[0] if len(versions) == 1 else f"{versions[0]}-{versions[-1]}"
@@ -145,7 +160,7 @@ def _layouts(table: layout.LayoutTable) -> Iterator[Bytes]:
 
 
 def _places(
-    shape: layout.StructLayout, path: str, depth: int, sign: str, offset: int | None
+    shape: StructLayout, path: str, depth: int, sign: str, offset: int | None
 ) -> Iterator[ByteRange]:
     """The place of each field. ``offset`` is that of the struct; None if it is not fixed."""
     for step in shape.fields:
@@ -167,59 +182,59 @@ def _places(
 
 
 def _inner(
-    wire: layout.WireType, path: str, depth: int, sign: str, offset: int | None
+    wire: WireType, path: str, depth: int, sign: str, offset: int | None
 ) -> Iterator[ByteRange]:
     """The places in a struct, or in the elements of an array, which count from their own begin."""
-    if not isinstance(wire, layout.WireStruct) or wire.nullable:
+    if not isinstance(wire, WireStruct) or wire.nullable:
         sign, offset = "+", 0
-    while isinstance(wire, layout.WireArray):
+    while isinstance(wire, WireArray):
         wire = wire.element
-    if isinstance(wire, layout.WireStruct):
+    if isinstance(wire, WireStruct):
         yield from _places(wire.layout, path, depth, sign, offset)
 
 
-def _width(wire: layout.WireType) -> int | None:
+def _width(wire: WireType) -> int | None:
     """The number of bytes of every value, or None if it differs."""
     match wire:
-        case layout.WireFixed(type_):
+        case WireFixed(type_):
             return type_.width
-        case layout.WireStruct(shape, nullable=False) if shape.tags is None:
+        case WireStruct(shape, nullable=False) if shape.tags is None:
             widths = [_width(step.wire) for step in shape.fields]
             return None if None in widths else sum(width or 0 for width in widths)
         case _:
             return None
 
 
-def _size(wire: layout.WireType) -> str:
+def _size(wire: WireType) -> str:
     match wire:
-        case layout.WireFixed(type_):
+        case WireFixed(type_):
             return str(type_.width)
-        case layout.WireVarint(name):
+        case WireVarint(name):
             return "1 to 5" if name == "varint" else "1 to 10"
-        case layout.WireText(prefix=prefix):
+        case WireText(prefix=prefix):
             return f"{_prefix(prefix)} + n"
-        case layout.WireArray(element, prefix):
+        case WireArray(element, prefix):
             width = _width(element)
             return f"{_prefix(prefix)} + " + ("elements" if width is None else f"{width}n")
-        case layout.WireStruct(nullable=nullable):
+        case WireStruct(nullable=nullable):
             width = _width(wire)
             return "1 + fields" if nullable else "fields" if width is None else str(width)
-        case layout.WireVersioned():
+        case WireVersioned():
             return "fields"
-        case layout.WireSized(length_field, minus):
+        case WireSized(length_field, minus):
             return f"{length_field} - {minus}"
 
 
-def _prefix(prefix: layout.Prefix) -> str:
+def _prefix(prefix: Prefix) -> str:
     """The size of a length or count."""
-    return str(prefix.width) if prefix in (layout.Prefix.INT16, layout.Prefix.INT32) else "varint"
+    return str(prefix.width) if prefix in (Prefix.INT16, Prefix.INT32) else "varint"
 
 
-def _form(wire: layout.WireType) -> str:
+def _form(wire: WireType) -> str:
     match wire:
-        case layout.WireArray(layout.WireStruct()):
+        case WireArray(WireStruct()):
             return _array(wire)
-        case layout.WireStruct(nullable=nullable):
+        case WireStruct(nullable=nullable):
             return "NULLABLE_STRUCT" if nullable else "STRUCT"
         case _:
             return _primitive(wire)
@@ -293,7 +308,7 @@ def _default(member: ir.Field) -> str:
     return str(member.default) if member.default not in (0, "", b"", ()) else ""
 
 
-def _notation(name: str, shape: layout.StructLayout, depth: int, before: str = "") -> Iterator[str]:
+def _notation(name: str, shape: StructLayout, depth: int, before: str = "") -> Iterator[str]:
     """A layout in the notation of Kafka's protocol guide.
 
     The guide does not show which arrays of structs are nullable. ``before`` shows it, before the fields.
@@ -310,10 +325,10 @@ def _notation(name: str, shape: layout.StructLayout, depth: int, before: str = "
         if step.field.tag is not None:
             label = f"<tag {step.field.tag}> {label}"
         forms = []
-        while isinstance(wire, layout.WireArray):
+        while isinstance(wire, WireArray):
             forms.append(f"{_array(wire)} of")
             wire = wire.element
-        if isinstance(wire, layout.WireStruct):
+        if isinstance(wire, WireStruct):
             if wire.nullable:
                 forms.append("NULLABLE")
             if forms in (["ARRAY of"], ["COMPACT_ARRAY of"]):
@@ -323,40 +338,40 @@ def _notation(name: str, shape: layout.StructLayout, depth: int, before: str = "
             yield f"{'  ' * (depth + 1)}{label} => {_primitive(step.wire)}"
 
 
-def _word(step: layout.Step) -> str:
+def _word(step: Step) -> str:
     return (
         f"[{step.field.python_name}]"
-        if isinstance(step.wire, layout.WireArray)
+        if isinstance(step.wire, WireArray)
         else step.field.python_name
     )
 
 
-def _primitive(wire: layout.WireType) -> str:
+def _primitive(wire: WireType) -> str:
     match wire:
-        case layout.WireFixed(type_):
+        case WireFixed(type_):
             return "BOOLEAN" if type_.name == "bool" else type_.name.upper()
-        case layout.WireVarint(name):
+        case WireVarint(name):
             return name.upper()
-        case layout.WireText(prefix=prefix, records=True):
+        case WireText(prefix=prefix, records=True):
             return f"{_compact(prefix)}RECORDS"
-        case layout.WireText(kind, prefix, nullable):
+        case WireText(kind, prefix, nullable):
             return _compact(prefix) + ("NULLABLE_" if nullable else "") + kind.upper()
-        case layout.WireArray(element):
+        case WireArray(element):
             return f"{_array(wire)} of {_primitive(element)}"
-        case layout.WireVersioned(struct):
+        case WireVersioned(struct):
             return struct.name
-        case layout.WireSized(length_field, minus):
+        case WireSized(length_field, minus):
             return f"bytes, {length_field} - {minus}"
-        case layout.WireStruct(shape):
+        case WireStruct(shape):
             return shape.struct.name
 
 
-def _array(wire: layout.WireArray) -> str:
+def _array(wire: WireArray) -> str:
     return f"{_compact(wire.prefix)}{'NULLABLE_' if wire.nullable else ''}ARRAY"
 
 
-def _compact(prefix: layout.Prefix) -> str:
-    return {layout.Prefix.UVARINT: "COMPACT_", layout.Prefix.VARINT: "VARINT_"}.get(prefix, "")
+def _compact(prefix: Prefix) -> str:
+    return {Prefix.UVARINT: "COMPACT_", Prefix.VARINT: "VARINT_"}.get(prefix, "")
 
 
 def _doc(text: str) -> Markup:

@@ -10,8 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from krammar.compiler import ir, layout, stamps
+from krammar.compiler import ir, stamps
 from krammar.compiler.front.source import SourceError
+from krammar.compiler.layout_table import LayoutTable, layout_table
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,10 @@ class Source:
         return self.protocol.package or self.label
 
     @cached_property
-    def layouts(self) -> dict[str, layout.LayoutTable]:
+    def layouts(self) -> dict[str, LayoutTable]:
         """The layouts of each struct that can be encoded alone, by the struct's name."""
         return {
-            struct.name: layout.layout_table(struct)
+            struct.name: layout_table(struct)
             for file in self.protocol.files
             for struct in file.structs
             if struct.encoding

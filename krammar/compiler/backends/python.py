@@ -14,9 +14,22 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from krammar.compiler import ir, layout, names
+from krammar.compiler import ir, names
 from krammar.compiler.backends.interface import Source
+from krammar.compiler.backends.packing import Packed, pack_steps
 from krammar.compiler.backends.templates import Filters, TemplateBackend
+from krammar.compiler.header_versions import header_versions
+from krammar.compiler.layout_table import LayoutTable, SharedLayout, codecs, layout_table
+from krammar.compiler.steps import (
+    Branch,
+    Choice,
+    Run,
+    Step,
+    StructLayout,
+    WireArray,
+    WireStruct,
+    WireType,
+)
 from krammar.compiler.tables import tables
 
 # The types in annotations of fields.
@@ -32,7 +45,7 @@ class StructItem:
 
     struct: ir.Struct
     base: str
-    table: layout.LayoutTable | None = None
+    table: LayoutTable | None = None
     request: ir.Request | None = None
     throttle_from: int | None = None
     inner: tuple[StructItem, ...] = ()
@@ -83,10 +96,10 @@ class StructItem:
         )
 
     @cached_property
-    def codecs(self) -> list[tuple[str, layout.SharedLayout]]:
+    def codecs(self) -> list[tuple[str, SharedLayout]]:
         """The codecs, each with the part of function names that identifies it."""
         assert self.table is not None
-        found = layout.codecs(self.table)
+        found = codecs(self.table)
         lone = len(found) == 1
         return [(self.function if lone else f"{self.function}_v{c.first}", c) for c in found]
 
@@ -124,7 +137,7 @@ class ModuleContext:
         self.used[stem] += 1
         return f"{stem}{self.used[stem] - 1}"
 
-    def tags_name(self, of: layout.StructLayout, verb: str) -> str:
+    def tags_name(self, of: StructLayout, verb: str) -> str:
         """Return the name of the function that reads or writes the tagged fields of a layout."""
         return f"_{verb}_{self.tag_names[of.struct.name, of.key]}"
 
@@ -170,7 +183,7 @@ def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, An
         "response": request.response.name if request.response is not None else None,
         "min_version": request.struct.min_version,
         "max_version": request.struct.max_version,
-        "headers": layout.header_versions(request, *tops),
+        "headers": header_versions(request, *tops),
         "own_headers": _own_headers(request, *tops),
         "flexible_from": request.struct.flexible_from,
         "routing": request.routing,
@@ -179,7 +192,7 @@ def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, An
 
 def _own_headers(request: ir.Request, *tops: int) -> list[Any]:
     """The header versions of a request and its response; empty if flexible versions alone decide (KIP-482)."""
-    found = layout.header_versions(request, *tops)
+    found = header_versions(request, *tops)
     low, flexible = request.struct.min_version, request.struct.flexible_from
     usual: list[Any] = [((low, 1),), ((low, 0),)]
     if flexible is not None:
@@ -201,8 +214,9 @@ def module_context(source: Source, file: ir.DefinitionFile) -> dict[str, Any]:
         step.name: step
         for top in layouts
         for inner in nested_layouts(top)
-        for step in (*inner.write_steps, *(s for b in _branches(inner) for s in b.write_steps))
-        if isinstance(step, layout.Packed)
+        for steps in (inner.steps, *(branch.steps for branch in _branches(inner)))
+        for step in pack_steps(steps)
+        if isinstance(step, Packed)
     }
     used = {struct.name for item in everything for struct in _mentioned_structs(item)}
     return {
@@ -263,7 +277,7 @@ def _item(struct: ir.Struct, by_struct: dict[str, ir.Request]) -> StructItem:
             throttle = item.throttle_from
     if not struct.encoding:
         return StructItem(struct, "Struct")
-    table = layout.layout_table(struct)
+    table = layout_table(struct)
     request = by_struct.get(struct.name)
     if request is None:
         base = "VersionedCodec" if struct.version_field else "Codec"
@@ -291,26 +305,26 @@ def _mentioned_structs(item: StructItem) -> Iterator[ir.Struct]:
                 yield held
 
 
-def wires(top: layout.StructLayout) -> Iterator[layout.WireType]:
+def wires(top: StructLayout) -> Iterator[WireType]:
     """Yield the types on the wire of all fields, tagged fields last."""
     tagged = top.tags.known if top.tags is not None else ()
     for step in (*top.fields, *tagged):
         yield step.wire
 
 
-def nested_layouts(top: layout.StructLayout) -> Iterator[layout.StructLayout]:
+def nested_layouts(top: StructLayout) -> Iterator[StructLayout]:
     """Yield a layout and the layouts of all structs in it."""
     yield top
     for wire in wires(top):
-        while isinstance(wire, layout.WireArray):
+        while isinstance(wire, WireArray):
             wire = wire.element
-        if isinstance(wire, layout.WireStruct):
+        if isinstance(wire, WireStruct):
             yield from nested_layouts(wire.layout)
 
 
 def _tag_functions(
-    layouts: Sequence[layout.StructLayout], context: ModuleContext
-) -> Iterator[tuple[str, layout.StructLayout]]:
+    layouts: Sequence[StructLayout], context: ModuleContext
+) -> Iterator[tuple[str, StructLayout]]:
     """Name the functions that read and write tagged fields, for each layout that has some."""
     taken: set[str] = set()
     for top in layouts:
@@ -328,24 +342,24 @@ def _tag_functions(
             yield name, inner
 
 
-def _branches(of: layout.StructLayout) -> Iterator[layout.Branch]:
+def _branches(of: StructLayout) -> Iterator[Branch]:
     for step in of.steps:
-        if isinstance(step, layout.Choice):
+        if isinstance(step, Choice):
             yield from step.branches
 
 
-def _runs(top: layout.StructLayout) -> Iterator[layout.Run]:
+def _runs(top: StructLayout) -> Iterator[Run]:
     """Every run that a codec of this layout reads or writes."""
     for inner in nested_layouts(top):
         steps = [*inner.steps, *(step for branch in _branches(inner) for step in branch.steps)]
         for tagged in inner.tags.known if inner.tags is not None else ():
             steps += tagged.alone
         for part in steps:
-            if isinstance(part, layout.Run):
+            if isinstance(part, Run):
                 yield part
-            elif isinstance(part, layout.Step):
+            elif isinstance(part, Step):
                 wire = part.wire
-                while isinstance(wire, layout.WireArray):
+                while isinstance(wire, WireArray):
                     if wire.lead is not None:
                         yield wire.lead
                     wire = wire.element
@@ -532,6 +546,7 @@ class PythonBackend(TemplateBackend):
         "remark_name": _remark_name,
         "struct_doc": _struct_doc,
         "field_doc": _field_doc,
+        "pack": lambda steps: list(pack_steps(steps)),
         "used_in": _used_in,
         "flexible": _flexible,
         "quoted": _quoted,

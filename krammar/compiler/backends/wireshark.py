@@ -13,10 +13,24 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from krammar.compiler import ir, layout, names
+from krammar.compiler import ir, names
 from krammar.compiler.backends.interface import Source
 from krammar.compiler.backends.templates import Filters, TemplateBackend
 from krammar.compiler.front.source import SHIPPED, Folder, SourceError, compile_folder
+from krammar.compiler.header_versions import header_versions
+from krammar.compiler.layout_table import LayoutTable, layout_table
+from krammar.compiler.steps import (
+    Step,
+    StructLayout,
+    WireArray,
+    WireFixed,
+    WireSized,
+    WireStruct,
+    WireText,
+    WireType,
+    WireVarint,
+    WireVersioned,
+)
 from krammar.util.diagnostics import Diagnostics
 
 # Names of protocols that Wireshark accepts.
@@ -42,7 +56,7 @@ class FilterField:
 class FieldStep:
     """A step of a layout, with the number of its field: of its values, of its count, and of null."""
 
-    wire: layout.WireType
+    wire: WireType
     value: int
     count: int | None
     null: int | None
@@ -82,7 +96,7 @@ class _Tables:
     _taken: set[str] = field(default_factory=set)
     _tables: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def add(self, table: layout.LayoutTable, before: str = "") -> None:
+    def add(self, table: LayoutTable, before: str = "") -> None:
         """Add all layouts of a struct that can be encoded alone.
 
         Args:
@@ -98,7 +112,7 @@ class _Tables:
             number = self._table(group.layout, path)
             found |= dict.fromkeys(group.versions, number)
 
-    def _table(self, shape: layout.StructLayout, path: str) -> int:
+    def _table(self, shape: StructLayout, path: str) -> int:
         key = (path, shape.key)
         if key not in self._tables:
             tags = None
@@ -111,32 +125,32 @@ class _Tables:
             self._tables[key] = len(self.tables)
         return self._tables[key]
 
-    def _step(self, step: layout.Step, path: str) -> tuple[str, FieldStep]:
+    def _step(self, step: Step, path: str) -> tuple[str, FieldStep]:
         name = step.field.python_name
         return name, self._place(step.wire, f"{path}.{name}", step.field)
 
-    def _place(self, wire: layout.WireType, path: str, of: ir.Field) -> FieldStep:
+    def _place(self, wire: WireType, path: str, of: ir.Field) -> FieldStep:
         count = inner = struct = null = None
         table = ""
         match wire:
-            case layout.WireArray(element):
+            case WireArray(element):
                 inner = self._place(element, path, of)
                 value = inner.value
                 count = self._item(path, "elements", of, "INT32")
-            case layout.WireStruct(shape):
+            case WireStruct(shape):
                 value = self._item(path, "", of, "NONE")
                 struct = self._table(shape, path)
-            case layout.WireVersioned(versioned):
+            case WireVersioned(versioned):
                 value = self._item(path, "", of, "NONE")
                 table = versioned.name
                 self.add(self.source.layouts[table])
-            case layout.WireFixed(type_, enum):
+            case WireFixed(type_, enum):
                 value = self._item(path, "", of, _type(type_.name), enum)
-            case layout.WireVarint(kind) | layout.WireText(kind):
+            case WireVarint(kind) | WireText(kind):
                 value = self._item(path, "", of, _type(kind))
-            case layout.WireSized():
+            case WireSized():
                 value = self._item(path, "", of, "BYTES")
-        if not isinstance(wire, layout.WireVersioned) and getattr(wire, "nullable", False):
+        if not isinstance(wire, WireVersioned) and getattr(wire, "nullable", False):
             null = self._item(path, "is_null", of, "BOOLEAN")
         return FieldStep(wire, value, count, null, inner, struct, table)
 
@@ -236,12 +250,12 @@ class WiresharkBackend(TemplateBackend):
             "title": source.title,
             "ports": self.ports,
             "tables": tables,
-            "requests": [(request, layout.header_versions(request, *last)) for request in requests],
+            "requests": [(request, header_versions(request, *last)) for request in requests],
         }
 
 
-def _batches() -> Iterator[layout.LayoutTable]:
+def _batches() -> Iterator[LayoutTable]:
     """The layouts of record batches and of what is in them."""
     protocol = compile_folder(Folder("kafka_wire", (_BATCHES,)), Diagnostics())
     for file in protocol.files:
-        yield from map(layout.layout_table, file.structs)
+        yield from map(layout_table, file.structs)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 
-from krammar.compiler import ir, layout
-from krammar.compiler.front.parser import MAX_DEPTH
+from krammar.compiler import ir
+from krammar.compiler.front.lines import MAX_DEPTH
+from krammar.compiler.layout_table import own_changes
 from krammar.util.diagnostics import Diagnostics, Fix, Position
 
 # The limits of one struct: how many fields its codecs read, counted in each layout, and how many versions it
@@ -115,7 +116,7 @@ class _Sizes:
 
     def _change_points(self, struct: ir.Struct) -> set[int]:
         if struct.name not in self._changes:
-            found = set(layout.own_changes(struct))
+            found = set(own_changes(struct))
             for field in struct.fields:
                 inner = ir.struct_of(field.type)
                 if inner is not None and inner.version_field is None:

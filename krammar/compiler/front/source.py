@@ -11,8 +11,9 @@ from pathlib import Path
 
 from krammar.compiler import ir
 from krammar.compiler.front.checks import check
-from krammar.compiler.front.parser import StructNode, SyntaxFile, parse_file
+from krammar.compiler.front.parser import parse_file
 from krammar.compiler.front.resolver import resolve
+from krammar.compiler.front.syntax import StructNode, SyntaxFile
 from krammar.compiler.front.uses import PackageFiles, Uses
 from krammar.util.diagnostics import Diagnostics
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from krammar.compiler.front.parser import (
+from krammar.compiler.front.syntax import (
     ArrayNode,
     EnumNode,
     FieldNode,

@@ -31,14 +31,11 @@ the option ``writeId``; without it, each run is another write.
 from __future__ import annotations
 
 import logging
-import os
-import random
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark import TaskContext
@@ -46,23 +43,21 @@ from pyspark import TaskContext
 from krammar.journal import (
     AckIntent,
     Clock,
-    Flags,
-    Framing,
     JournalError,
     Publisher,
     append_intents,
-    build_uuid,
-    get_producer_id,
 )
-from krammar.journal.framing import FIXED
 from krammar.spark.errors import OptionError, SparkSourceError
-from krammar.spark.journal.intents import IntentStore, RowTotals, Stored, Write, hash_of
-from krammar.spark.journal.places import AnyJournals, Place
-from krammar.spark.journal.rows_out import Make, messages_of
-from krammar.spark.kafka.rows_out import Group, RowError, groups
-from krammar.spark.options import Options, Use
-from krammar.spark.paths import local_path
-from krammar.spark.writing.delivery import Messages, Written
+from krammar.spark.journal.intent_file import RowTotals, Stored, Write, hash_of
+from krammar.spark.journal.intent_folder import intent_folder
+from krammar.spark.journal.intents import IntentStore
+from krammar.spark.journal.places import Place
+from krammar.spark.journal.repeated import check_repeated
+from krammar.spark.journal.rows_out import messages_of
+from krammar.spark.journal.task_rows import Published, RowCounter, RowPublisher
+from krammar.spark.option_table import Use
+from krammar.spark.options import Options
+from krammar.spark.writing.delivery import Messages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,51 +69,8 @@ _log = logging.getLogger(__name__)
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
-FOLDER = "krammar-intents"
-
-# This many consecutive rows without key and partition go to the same journal.
-_RUN = 1000
-
 # The prefixes of writers' names.
 _QUERY, _ID, _UNNAMED = "query-", "id-", "unnamed-"
-
-
-@dataclass
-class Published(Written):
-    """What a task has published.
-
-    ``writer``   the name of the write; see ``Write``
-    ``intents``  the acknowledgements that commit the messages
-    ``ends``     the acknowledgements that let readers forget the producer
-    ``clock``    less than the clocks of the messages: an acknowledgement with it rolls them back
-    ``rows``     the number of all rows of the task, published or not
-    ``sum``      the sum of their hashes; see ``RowTotals``
-    """
-
-    writer: str = ""
-    intents: list[AckIntent] = field(default_factory=list)
-    ends: list[AckIntent] = field(default_factory=list)
-    clock: int = 0
-    rows: int = 0
-    sum: int = 0
-
-
-class _Counter:
-    """Counts the rows of a task, and adds up their hashes."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.sum = 0
-        self._hashes: dict[str, Any] = {}
-
-    def add(self, topic: str, message: Any) -> None:
-        """Add the next row; its message has no UUID yet."""
-        if topic not in self._hashes:
-            self._hashes[topic] = blake2b(topic.encode() + b"\0", digest_size=16)
-        hashed = self._hashes[topic].copy()  # twice as fast as a new hash
-        hashed.update(FIXED.marshal(message))
-        self.sum += int.from_bytes(hashed.digest(), "big")
-        self.rows += 1
 
 
 class JournalDelivery:
@@ -146,7 +98,7 @@ class JournalDelivery:
         self.at_least: int = options["journalsPerTopic"]
         self.compares = options["repeatedBatch"] == "compare"
         self.gives_up = not options["failOnDataLoss"]
-        self.store = IntentStore(_folder(options, self.is_stream))
+        self.store = IntentStore(intent_folder(options, self.is_stream))
         # The name of a batch write. A stream is named by its query's id, which only tasks know.
         self.writer = _UNNAMED + str(uuid4())
         if options.given("writeId"):
@@ -177,18 +129,19 @@ class JournalDelivery:
         """
         write = self._write()
         published = Published(writer=write.writer)
-        counter = _Counter()
+        counter = RowCounter(self.messages)
         if write.batch <= self.committed.get(write.writer, -2):
             for batch in batches:
                 if self.compares:
-                    self._count(batch, counter)
+                    counter.add_batch(batch)
             published.rows, published.sum = counter.rows, counter.sum
             return published
         clock = Clock()
         published.clock = clock.value
         with self.place.errors("writing"), self.place.open() as journals:
             publisher = Publisher(journals, clock)
-            rows = _RowPublisher(self, journals, publisher, counter)
+            make = partial(self.place.make, journals, count=self.at_least)
+            rows = RowPublisher(self.messages, counter, publisher, make)
             try:
                 for batch in batches:
                     clock.update()
@@ -203,12 +156,6 @@ class JournalDelivery:
                     append_intents(journals, publisher.build_end_intents())
                 raise
         return published
-
-    def _count(self, batch: pa.RecordBatch, counter: _Counter) -> None:
-        batch, make = self.messages.prepare(batch)
-        for group in groups(batch, self.messages.columns, lambda _: 1):
-            for row in range(len(group.values)):
-                counter.add(group.topic, make(group, row))
 
     def _write(self) -> Write:
         """Return the write that a task belongs to. Outside of Spark, a stream's number is not known, and counts
@@ -247,7 +194,7 @@ class JournalDelivery:
             _log.info("%s was committed before: rolling back its repeated rows", write.text)
             self._roll_back(published)
         if self.compares:
-            _check_repeated(write, rows, stored)
+            check_repeated(write, rows, stored)
 
     def _commit_once(
         self, write: Write, intents: list[AckIntent], rows: RowTotals
@@ -351,9 +298,9 @@ class JournalDelivery:
                 append_intents(
                     journals,
                     [
-                        self._rollback(journals, intent, message.clock)
+                        intent
                         for message in published
-                        for intent in message.intents
+                        for intent in message.rollback_intents(journals, self.messages.cls)
                     ]
                     + [intent for message in published for intent in message.ends],
                 )
@@ -373,152 +320,9 @@ class JournalDelivery:
         except Exception as error:
             _log.warning("ending the producers of written rows has failed: %s", error)
 
-    def _rollback(self, journals: AnyJournals, intent: AckIntent, clock: int) -> AckIntent:
-        """Return an acknowledgement by the same producer that commits nothing."""
-        framing = journals.spec(intent.journal).framing
-        message = framing.unmarshal(intent.intent, self.messages.cls)
-        producer = get_producer_id(message.get_uuid())
-        message.set_uuid(build_uuid(producer, clock, Flags.ACK_TXN))
-        return AckIntent(intent.journal, framing.marshal(message))
-
-
-class _RowPublisher:
-    """Publishes the rows of a task."""
-
-    def __init__(
-        self,
-        delivery: JournalDelivery,
-        journals: AnyJournals,
-        publisher: Publisher,
-        counter: _Counter,
-    ) -> None:
-        self._delivery = delivery
-        self._counter = counter
-        self._journals = journals
-        self._publisher = publisher
-        self._targets: dict[str, list[tuple[str, Framing]]] = {}
-
-    def publish(self, batch: pa.RecordBatch, published: Published) -> None:
-        messages = self._delivery.messages
-        batch, make = messages.prepare(batch)
-        for group in groups(batch, messages.columns, lambda topic: len(self._journals_of(topic))):
-            rows = range(len(group.values))
-            if group.partition is None:
-                targets = self._journals_of(group.topic)
-                for begin in rows[::_RUN]:
-                    target = random.choice(targets)
-                    self._publish(group, make, rows[begin : begin + _RUN], target)
-            else:
-                self._publish(group, make, rows, self._target(group.topic, group.partition))
-            published.add(group.topic, len(rows), group.size)
-
-    def _publish(
-        self, group: Group, make: Make, rows: Sequence[int], target: tuple[str, Framing]
-    ) -> None:
-        publish = self._publisher.publish_uncommitted
-        count = self._counter.add
-        for row in rows:
-            message = make(group, row)
-            count(group.topic, message)
-            publish(lambda _: target, message)
-
-    def _journals_of(self, topic: str) -> list[tuple[str, Framing]]:
-        """Return the journals of a topic with their framings, and create missing journals."""
-        found = self._targets.get(topic)
-        if found is None:
-            delivery = self._delivery
-            try:
-                specs = delivery.place.make(self._journals, topic, delivery.at_least)
-            except ValueError as error:  # the topic is not a valid name of a journal
-                raise RowError(f"topic {topic!r}: {error}") from None
-            found = self._targets[topic] = [(spec.name, spec.framing) for spec in specs]
-        return found
-
-    def _target(self, topic: str, partition: int) -> tuple[str, Framing]:
-        found = self._journals_of(topic)
-        if partition >= len(found):
-            raise RowError(
-                f"topic {topic!r}: a row has partition {partition}, but the topic has {len(found)} partitions"
-            )
-        return found[partition]
-
 
 def _intents(published: Iterable[Published]) -> list[AckIntent]:
     return [intent for message in published for intent in message.intents]
-
-
-def _check_repeated(write: Write, rows: RowTotals, stored: Stored) -> None:
-    """Raise SparkSourceError if a write was committed with other rows."""
-    committed = stored.rows_of(write.batch)
-    if committed is None:
-        if not rows.number:
-            return  # a micro-batch without rows is not stored
-        text = (
-            f"Spark runs {write.text}, but batch {stored.write.batch} is already committed, and it is not known "
-            f"any more which rows batch {write.batch} had"
-        )
-    elif committed in (rows, _UNKNOWN):
-        return
-    else:
-        text = (
-            f"{write.text} was committed with {committed.number} rows, and now has {rows.number} different rows, "
-            "which were not written"
-        )
-    raise SparkSourceError(
-        f"{text}. "
-        + (
-            "Use another writeId for different rows"
-            if write.batch < 0
-            else "Probably the checkpoint was restored or damaged, or another driver runs the same query. Restore "
-            "the newest checkpoint; or name a new folder with the option intents, and rows may be written twice"
-        )
-        + ". If the query computes different rows in each run (random values, the current time), set "
-        "repeatedBatch=skip to leave the committed rows unchanged"
-    )
-
-
-_UNKNOWN = RowTotals(0, b"")
-
-
-def _folder(options: Options, is_stream: bool) -> str:
-    """Return the folder in which intents are stored.
-
-    Raises:
-        OptionError: no folder is given, or the driver has not mounted it.
-    """
-    if options.given("intents"):
-        return _local("intents", options["intents"])
-    if not is_stream:
-        raise OptionError(
-            "intents",
-            "is required for batch writes with delivery=journal: a folder in which the driver stores what it is "
-            "about to acknowledge. Use the same folder for later writes",
-        )
-    if not options.given("checkpointLocation"):
-        raise OptionError(
-            "checkpointLocation",
-            "is required with delivery=journal, unless the option intents is set",
-        )
-    checkpoint = _local("checkpointLocation", options["checkpointLocation"])
-    # Spark writes this file when the query starts. A path without a scheme may belong to HDFS.
-    if not os.path.exists(os.path.join(checkpoint, "metadata")):
-        raise OptionError(
-            "checkpointLocation",
-            f"{checkpoint} is not in a file system that the driver has mounted, which delivery=journal "
-            "requires; name a folder in such a file system with the option intents",
-        )
-    return os.path.join(checkpoint, FOLDER)
-
-
-def _local(name: str, path: str) -> str:
-    try:
-        return local_path(path)
-    except OptionError:
-        raise OptionError(
-            name,
-            f"{path!r} is not in a file system that the driver has mounted, which delivery=journal requires; "
-            "name a folder in such a file system with the option intents",
-        ) from None
 
 
 def journal_delivery(options: Options, schema: StructType, use: Use) -> JournalDelivery:

@@ -14,7 +14,7 @@ A driver writes the file of a micro-batch, and then commits the micro-batch by r
 have seen the same token, only one can rename it. The token is never removed and its number only grows, so a driver
 that has stalled for any time cannot commit a micro-batch that another driver has passed.
 
-A file contains the message WriteIntents of ``definitions/journal_wire``, followed by a CRC-32.
+``intent_file`` reads and writes the files.
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
-from zlib import crc32
 
-import journal_wire as wire
-
-from krammar.journal import AckIntent, encode_intents
+from krammar.journal import AckIntent
 from krammar.spark.errors import SparkSourceError
-from krammar.util.durable import make_folders, sync, sync_all, write_fully
-from krammar.wire.errors import WireError
+from krammar.spark.journal.intent_file import (
+    RowTotals,
+    Stored,
+    Write,
+    hash_of,
+    read_intents,
+    write_intents,
+)
+from krammar.util.durable import make_folders, sync, sync_all
 
 _SUFFIX = ".intents"
 _LAST = ".last"
@@ -50,53 +53,6 @@ _OF_BATCH = re.compile(r"\.?(\d{20})-")
 
 # How many micro-batches' row totals are stored: as many batches as Spark retains in its checkpoints.
 _REMEMBERED = 100
-
-
-class Write(NamedTuple):
-    """A micro-batch of the query ``writer``; or, if ``batch`` is -1, the batch write ``writer``."""
-
-    writer: str
-    batch: int = -1
-
-    @property
-    def text(self) -> str:
-        """The write, for messages."""
-        return f"batch {self.batch} of {self.writer}" if self.batch >= 0 else self.writer
-
-
-class RowTotals(NamedTuple):
-    """How many rows a write has, and the sum of their hashes modulo 2 ** 128.
-
-    Neither depends on the order of rows or the number of tasks. An empty sum means unknown rows.
-    """
-
-    number: int
-    sum: bytes
-
-
-class Stored(NamedTuple):
-    """What is stored about a write.
-
-    ``hash``      identifies the intents
-    ``appended``  whether all intents are in their journals; the intents themselves are not stored any more then
-    ``earlier``   the query's earlier micro-batches and their rows
-    """
-
-    write: Write
-    intents: list[AckIntent]
-    rows: RowTotals
-    hash: bytes
-    appended: bool = False
-    earlier: tuple[tuple[int, RowTotals], ...] = ()
-
-    def rows_of(self, batch: int) -> RowTotals | None:
-        """Return the row totals of a micro-batch, or None if they are not stored any more."""
-        return {**dict(self.earlier), self.write.batch: self.rows}.get(batch)
-
-
-def hash_of(intents: Iterable[AckIntent]) -> bytes:
-    """Return a hash that is unique to one attempt: each attempt has its own producers."""
-    return sha256(encode_intents(intents)).digest()[:16]
 
 
 class IntentStore:
@@ -118,7 +74,7 @@ class IntentStore:
         if write.batch >= 0:
             return self._last(self._place(write))
         try:
-            return _read(self._place(write))
+            return read_intents(self._place(write))
         except FileNotFoundError:
             return None
 
@@ -133,7 +89,7 @@ class IntentStore:
             if _ONCE.fullmatch(name):
                 # Another driver may have removed it in the meantime.
                 with suppress(FileNotFoundError):
-                    yield _read(self.folder / name)
+                    yield read_intents(self.folder / name)
             elif name.endswith(_FOLDER) and not name.startswith("."):
                 found = self._last(self.folder / name)
                 if found is not None:
@@ -164,7 +120,7 @@ class IntentStore:
         folder = self._place(write)
         self._make(folder)
         path = self._path(made)
-        _write(path, made)
+        write_intents(path, made)
         sync(folder)
         token = folder / (_START if last is None else self._path(last).stem + _LAST)
         try:
@@ -180,7 +136,7 @@ class IntentStore:
     def _store_once(self, made: Stored) -> Stored | None:
         path = self._place(made.write)
         self._make_parent()
-        temporary = _write(_temporary(path), made)
+        temporary = write_intents(_temporary(path), made)
         try:
             try:
                 os.link(temporary, path)
@@ -213,7 +169,7 @@ class IntentStore:
         # Another driver may have removed the write's file or folder.
         with suppress(FileNotFoundError):
             os.replace(
-                _write(_temporary(path), stored._replace(appended=True, intents=[])),
+                write_intents(_temporary(path), stored._replace(appended=True, intents=[])),
                 path,
             )
 
@@ -240,7 +196,7 @@ class IntentStore:
                 return None
             path = (folder / token).with_suffix(_SUFFIX)
             try:
-                return _read(path)
+                return read_intents(path)
             except FileNotFoundError:
                 if token == before:
                     raise SparkSourceError(
@@ -306,57 +262,3 @@ def _token(folder: Path) -> str | None:
 
 def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-
-
-def _write(path: Path, stored: Stored) -> Path:
-    """Write a new file durably; remove it if that fails."""
-    data = wire.WriteIntents(
-        version=1,
-        writer=stored.write.writer,
-        batch=stored.write.batch,
-        appended=stored.appended,
-        intents=[wire.AckIntent(journal=j, intent=intent) for j, intent in stored.intents],
-        intents_hash=stored.hash,
-        rows=wire.WrittenRows(count=stored.rows.number, sum=stored.rows.sum),
-        earlier=[
-            wire.WriteIntents.Earlier(
-                batch=batch, rows=wire.WrittenRows(count=rows.number, sum=rows.sum)
-            )
-            for batch, rows in stored.earlier
-        ],
-    ).encode()
-    try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            write_fully(file, data + crc32(data).to_bytes(4, "big"), 0)
-            os.fsync(file)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        finally:
-            os.close(file)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    return path
-
-
-def _read(path: Path) -> Stored:
-    data = path.read_bytes()
-    body, checksum = data[:-4], data[-4:]
-    try:
-        if len(data) < 4 or crc32(body).to_bytes(4, "big") != checksum:
-            raise ValueError("its checksum is wrong")
-        found = wire.WriteIntents.decode(body)
-    except (WireError, ValueError) as error:
-        raise SparkSourceError(
-            f"{path}: {error}. It records what was about to be committed, so nothing can be written without it:"
-            " restore it, or name a new folder with the option intents"
-        ) from None
-    return Stored(
-        Write(found.writer, found.batch),
-        [AckIntent(one.journal, one.intent) for one in found.intents],
-        RowTotals(found.rows.count, found.rows.sum),
-        found.intents_hash,
-        found.appended,
-        tuple((one.batch, RowTotals(one.rows.count, one.rows.sum)) for one in found.earlier),
-    )

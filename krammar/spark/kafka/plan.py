@@ -23,7 +23,8 @@ from krammar.spark.offsets import (
     check_times,
     no_record_at,
 )
-from krammar.spark.options import Options, Use
+from krammar.spark.option_table import Use
+from krammar.spark.options import Options
 from krammar.spark.pushdown import Wanted
 
 

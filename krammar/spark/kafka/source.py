@@ -26,7 +26,7 @@ def reader(options: Options, schema: StructType) -> KafkaReader:
 
 
 def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReader:
-    from krammar.spark.kafka.stream import reader_of  # not needed for batches
+    from krammar.spark.kafka.stream.choice import reader_of  # not needed for batches
 
     return reader_of(options, schema)
 

@@ -10,7 +10,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from krammar.spark.errors import OptionError, SparkSourceError
 from krammar.spark.kafka.rows_out import OutColumns
 from krammar.spark.kafka.sink import AtLeastOnce
-from krammar.spark.options import Options, Use
+from krammar.spark.option_table import Use
+from krammar.spark.options import Options
 from krammar.spark.writing.delivery import Delivery, Messages, Written
 
 if TYPE_CHECKING:

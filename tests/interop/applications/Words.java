@@ -1,5 +1,5 @@
-// Counts words with Kafka Streams and exactly_once_v2: `java -cp JARS Words.java SERVERS STATE WORD COUNT` runs until the
-// store of counts, asked by an interactive query, has COUNT for WORD. Then it prints the count, and closes.
+// Counts words with Kafka Streams and exactly_once_v2: `java -cp JARS Words.java SERVERS STATE WORD COUNT [PROTOCOL]` runs
+// until the store of counts, asked by an interactive query, has COUNT for WORD. Then it prints the count, and closes.
 
 import java.util.Map;
 import java.util.Properties;
@@ -22,6 +22,9 @@ public final class Words {
                 "default.key.serde", Serdes.StringSerde.class.getName(),
                 "default.value.serde", Serdes.StringSerde.class.getName(),
                 "auto.offset.reset", "earliest"));
+        if (arguments.length > 4) {
+            settings.put("group.protocol", arguments[4]);
+        }
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream("words").groupByKey()
                 .count(Materialized.as(Stores.inMemoryKeyValueStore("store")))

@@ -52,3 +52,16 @@ def test_words_are_counted_once_over_a_restart(
     assert last == {b"a": 4, b"b": 2}
     assert kafka_broker.groups["words"].offsets[("words", 0)] == 6
     assert "words-store-changelog" in kafka_broker.topics
+
+
+def test_the_streams_protocol_is_refused(
+    kafka_broker: KafkaBroker, program: Path, tmp_path: Path
+) -> None:
+    """KIP-1071. docs/applications.md shows the message."""
+    kafka_broker.create_topic("words", 1)
+    arguments = (kafka_broker.bootstrap_servers, str(tmp_path / "state"), "a", "1", "streams")
+    command = java("streams", "Words", *arguments, level="error", classes=program)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    text = "UnsupportedVersionException: The cluster does not support the STREAMS group protocol"
+    assert text in done.stderr

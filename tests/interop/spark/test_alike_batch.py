@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from pyspark.sql import SparkSession
 
-from krammar.spark.options import TABLE
+from krammar.spark.option_table import TABLE
 from tests.interop import content
 from tests.interop.spark.alike import (
     JOURNALS,

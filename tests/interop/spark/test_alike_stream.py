@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from krammar.spark.options import TABLE, Use
+from krammar.spark.option_table import TABLE, Use
 from tests.interop import content
 from tests.interop.spark.alike import OURS, THEIRS
 from tests.interop.spark.cluster import Cluster

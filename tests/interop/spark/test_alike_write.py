@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from krammar.spark.options import TABLE, Use
+from krammar.spark.option_table import TABLE, Use
 from tests.interop import content
 from tests.interop.spark.alike import JOURNALS, OURS, THEIRS
 from tests.interop.spark.cluster import Cluster

@@ -13,16 +13,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from krammar.compiler import ir, layout, names
+from krammar.compiler import ir, names
 from krammar.compiler.backends import python
 from krammar.compiler.backends.interface import Source
 from krammar.compiler.backends.templates import TemplateBackend, templates_folder
+from krammar.compiler.steps import (
+    Prefix,
+    Run,
+    Step,
+    StructLayout,
+    WireArray,
+    WireSized,
+    WireText,
+    WireType,
+    WireVersioned,
+    min_size,
+)
 
 _PREFIXES = {
-    layout.Prefix.INT16: 0,
-    layout.Prefix.INT32: 1,
-    layout.Prefix.UVARINT: 2,
-    layout.Prefix.VARINT: 3,
+    Prefix.INT16: 0,
+    Prefix.INT32: 1,
+    Prefix.UVARINT: 2,
+    Prefix.VARINT: 3,
 }
 _FILES = {".py", ".j2", ".h", ".pyi"}
 
@@ -49,12 +61,12 @@ def compiler_digest() -> str:
 class NativeContext:
     """Lookups for the macros: names of functions, and the numbers of prefixes and types."""
 
-    layouts: dict[tuple[str, str], layout.StructLayout] = field(default_factory=dict)
+    layouts: dict[tuple[str, str], StructLayout] = field(default_factory=dict)
     names: dict[tuple[str, str], str] = field(default_factory=dict)
     # The layouts of structs that can be encoded alone.
     tops: set[tuple[str, str]] = field(default_factory=set)
 
-    def add(self, top: layout.StructLayout) -> None:
+    def add(self, top: StructLayout) -> None:
         """Register a layout and all nested layouts, with a name for each new one."""
         self.tops.add((top.struct.name, top.key))
         for inner in python.nested_layouts(top):
@@ -69,7 +81,7 @@ class NativeContext:
             self.layouts[key] = inner
             self.names[key] = name
 
-    def name(self, of: layout.StructLayout) -> str:
+    def name(self, of: StructLayout) -> str:
         return self.names[of.struct.name, of.key]
 
     def cls(self, struct: ir.Struct) -> str:
@@ -88,7 +100,7 @@ class NativeContext:
             reverse=True,
         )
 
-    def view(self, of: layout.StructLayout, annotation: str = "") -> str:
+    def view(self, of: StructLayout, annotation: str = "") -> str:
         """Return the argument from which fields of bytes are sliced.
 
         It is empty if a nested struct has no such field, because passing it takes 2 ns.
@@ -99,18 +111,15 @@ class NativeContext:
         )
         return f", view{annotation}" if needed else ""
 
-    def needs_n(self, of: layout.StructLayout) -> bool:
+    def needs_n(self, of: StructLayout) -> bool:
         """Return whether the reader uses the local variable for lengths, counts and presence."""
         return any(
-            (isinstance(part, layout.Run) and part.prefix is not None)
-            or (
-                isinstance(part, layout.Step)
-                and isinstance(part.wire, layout.WireSized | layout.WireArray)
-            )
+            (isinstance(part, Run) and part.prefix is not None)
+            or (isinstance(part, Step) and isinstance(part.wire, WireSized | WireArray))
             for part in of.steps
         )
 
-    def prefix(self, prefix: layout.Prefix) -> int:
+    def prefix(self, prefix: Prefix) -> int:
         """Return the number of a prefix in krammar_ops.h."""
         return _PREFIXES[prefix]
 
@@ -118,8 +127,8 @@ class NativeContext:
         """Return the number of a type in krammar_ops.h: the character code of its ``struct`` letter."""
         return ord(type_.code)
 
-    def min_size(self, wire: layout.WireType) -> int:
-        return layout.min_size(wire)
+    def min_size(self, wire: WireType) -> int:
+        return min_size(wire)
 
     def is_integer(self, type_: ir.Type) -> bool:
         return isinstance(type_, ir.Varint | ir.EnumType) or (
@@ -127,12 +136,12 @@ class NativeContext:
         )
 
 
-def _has_bytes(wire: layout.WireType) -> bool:
-    while isinstance(wire, layout.WireArray):
+def _has_bytes(wire: WireType) -> bool:
+    while isinstance(wire, WireArray):
         wire = wire.element
-    if isinstance(wire, layout.WireText):
+    if isinstance(wire, WireText):
         return wire.kind == "bytes"
-    return isinstance(wire, layout.WireSized | layout.WireVersioned)
+    return isinstance(wire, WireSized | WireVersioned)
 
 
 class NativeBackend(TemplateBackend):

@@ -1,0 +1,159 @@
+"""Reads and checks the headers of structs: diagnostics E301 to E303 and E5xx."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from krammar.compiler import ir
+from krammar.compiler.front.reporter import Reporter
+from krammar.compiler.front.syntax import NULLABLE_FROM, FieldNode, NamedNode, StructNode, type_word
+
+_VERSION_HINT = "the first field must be `Version: int16`, without annotations"
+
+
+@dataclass(slots=True)
+class Header:
+    """The header of a struct: the values of its modifiers."""
+
+    node: StructNode
+    plain: bool = False
+    version_field: bool = False
+    encoding: bool = True
+    key: int | None = None
+    min_version: int = 0
+    max_version: int | None = None
+    flexible_from: int | None = None
+    routing: str = ""
+    frequent: bool = False
+    request: Header | None = None
+
+
+def read_header(node: StructNode, report: Reporter) -> Header:
+    header = Header(node)
+    seen: set[str] = set()
+    for kind, word in node.modifiers:
+        if kind in seen:
+            report.error("E502", f"the modifier `{kind.replace('_', ' ')}` appears twice", word)
+        seen.add(kind)
+        match kind:
+            case "not_top_level":
+                header.plain = True
+            case "with_version_field":
+                header.version_field = True
+            case "no_encoding":
+                header.encoding = False
+            case "routing":
+                header.routing = word.text
+            case "frequent":
+                header.frequent = True
+            case "flexible":
+                header.flexible_from = report.in_range(int(word.text[1:-1]), word, "version")
+            case _:
+                value = report.in_range(
+                    int(word.text, 0), word, "key" if kind == "key" else "version"
+                )
+                setattr(header, kind, value)
+    _check_modifiers(header, seen, report)
+    return header
+
+
+def _check_modifiers(header: Header, seen: set[str], report: Reporter) -> None:
+    node = header.node
+    first = [kind for kind, _ in node.modifiers]
+    if not first:
+        return
+    if "not_top_level" in seen and "key" in seen:
+        report.error(
+            "E502",
+            "`not top level` and `key` cannot be combined",
+            node.name,
+            "remove `not top level` if it is a request, or else `key`",
+        )
+    elif "not_top_level" in seen:
+        if first[0] != "not_top_level":
+            report.error("E502", "`not top level` must be the first modifier", node.name)
+        if header.version_field and not header.encoding:
+            report.error(
+                "E502", "`with version field` and `no encoding` cannot be combined", node.name
+            )
+        if header.routing:
+            report.error("E502", f"only a request can have `{header.routing}`", node.name)
+    elif "key" not in seen:
+        report.error(
+            "E502",
+            "the header has neither `key` nor `not top level`",
+            node.name,
+            "begin the modifiers of a request with `key N, max version N`, and those of any other "
+            "struct with `not top level`",
+        )
+    elif first[:2] != ["key", "max_version"]:
+        report.error(
+            "E502",
+            "the first two modifiers of a request must be `key` and `max version`",
+            node.name,
+            "write `key N, max version N`, then the other modifiers",
+        )
+    elif header.version_field or not header.encoding:
+        report.error(
+            "E502",
+            "a request cannot have `with version field` or `no encoding`",
+            node.name,
+            "only a struct with `not top level` can have them",
+        )
+    if header.max_version is not None and header.min_version > header.max_version:
+        report.error(
+            "E302",
+            f"min version {header.min_version} is higher than max version {header.max_version}",
+            node.name,
+        )
+    if (
+        header.flexible_from is not None
+        and header.max_version is not None
+        and header.flexible_from > header.max_version
+    ):
+        word = next(word for kind, word in node.modifiers if kind == "flexible")
+        at, before = word.position, len("flexible ")
+        report.diagnostics.add(
+            "E303",
+            f"flexible from version {header.flexible_from}, but the last version is {header.max_version}",
+            replace(at, column=at.column - before, length=at.length + before),
+        )
+
+
+def highest_mentioned(node: StructNode, header: Header) -> int | None:
+    """The highest version in an annotation or `flexible`, or None."""
+    found: list[int] = [] if header.flexible_from is None else [header.flexible_from]
+
+    def visit(fields: Sequence[FieldNode]) -> None:
+        for child in fields:
+            for kind, word in child.annotations:
+                if kind == "versions":
+                    found.extend(int(number) for number in re.findall(r"\d+", word.text))
+            part = type_word(child)
+            match = NULLABLE_FROM.fullmatch(part.text) if part is not None else None
+            if match is not None:
+                found.append(int(match[2]))
+            visit(child.fields)
+
+    visit(node.fields)
+    return max(found, default=None)
+
+
+def check_version_field(
+    node: StructNode, fields: tuple[ir.Field, ...], report: Reporter
+) -> str | None:
+    """Check the first field of a struct `with version field`, and return its name in Python."""
+    if not node.fields:
+        report.error("E501", f"{node.name.text} has no version field", node.name, _VERSION_HINT)
+        return None
+    first = node.fields[0]
+    type_ = first.type
+    if first.name.text != "Version":
+        report.error("E501", 'the first field is not "Version"', first.name, _VERSION_HINT)
+    elif not isinstance(type_, NamedNode) or type_.word.text != "int16" or first.annotations:
+        report.error("E501", "the version field is not a plain int16", first.name, _VERSION_HINT)
+    elif fields and fields[0].name == "Version":
+        return fields[0].python_name
+    return None

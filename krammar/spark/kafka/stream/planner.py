@@ -1,0 +1,257 @@
+"""The offsets and tasks of micro-batches, and lost records.
+
+Spark's checkpoint stores only the offsets at which each batch ends. They suffice to read a batch again
+unchanged, also in a new process:
+
+- A partition that only the end contains is new. It is read from its earliest offset.
+- A partition that only the start contains was deleted.
+- If the end is before the start, the log was truncated, or the topic was deleted and created again. Topic
+  ids and leader epochs tell which. The log of a recreated topic is read from its earliest offset. If it
+  is already longer than the part of the old log that was read, its first batch still ends before the
+  start, and the next batch contains the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Set
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from krammar.client import At, Client, TopicPartition
+from krammar.client.errors import UnknownTopicOrPartition
+from krammar.spark.errors import MissingDataError
+from krammar.spark.kafka.plan import Ends, Task
+from krammar.spark.kafka.stream.snapshots import Offsets, StreamSnapshot, StreamSnapshots
+from krammar.spark.loss import check_offset, report_loss
+from krammar.spark.offsets import check_partitions
+from krammar.spark.option_table import Use
+from krammar.spark.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What is known about the next batch.
+
+    ``end``          the offsets at which it ends
+    ``recreated``    partitions of topics that were deleted and created again since the previous batch
+    ``is_repeated``  whether it is the query's first batch, read again after a restart
+    ``snapshot``     the state of the brokers that the end was computed from; None after a restart
+    """
+
+    end: Offsets
+    recreated: Set[TopicPartition]
+    is_repeated: bool = False
+    snapshot: StreamSnapshot | None = None
+
+
+class StreamPlanner:
+    """Computes where the micro-batches of a query end, and plans their tasks. The driver has one for all batches.
+
+    Raises:
+        OptionError: the options contradict the partitions.
+        MissingDataError: a topic, a partition or a requested timestamp does not exist.
+        DataLossError: records are missing, and ``failOnDataLoss`` is true.
+        ClientError: the brokers cannot be asked.
+    """
+
+    def __init__(self, options: Options, client: Client) -> None:
+        self.latest: Offsets | None = None  # the newest ends of the logs
+        self._options = options
+        self._client = client
+        self._snapshots = StreamSnapshots(options, client)
+        self._fail: bool = options["failOnDataLoss"]
+        # Where a new query begins, and the partitions that had no records after that.
+        self._initial: Offsets | None = None
+        self._empty: Set[TopicPartition] = frozenset()
+        self._begun = False
+        self._batch: _Batch | None = None
+        # Ends for Trigger.AvailableNow.
+        self._fixed: StreamSnapshot | None = None
+        self._last_trigger: float | None = None
+        # Missing topics and partitions that a warning has reported.
+        self._warned: set[str] = set()
+
+    def initial(self) -> Offsets:
+        """Return where a new query begins: the same at each call."""
+        if self._initial is None:
+            self._initial = self._begin()
+        return self._initial
+
+    def fix_end(self) -> None:
+        """Let the query end at the current ends of the logs."""
+        self._fixed = self._snapshots.selected({})
+
+    def _begin(self) -> Offsets:
+        snapshot = self._fixed or self._snapshots.selected({})
+        if missing := self._snapshots.missing(snapshot):
+            raise MissingDataError(missing[0])
+        chosen = sorted(snapshot.ends)
+        bound = self._options.starting(Use.READ_STREAM)
+        check_partitions("startingOffsets", bound, set(chosen))
+        ends = Ends(self._client, chosen, snapshot.ends)
+        strict = self._options["startingOffsetsByTimestampStrategy"] == "error"
+        result = {}
+        for at, offset in ends.resolve(bound, strict).items():
+            low, high = ends.earliest[at], ends.latest[at]
+            check_offset(str(at), offset, low, high, self._fail)
+            result[at] = min(max(offset, low), high)
+        self._empty = {at for at in chosen if result[at] == snapshot.ends[at]}
+        return result
+
+    # The end of a batch.
+
+    def end(self, start: Offsets, limits: bool) -> Offsets:
+        """Return where the batch from ``start`` ends; without ``limits`` at the end of the logs."""
+        snapshot = self._after(start)
+        self.latest = snapshot.ends
+        ends = dict(snapshot.ends)
+        both = start.keys() & ends.keys()
+        recreated = {
+            at for at in both if self._snapshots.is_recreated(snapshot, at, start[at], ends[at])
+        }
+        begins = {at: start[at] for at in both - recreated}
+        others = sorted(ends.keys() - begins.keys())
+        # The beginnings of new partitions are needed only to compute their share of a limited batch.
+        if others and (limits or recreated):
+            begins.update(self._snapshots.at(others, At.EARLIEST))
+        for at in recreated:
+            if ends[at] >= start[at] > begins[at]:
+                ends[at] = start[at] - 1
+        if start == self._initial and not self._begun:
+            # The start of the first batch is not stored anywhere. If the batch is read again after a restart,
+            # "latest" is another offset. So the batch gets no records of partitions that began at their end.
+            ends.update((at, start[at]) for at in self._empty & ends.keys())
+        if limits:
+            limited = self._limit(begins, ends)
+            if limited is None:
+                return start
+            ends = limited
+        self._begun = True
+        self._snapshots.ids.update((at.topic, snapshot.topic_id(at)) for at in ends)
+        self._batch = _Batch(ends, recreated, snapshot=snapshot)
+        return ends
+
+    def _after(self, start: Offsets) -> StreamSnapshot:
+        """Return what can be read after ``start``."""
+        fixed = self._fixed
+        if fixed is None:
+            snapshot = self._snapshots.selected(start)
+        elif all(at in fixed.ends and fixed.ends[at] >= start[at] for at in start):
+            snapshot = fixed
+        else:  # the ends were fixed before the start was known
+            snapshot = self._fixed = self._snapshots.selected(start)
+        for missing in self._snapshots.missing(snapshot, start.keys()):
+            if self._fail:
+                raise MissingDataError(missing)
+            if missing not in self._warned:
+                self._warned.add(missing)
+                report_loss(missing, False)
+        return snapshot
+
+    def _limit(self, begins: Offsets, ends: Offsets) -> Offsets | None:
+        """Apply the limits per trigger: return the ends, or None if there are too few records yet."""
+        sizes = {at: ends[at] - begin for at, begin in begins.items() if ends[at] > begin}
+        total = sum(sizes.values())
+        if self._options.given("minOffsetsPerTrigger") and self._fixed is None:
+            now = time.monotonic()
+            delay = self._options["maxTriggerDelay"] / 1000
+            waiting = self._last_trigger is not None and now - self._last_trigger < delay
+            if waiting and total < self._options["minOffsetsPerTrigger"]:
+                return None
+            self._last_trigger = now
+        most = self._options["maxOffsetsPerTrigger"]
+        if most is None:
+            return ends
+        # In proportion to the size of each partition, but at least one offset of each.
+        return ends | {
+            at: begins[at] + min(size, max(1, most * size // total)) for at, size in sizes.items()
+        }
+
+    # The tasks of a batch.
+
+    def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
+        """Plan the tasks of a batch."""
+        self._begun = True
+        return [] if start == end else self._plan(start, end)
+
+    def _plan(self, start: Offsets, end: Offsets) -> list[Task]:
+        is_repeated = self._batch is None and start == self._initial
+        if self._batch is not None and self._batch.end == end:
+            is_repeated = self._batch.is_repeated
+        # The first batch after a restart was planned before it. If it is the query's first batch, its start
+        # was computed again, and may be after its end; see ``end``.
+        if gone := [] if is_repeated else sorted(start.keys() - end.keys()):
+            read = ", ".join(f"{at} (read up to offset {start[at]})" for at in gone)
+            report_loss(
+                f"partitions were deleted, or {self._selection()} no longer selects them: {read}",
+                self._fail,
+            )
+        wanted = {
+            at: offset
+            for at, offset in sorted(end.items())
+            if start.get(at) != offset and not (is_repeated and at in start and offset < start[at])
+        }
+        snapshot, earliest = self._state(end, wanted)
+        if self._batch is None or self._batch.end != end:
+            both = wanted.keys() & start.keys() & snapshot.ends.keys()
+            recreated = {
+                at for at in both if self._snapshots.is_recreated(snapshot, at, start[at], end[at])
+            }
+            self._batch = _Batch(end, recreated, is_repeated)
+        tasks = []
+        for at, offset in wanted.items():
+            if at not in snapshot.ends or self._snapshots.ids.setdefault(
+                at.topic, snapshot.topic_id(at)
+            ) != snapshot.topic_id(at):
+                report_loss(
+                    f"{at}: deleted before offsets up to {offset - 1} were read", self._fail
+                )
+                continue
+            first = self._first(at, start.get(at), offset, earliest[at])
+            last = snapshot.ends[at]
+            if first is not None and offset > last:
+                text = f"{at}: offsets {last} to {offset - 1} do not exist any more: the log was truncated"
+                report_loss(text, self._fail)
+            if first is not None and first < min(offset, last):
+                tasks.append(Task(*at, first, min(offset, last), snapshot.topic_id(at)))
+        return tasks
+
+    def _state(self, end: Offsets, wanted: Offsets) -> tuple[StreamSnapshot, Offsets]:
+        """Return the state of the brokers, and the earliest offsets of the wanted partitions.
+
+        A state that this end was just computed from is used again, once. Later deletions are noticed when
+        the tasks are read.
+        """
+        if self._batch is not None and self._batch.end == end:
+            snapshot = self._batch.snapshot
+            self._batch = replace(self._batch, snapshot=None)
+            if snapshot is not None and snapshot.is_recent:
+                with suppress(UnknownTopicOrPartition):  # deleted meanwhile
+                    return snapshot, self._snapshots.at(sorted(wanted), At.EARLIEST)
+        snapshot = self._snapshots.existing(wanted)
+        return snapshot, self._snapshots.at(sorted(snapshot.ends), At.EARLIEST)
+
+    def _first(self, at: TopicPartition, start: int | None, end: int, earliest: int) -> int | None:
+        """Return the offset at which reading begins, or None if there is nothing to read."""
+        if start is None:
+            if earliest > 0:
+                text = f"{at}: new, but its offsets before {earliest} are already deleted"
+                report_loss(text, self._fail)
+            return earliest
+        if self._batch is not None and at in self._batch.recreated:
+            text = f"{at}: read up to offset {start}, but the topic was deleted and created again"
+            report_loss(text, self._fail)
+            return earliest
+        if end < start:
+            text = f"{at}: read up to offset {start}, but the log ends at offset {end}: it was truncated"
+            report_loss(f"{text}, or the topic was deleted and created again", self._fail)
+            return None
+        if start < earliest:
+            text = f"{at}: offsets {start} to {earliest - 1} were deleted before they were read"
+            report_loss(text, self._fail)
+        return max(start, earliest)
+
+    def _selection(self) -> str:
+        kind = str(self._options.check_selection())
+        return f"{kind} {self._options.text(kind)}"

@@ -1,0 +1,146 @@
+"""What the brokers have: the topics and the ends of partitions that a stream reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from uuid import UUID
+
+from krammar.client import At, Client, Topic, TopicPartition
+from krammar.client.errors import UnknownTopicOrPartition
+from krammar.client.metadata import NO_ID
+from krammar.spark.kafka.plan import (
+    is_chosen,
+    matching,
+    missing_partition,
+    missing_topic,
+    named_topics,
+)
+from krammar.spark.kafka.recheck import recheck
+from krammar.spark.options import Options
+
+# A batch is planned right after its end was computed. A snapshot that took longer is recent for as long as it took.
+_RECENT_SECONDS = 1.0
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSnapshot:
+    """What the brokers reported: the ``ends`` of partitions, their ``topics``, and the names of topics
+    that are ``missing``; ``asked`` and ``answered`` are times, by ``time.monotonic``."""
+
+    ends: Offsets
+    topics: Mapping[str, Topic]
+    missing: Set[str]
+    asked: float
+    answered: float
+
+    @property
+    def is_recent(self) -> bool:
+        recent = max(_RECENT_SECONDS, self.answered - self.asked)
+        return time.monotonic() - self.answered < recent
+
+    def topic_id(self, at: TopicPartition) -> UUID:
+        return self.topics[at.topic].topic_id
+
+
+class StreamSnapshots:
+    """Asks the brokers for snapshots, and compares them with what a stream has read.
+
+    ``ids`` has the ids of the topics that the offsets of the stream belong to.
+    """
+
+    def __init__(self, options: Options, client: Client) -> None:
+        self.ids: dict[str, UUID] = {}
+        self._options = options
+        self._client = client
+
+    def selected(self, start: Mapping[TopicPartition, int]) -> StreamSnapshot:
+        """Return the partitions that the options select now; see ``_ask``."""
+        return self._ask(
+            named_topics(self._options), lambda topics: matching(self._options, topics), start
+        )
+
+    def _ask(
+        self,
+        names: list[str] | None,
+        choose: Callable[[Mapping[str, Topic]], list[TopicPartition]],
+        known: Mapping[TopicPartition, int],
+    ) -> StreamSnapshot:
+        """Ask the brokers for topics and ends, and again while the answer lacks ``known`` offsets.
+
+        Args:
+            names: the topics to ask for; None means all.
+            choose: returns the partitions whose ends are needed.
+            known: offsets that existed before.
+        """
+        cluster = self._client.cluster
+
+        def attempt() -> StreamSnapshot:
+            deadline = cluster.deadline("finding partitions")
+            asked = time.monotonic()
+            topics, missing = {}, set()
+            for topic in cluster.refresh(names, deadline, auto_create=False):
+                if topic.error is None:
+                    topics[topic.name] = topic
+                elif isinstance(topic.error, UnknownTopicOrPartition):
+                    missing.add(topic.name)
+                elif names is not None or is_chosen(self._options, topic):
+                    raise topic.error
+            ends = self.at(choose(topics), At.LATEST)
+            return StreamSnapshot(ends, topics, missing, asked, time.monotonic())
+
+        def ask() -> StreamSnapshot:
+            # If a topic is deleted between the two requests, the second one fails.
+            return cluster.retrying(cluster.deadline("finding the ends of logs"), attempt)
+
+        def is_doubtful(found: StreamSnapshot) -> bool:
+            return any(
+                at not in found.ends or (found.ends[at] < offset and not self.is_other(found, at))
+                for at, offset in known.items()
+            )
+
+        return recheck(self._client, ask, is_doubtful)
+
+    def at(self, partitions: list[TopicPartition], place: At) -> Offsets:
+        found = self._client.list_offsets(dict.fromkeys(partitions, int(place)))
+        return {at: offset.offset for at, offset in found.items()}
+
+    def missing(
+        self, snapshot: StreamSnapshot, start: Set[TopicPartition] = frozenset()
+    ) -> list[str]:
+        """Describe what the options name, but neither the brokers nor ``start`` have."""
+        known = {at.topic for at in start}
+        if not self._options.given("assign"):
+            return [missing_topic(name) for name in sorted(snapshot.missing - known)]
+        assigned = {TopicPartition(*at) for at in self._options["assign"]}
+        return [missing_partition(at) for at in sorted(assigned - snapshot.ends.keys() - start)]
+
+    def is_other(self, snapshot: StreamSnapshot, at: TopicPartition) -> bool:
+        """Return whether a topic certainly differs from the one that the offsets belong to."""
+        known = self.ids.get(at.topic, NO_ID)
+        return known != NO_ID and known != snapshot.topic_id(at)
+
+    def is_recreated(
+        self, snapshot: StreamSnapshot, at: TopicPartition, start: int, end: int
+    ) -> bool:
+        """Return whether a topic that was read up to ``start`` was deleted and created again."""
+        if self.ids.get(at.topic, NO_ID) != NO_ID:
+            return start > 0 and self.is_other(snapshot, at)
+        # After a restart the id is not known. A log is only truncated when the leader changes, so a log that
+        # still has its first leader was not truncated.
+        return end < start and snapshot.topics[at.topic].partitions[at.partition].leader_epoch == 0
+
+    def existing(self, wanted: Offsets) -> StreamSnapshot:
+        """Ask the brokers for those of the wanted partitions that exist."""
+        return self._ask(
+            sorted({at.topic for at in wanted}),
+            lambda topics: [
+                at
+                for at in wanted
+                if at.topic in topics and at.partition in topics[at.topic].partitions
+            ],
+            wanted,
+        )

@@ -1,0 +1,198 @@
+"""An HTTP/1.1 server in an asyncio loop, with limits. No client can stall it or use it up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+# The request, its body and the response each have to pass within this many seconds.
+TIMEOUT_SECONDS = 10.0
+# After a refusal, so many seconds of the request's body are ignored: a reset would overtake the refusal.
+LINGER_SECONDS = 1.0
+# The most bytes of a request's head.
+MAX_HEAD = 8 * 1024
+# The most connections; one more replaces the oldest. Connections with the token do not count.
+MAX_CONNECTIONS = 16
+# A response is written in pieces of this size in bytes.
+PIECE = 64 * 1024
+# A longer Content-Length is too large for any limit.
+_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request. ``path`` has no query, and ``headers`` have names in small letters."""
+
+    method: str
+    path: str
+    headers: dict[str, str] = field(repr=False)
+    body: bytes = b""
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class HttpResponse:
+    """A response. It is in memory as long as a connection sends it."""
+
+    status: int
+    content_type: str
+    data: bytes = field(repr=False)
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class HttpServer:
+    """A listener that closes the connection after each response.
+
+    Args:
+        handle: returns the response to a request
+        refuse: returns the response that refuses a request, from a status and a reason
+        max_body: the most bytes of a request's body; 0 to read none
+        token: what clients send as ``Authorization: Bearer …``; None to let everybody in
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[HttpRequest], Awaitable[HttpResponse]],
+        refuse: Callable[[int, str], HttpResponse],
+        *,
+        max_body: int = 0,
+        token: str | None = None,
+    ) -> None:
+        self._handle = handle
+        self._refuse = refuse
+        self._max_body = max_body
+        self._token = token
+        self._local = False  # whether only this machine can connect
+        self._open: set[asyncio.Task[None]] = set()
+        self._counted: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, host: str, port: int) -> tuple[str, int]:
+        """Listen on an address; port 0 selects a free one. Returns host and port. Raises OSError."""
+        self._server = await asyncio.start_server(self._accept, host, port, limit=MAX_HEAD)
+        bound: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
+        self._local = is_loopback(bound[0])
+        return bound
+
+    async def close(self) -> None:
+        """Stop listening, and close all connections."""
+        if self._server is not None:
+            self._server.close()
+            for task in list(self._open):
+                task.cancel()
+            await asyncio.gather(*self._open, return_exceptions=True)
+            await self._server.wait_closed()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._counted) >= MAX_CONNECTIONS:
+            oldest = next(iter(self._counted))
+            oldest.cancel()
+            del self._counted[oldest]
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._open.add(task)
+        self._counted[task] = None
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._open.discard(task)
+        self._counted.pop(task, None)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # TimeoutError is an OSError.
+        gone = (OSError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError)
+        try:
+            with contextlib.suppress(*gone):
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT_SECONDS)
+                request = _parsed(head)
+                length, response = self._check(request)
+                if response is None:
+                    body = await asyncio.wait_for(reader.readexactly(length), TIMEOUT_SECONDS)
+                    request = HttpRequest(request.method, request.path, request.headers, body)
+                    response = await self._handle(request)
+                send = _send(writer, response, with_data=request.method != "HEAD")
+                await asyncio.wait_for(send, TIMEOUT_SECONDS)
+                if response.status >= HTTPStatus.BAD_REQUEST:
+                    writer.write_eof()
+                    async with asyncio.timeout(LINGER_SECONDS):
+                        while await reader.read(PIECE):
+                            pass
+                writer.close()
+                await asyncio.wait_for(writer.wait_closed(), TIMEOUT_SECONDS)
+        finally:
+            writer.transport.abort()
+
+    def _check(self, request: HttpRequest) -> tuple[int, HttpResponse | None]:
+        """Return the length of a request's body, or the response that refuses the request."""
+        if self._local and not names_loopback(request.headers):
+            # Otherwise a web site whose name leads here could use the server with a browser of this machine.
+            return 0, self._refuse(403, "use the name localhost or an address")
+        if self._token is not None:
+            given = request.headers.get("authorization", "").encode()
+            if not compare_digest(given, f"Bearer {self._token}".encode()):
+                return 0, self._refuse(401, "send the header Authorization: Bearer TOKEN")
+            task = asyncio.current_task()
+            assert task is not None
+            self._counted.pop(task, None)
+        if not self._max_body:
+            return 0, None
+        if "transfer-encoding" in request.headers:
+            return 0, self._refuse(411, "send the body with a Content-Length, not in chunks")
+        text = request.headers.get("content-length", "0")
+        if not (text.isascii() and text.isdecimal()):
+            return 0, self._refuse(400, "Content-Length is not a number of bytes")
+        length = self._max_body + 1 if len(text) > _DIGITS else int(text)
+        if length > self._max_body:
+            return 0, self._refuse(413, f"the body has more than {self._max_body} bytes")
+        return length, None
+
+
+def _parsed(head: bytes) -> HttpRequest:
+    start, *lines = head.decode("latin-1").split("\r\n")
+    method, _, rest = start.partition(" ")
+    headers = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        headers[name.strip().lower()] = value.strip()
+    return HttpRequest(method, rest.partition(" ")[0].partition("?")[0], headers)
+
+
+async def _send(writer: asyncio.StreamWriter, response: HttpResponse, *, with_data: bool) -> None:
+    """Write in pieces: asyncio would copy what the client has not read of a large response."""
+    headers = {
+        "Content-Type": response.content_type,
+        "Content-Length": str(len(response.data)),
+        **response.headers,
+        "Connection": "close",
+    }
+    lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    writer.write("\r\n".join([*lines, "", ""]).encode())
+    view = memoryview(response.data if with_data else b"")
+    for begin in range(0, len(view), PIECE):
+        writer.write(view[begin : begin + PIECE])
+        await writer.drain()
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is an address or the name of this machine alone."""
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def names_loopback(headers: dict[str, str]) -> bool:
+    """Return whether the Host header is an address or localhost. HTTP/1.0 needs none."""
+    if "host" not in headers:
+        return True
+    try:
+        host = urlsplit(f"//{headers['host']}").hostname or ""
+        return host == "localhost" or bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False

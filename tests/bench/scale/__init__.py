@@ -1,0 +1,1 @@
+"""Clusters of a size that no test can start, made of answers."""
