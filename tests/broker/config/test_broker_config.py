@@ -94,6 +94,7 @@ def test_attributes_are_the_keys_values() -> None:
         "fsync": "krammar.fsync",
         "fsync_interval_ms": "krammar.fsync.interval.ms",
         "metrics": "krammar.metrics",
+        "racks": "krammar.racks",
         "oauthbearer_required_scope": "krammar.oauthbearer.required.scope",
         "start_without": "krammar.start.without",
     }
