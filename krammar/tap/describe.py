@@ -194,13 +194,20 @@ def _topic_fields(kind: type[Struct]) -> tuple[list[str], str | None, bool]:
 
 
 def _numbers(partitions: Any) -> str:
-    """Return the partitions as ``[0,1,2]``, or their number."""
+    """Return the partitions as ``[0,1,2]``, with offsets as ``[0@17,1@4]``, or their number."""
     if not partitions:
         return ""
     numbers = [_number(partition) for partition in partitions[:_MAX_SHOWN]]
     if len(partitions) > _MAX_SHOWN or None in numbers:
         return f"[{len(partitions)}]" if len(partitions) != 1 else "[1 partition]"
-    return f"[{','.join(map(str, numbers))}]"
+    shown = (f"{n}{_offset(each)}" for n, each in zip(numbers, partitions, strict=False))
+    return f"[{','.join(shown)}]"
+
+
+def _offset(partition: Any) -> str:
+    """Return the offset that ListOffsets found, or that was committed."""
+    offset = getattr(partition, "offset", getattr(partition, "committed_offset", -1))
+    return f"@{offset}" if isinstance(offset, int) and offset >= 0 else ""
 
 
 def _number(partition: Any) -> int | None:

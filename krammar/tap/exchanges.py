@@ -11,6 +11,9 @@ from krammar.tap.inspector import MAX_WAITING, Frame
 from krammar.tap.observer import Observer
 from krammar.util.printable import escape
 
+# Error codes that are a step of the protocol: a new member of a group gets its id with this one (KIP-394).
+_EXPECTED = {"MEMBER_ID_REQUIRED"}
+
 
 class State(StrEnum):
     """What became of a request."""
@@ -154,7 +157,7 @@ class Exchanges(Observer):
         if not all(each.is_good for each in exchange.frames):
             exchange.state = State.BAD
         else:
-            exchange.state = State.ERROR if description.errors else State.OK
+            exchange.state = State.ERROR if description.errors.keys() - _EXPECTED else State.OK
         self._ended(exchange)
 
     def _exchange(self, request: Frame | None, response: Frame | None) -> Exchange:

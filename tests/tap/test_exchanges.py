@@ -76,6 +76,12 @@ def test_error_codes_are_errors() -> None:
     assert "REBALANCE_IN_PROGRESS" in found.text
 
 
+def test_the_error_that_gives_a_member_its_id_is_expected() -> None:
+    (found,) = paired(beat(error=kafka_wire.ErrorCode.MEMBER_ID_REQUIRED))
+    assert (found.state, found.is_error) == (State.OK, False)
+    assert found.text == "group g, generation 1, member m → MEMBER_ID_REQUIRED"
+
+
 def test_a_bad_frame_is_an_error() -> None:
     seen = inspector()
     seen.request(beat()[0].data, 0)

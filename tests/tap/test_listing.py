@@ -100,6 +100,32 @@ def test_descriptions() -> None:
     assert describe(broken).text == ""
 
 
+def test_offsets_are_shown() -> None:
+    describe = Describer(PACKAGE)
+    commit = kafka_wire.OffsetCommitRequest
+    places = [
+        commit.Partition(partition_index=index, committed_offset=offset)
+        for index, offset in ((0, 17), (1, 4))
+    ]
+    topics = [commit.Topic(name="orders", partitions=places)]
+    committing = commit(group_id="g", topics=topics)
+    assert describe(sent(committing, 8)).text == "group g, orders[0@17,1@4]"
+    found = kafka_wire.ListOffsetsResponse
+    partitions = [
+        found.ListOffsetsPartitionResponse(partition_index=0, offset=120),
+        found.ListOffsetsPartitionResponse(partition_index=1, offset=-1),
+    ]
+    answer = found(topics=[found.ListOffsetsTopicResponse(name="orders", partitions=partitions)])
+    listing = kafka_wire.ListOffsetsRequest()
+    assert describe(answered(listing, answer, 7)).text == "orders[0@120,1]"
+    fetched = kafka_wire.OffsetFetchResponse
+    stored = [fetched.Partition(partition_index=2, committed_offset=9)]
+    answer = fetched(topics=[fetched.Topic(name="orders", partitions=stored)])
+    assert describe(answered(kafka_wire.OffsetFetchRequest(group_id="g"), answer, 7)).text == (
+        "orders[2@9]"
+    )
+
+
 def test_topic_ids_are_shown_by_the_names_that_were_seen() -> None:
     describe = Describer(PACKAGE)
     fetching = FetchRequest(

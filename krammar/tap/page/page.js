@@ -172,8 +172,15 @@ function drawRow(index) {
   return element;
 }
 
-const list = new VirtualList(byId("rows"), 27, drawRow);
+// On narrow screens, rows have two lines (page.css).
+const narrow = matchMedia("(max-width: 760px)");
+const rowHeight = () => (narrow.matches ? 44 : 27);
+const list = new VirtualList(byId("rows"), rowHeight(), drawRow);
 list.follow = config.live;
+narrow.addEventListener("change", () => {
+  list.height = rowHeight();
+  list.update(list.length);
+});
 byId("rows").addEventListener("click", (event) => {
   const element = event.target.closest(".row");
   if (element) openRow(Number(element.dataset.n));
