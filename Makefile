@@ -100,6 +100,7 @@ bench: native ## Measure against other libraries and brokers; writes docs/benchm
 	$(BIN)/python -m tests.bench.scale
 	$(BIN)/python -m tests.bench.journal
 	$(BIN)/python -m tests.bench.tap
+	$(BIN)/python -m tests.bench.proxy
 	$(BIN)/python -m tests.bench.native
 
 interop: setup ## Test broker and Spark with Apache Kafka, its tools, Spark's connector, kafkajs and applications (Maven, Node, Go)

@@ -1,7 +1,7 @@
 """Measure what the proxy costs beside the tap and Kroxylicious: per frame, in latency, per MB, and in memory.
 
-    python -m tests.bench.proxy            three rounds; prints medians
-    python -m tests.bench.proxy --quick    one short round
+    python -m tests.bench.proxy            three rounds; writes medians into docs/benchmarks.md
+    python -m tests.bench.proxy --quick    one short round; prints them
 
 For the time per frame, the broker is a process that answers every request of an API with the same bytes, so that the proxy
 is what is measured. A frame is a request or a response. The other rows have krammar's broker. The processor time is that of
@@ -37,11 +37,13 @@ from kafka_wire import (
 )
 
 from krammar.wire.batches import Record, encode_batch
+from tests.bench.page import machine, markdown_table, put_file, section, subsection
 from tests.bench.proxy_clients import clients, used
 from tests.bench.proxy_systems import available, enter_namespace
 from tests.bench.tap import started
 
 _WINDOWS = (16, 1)
+_PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
 
 def _produce(size: int) -> ProduceRequest:
@@ -196,16 +198,14 @@ def per_frame(port: int, pid: int, data: bytes, window: int, count: int) -> floa
             return (used(pid) - before) / (count // window * window * 2) / 1000
 
 
-def frames(folder: Path, rounds: int, count: int) -> None:
-    """Print the processor time per frame of everything that can be between clients and broker."""
+def frames(folder: Path, rounds: int, count: int) -> list[str]:
+    """Return a table of the processor time per frame of everything that can be between clients and broker."""
     command = (sys.executable, "-m", "tests.bench.proxy", "--serve")
     with started(*command, stdout=subprocess.PIPE) as process, ExitStack() as stack:
         assert process.stdout is not None
         broker = f"127.0.0.1:{int(process.stdout.readline())}"
         places = [stack.enter_context(each.start(broker, folder)) for each in available(folder)]
-        names = " | ".join(place.name for place in places)
-        print(f"| processor per frame, µs | in flight | {names} |")
-        print("|---|---|" + "---|" * len(places))
+        rows = []
         for name, key, version, header_version, _, size in _APIS:
             data = request(key, version, header_version, size)
             for window in _WINDOWS:
@@ -220,7 +220,9 @@ def frames(folder: Path, rounds: int, count: int) -> None:
                         cells.append("fails")
                         continue
                     cells.append(f"{median(times):.1f}")
-                print(f"| {name} | {window} | {' | '.join(cells)} |", flush=True)
+                rows.append((name, str(window), *cells))
+                print(*rows[-1], sep=" | ", flush=True)
+        return markdown_table(("Frames", "In flight", *(each.name for each in places)), rows)
 
 
 def main() -> None:
@@ -234,10 +236,18 @@ def main() -> None:
         asyncio.run(serve())
         return
     enter_namespace()
-    rounds, count = (1, 1_000) if options.quick else (3, 8_000)
+    rounds, count = (1, 1_000) if options.quick else (3, 4_000)
     with tempfile.TemporaryDirectory() as folder:
-        frames(Path(folder), rounds, count)
-        clients(Path(folder), rounds, options.quick)
+        written = ["## Proxy", "", *machine(), ""]
+        written += subsection(
+            "Processor time per frame, in µs",
+            "A frame is a request or a response.",
+            frames(Path(folder), rounds, count),
+        )
+        written += subsection("Clients", "", clients(Path(folder), rounds, options.quick))
+    print("\n".join(written))
+    if not options.quick:
+        put_file(_PAGE, section("proxy", "python -m tests.bench.proxy", written))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from kafka_wire import ProduceRequest, RequestHeader
 
 from krammar.client import Client
 from krammar.wire.batches import Record, encode_batch
+from tests.bench.page import markdown_table
 from tests.bench.proxy_systems import Place, available
 from tests.bench.tap import started
 
@@ -104,9 +105,9 @@ def consume(place: Place, topic: str, count: int) -> tuple[float, float]:
     return found * _VALUE / 1e6 / seconds, spent / (found * _VALUE / 1e6)
 
 
-def clients(folder: Path, rounds: int, quick: bool) -> None:
-    """Print the costs of everything that can be between clients and krammar's broker."""
-    requests, records = (500, 20_000) if quick else (5_000, 200_000)
+def clients(folder: Path, rounds: int, quick: bool) -> list[str]:
+    """Return a table of the costs of everything that can be between clients and krammar's broker."""
+    requests, records = (500, 20_000) if quick else (3_000, 100_000)
     with tempfile.TemporaryDirectory() as data, ExitStack() as stack:
         command = [sys.executable, "-m", "krammar.cli", "broker", "--data-dir", data, "--port", "0"]
         process = stack.enter_context(started(*command, stdout=subprocess.PIPE))
@@ -147,7 +148,6 @@ def clients(folder: Path, rounds: int, quick: bool) -> None:
                 _NOTHING if is_direct else f"{idle:.0f} / {memory(place.pid):.0f}",
             )
             put("ready, s", _NOTHING if is_direct else f"{place.ready:.2f}")
-        print("\n| | " + " | ".join(each.name for each in places) + " |")
-        print("|---|" + "---|" * len(places))
-        for row, cells in rows.items():
-            print(f"| {row} | " + " | ".join(cells) + " |")
+            print(place.name, "done", flush=True)
+        table = [(row, *cells) for row, cells in rows.items()]
+        return markdown_table(("", *(each.name for each in places)), table)
