@@ -125,9 +125,13 @@ class World:
                 m: (o.epoch, o.assigned, o.target) for m, o in group.members.items()
             }
 
+    def forget(self, group: AnyGroup) -> None:
+        """Stop the timers of a group that another one replaces."""
+        self.timers = {key: timer for key, timer in self.timers.items() if key[0] is not group}
+
     def restart(self, group: AnyGroup) -> None:
         """Read a group from its records again."""
-        self.timers = {key: timer for key, timer in self.timers.items() if key[0] is not group}
+        self.forget(group)
         self.group = read_group(group.group_id, group.stored)
         if isinstance(self.group, ConsumerGroup):
             self.protocol.loaded(self.group)
@@ -631,6 +635,7 @@ class Groups(RuleBasedStateMachine):
 
     def beat(self, client: Client848, *, lost: bool) -> None:
         if isinstance(self.world.group, ClassicGroup):
+            self.world.forget(self.world.group)
             self.world.group = ConsumerGroup("g")
             for other in self.clients.values():
                 self.reset(other)
