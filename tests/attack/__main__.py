@@ -1,7 +1,8 @@
 """``python -m tests.attack``: attack every server of krammar, and print what each attack costs.
 
 Exits with 1 if an attack exceeds a limit. Without options, all servers are attacked in all four builds; the newest
-version of each API is enough for servers other than ``plain``.
+version of each API is enough for servers other than ``plain``. An attack that exceeds a limit is repeated on two new
+servers, and the median counts: other programs on the machine also lengthen turns, because they share its caches.
 """
 
 from __future__ import annotations
@@ -65,6 +66,14 @@ def run(kind: str, build: Build, chosen: Iterator[Attack], *, stops: bool) -> It
                     other = Other(running.server)
                     other.__enter__()
                 cost = measure(running.server, attack, other)
+                if over := cost.over():
+                    costs = [cost, *(alone(kind, build, attack) for _ in range(2))]
+                    cost = sorted(costs, key=lambda each: (bool(each.error), each.part))[1]
+                    parts = ", ".join(f"{each.part:.0%}" for each in costs)
+                    print(
+                        f"repeated: {attack.name}: {', '.join(over)}; of the limits: {parts}",
+                        file=sys.stderr,
+                    )
                 yield cost
                 if any(attack is each for _, each in ALL):
                     by_hand.append(attack)
@@ -86,6 +95,14 @@ def run(kind: str, build: Build, chosen: Iterator[Attack], *, stops: bool) -> It
             if wall > STOP:
                 cost.error = f"ended after {wall:.1f} s ({used:.1f} s of processor time)"
             yield cost
+
+
+def alone(kind: str, build: Build, attack: Attack) -> Cost:
+    """Measure an attack on a server that has seen no other."""
+    with tempfile.TemporaryDirectory() as name, Running(kind, build, Path(name)) as running:
+        kafka.fill(running.server)
+        with Other(running.server) as other:
+            return measure(running.server, attack, other)
 
 
 def row(kind: str, cost: Cost) -> str:

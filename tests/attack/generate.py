@@ -148,6 +148,8 @@ class _Builder:
             return None
         if field.type.startswith("["):
             size = self.most if path == self.many else 1
+            if self.values in (equal, unknown, empty):  # building one is enough
+                return [self.element(field, path)] * size
             return [self.element(field, path) for _ in range(size)]
         if field.tag is not None:
             return None
