@@ -6,15 +6,16 @@ batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from itertools import repeat
-from typing import TYPE_CHECKING
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import kafka_wire as kw
 
+from krammar.broker.errors import ApiError
 from krammar.broker.meta_properties import identify, random_uuid
 from krammar.broker.metadata_image import (
     INTERNAL_TOPICS,
@@ -29,7 +30,13 @@ from krammar.broker.metadata_image import (
     config_records,
 )
 from krammar.broker.metadata_log import MetadataLog
-from krammar.broker.metadata_records import LEVEL_3_7_IV2, LEVEL_4_0_IV3, LEVEL_4_4_IV2
+from krammar.broker.metadata_records import (
+    LEVEL_3_7_IV2,
+    LEVEL_4_0_IV3,
+    LEVEL_4_4_IV2,
+    encode_frame,
+)
+from krammar.broker.slices import Steps, finish
 from krammar.wire.batches import ControlRecordType
 from krammar.wire.message import Codec
 
@@ -45,6 +52,9 @@ __all__ = [
     "Partition",
     "Topic",
 ]
+
+# A record, and its frame in the log.
+Encoded = tuple[Codec, bytes]
 
 FOLDER = "__cluster_metadata-0"
 GROUP_VERSION = "group.version"
@@ -143,11 +153,29 @@ class ClusterMetadata(Image):
 
     def append(self, records: Sequence[Codec]) -> None:
         """Write records as one batch, then apply them."""
-        if records:
-            self._original._lead()
-            self._original._write(records)
+        self._append(finish(self._encoding(records)))
 
-    def create_topic(
+    def _encoding(self, records: Iterable[Codec]) -> Steps[list[Encoded]]:
+        """Encode records in steps, at the versions that belong to the ``metadata.version``."""
+        encoded = []
+        level = self._original.level
+        for record in records:
+            if isinstance(record, kw.FeatureLevelRecord) and record.name == METADATA_VERSION:
+                level = record.feature_level
+            encoded.append((record, encode_frame(record, level)))
+            yield None
+        return encoded
+
+    def _append(self, encoded: Sequence[Encoded]) -> None:
+        if encoded:
+            self._original._lead()
+            self._original._write(encoded)
+
+    def create_topic(self, name: str, partitions: int, *given: Any, **more: Any) -> Topic:
+        """Add a topic, with the arguments of ``creating_topic``."""
+        return finish(self.creating_topic(name, partitions, *given, **more))
+
+    def creating_topic(
         self,
         name: str,
         partitions: int,
@@ -155,28 +183,46 @@ class ClusterMetadata(Image):
         *,
         topic_id: UUID | None = None,
         replicas: Sequence[Sequence[int]] | None = None,
-    ) -> Topic:
-        """Add a topic; without ``replicas``, each partition has one, on the first node. Does not validate."""
+    ) -> Steps[Topic]:
+        """Add a topic, in steps before it is visible.
+
+        Without ``replicas``, each partition has one, on the first node. Raises ApiError(TOPIC_ALREADY_EXISTS).
+        """
         if topic_id is None:
             topic_id = random_uuid()
-        records = [
+        first = [
             kw.TopicRecord(name=name, topic_id=topic_id),
             *config_records(kw.ConfigResourceType.TOPIC, name, configs or {}),
-            *self._new_partitions(topic_id, range(partitions), replicas),
         ]
-        self.append(records)
+        new = self._new_partitions(topic_id, range(partitions), replicas)
+        encoded = yield from self._encoding(chain(first, new))
+        if name in self.topics:
+            raise ApiError(kw.ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        self._append(encoded)
         return self.topics_by_id[topic_id]
 
     def delete_topic(self, topic: Topic) -> None:
         """Remove a topic and its settings."""
         self.append([kw.RemoveTopicRecord(topic_id=topic.topic_id)])
 
-    def add_partitions(
+    def adding_partitions(
         self, topic: Topic, count: int, replicas: Sequence[Sequence[int]] | None = None
-    ) -> None:
-        """Increase the number of partitions of a topic to ``count``; ``replicas`` are those of the new ones."""
+    ) -> Steps[range]:
+        """Increase the number of partitions of a topic to ``count``, in steps before they are visible.
+
+        ``replicas`` are those of the new ones. Returns the new partitions. Raises ApiError(UNKNOWN_TOPIC_OR_PARTITION) or
+        ApiError(INVALID_PARTITIONS) if the topic has changed in the meantime.
+        """
         new = range(len(topic.partitions), count)
-        self.append(self._new_partitions(topic.topic_id, new, replicas))
+        encoded = yield from self._encoding(self._new_partitions(topic.topic_id, new, replicas))
+        if topic.topic_id not in self.topics_by_id:
+            raise ApiError(kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic does not exist.")
+        if len(topic.partitions) != new.start:
+            raise ApiError(
+                kw.ErrorCode.INVALID_PARTITIONS, "Another request has added partitions meanwhile."
+            )
+        self._append(encoded)
+        return new
 
     def set_configs(self, resource_type: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Set dynamic settings of a resource; None removes a setting."""
@@ -240,7 +286,7 @@ class ClusterMetadata(Image):
             fenced=False,
             log_dirs=self.directory_ids if self.level >= LEVEL_3_7_IV2 else [],
         )
-        self._write([record])
+        self._write(finish(self._encoding([record])))
 
     def frozen(self) -> ClusterMetadata:
         """Return a copy whose topics, partitions and running nodes do not change."""
@@ -262,14 +308,13 @@ class ClusterMetadata(Image):
 
     def _new_partitions(
         self, topic_id: UUID, indexes: Iterable[int], replicas: Sequence[Sequence[int]] | None
-    ) -> list[Codec]:
+    ) -> Iterator[Codec]:
         directories = self.directory_ids if len(self.directory_ids) == 1 else [UNASSIGNED_DIRECTORY]
         if self.level < LEVEL_3_7_IV2:
             directories = []
-        records: list[Codec] = []
         for index, own in zip(indexes, replicas or repeat([self.node_id]), strict=False):
             running = [node for node in own if node in self.running]
-            record = kw.PartitionRecord(
+            yield kw.PartitionRecord(
                 partition_id=index,
                 topic_id=topic_id,
                 replicas=list(own),
@@ -279,8 +324,6 @@ class ClusterMetadata(Image):
                 partition_epoch=0,
                 directories=directories * len(own),
             )
-            records.append(record)
-        return records
 
     # The log.
 
@@ -316,15 +359,13 @@ class ClusterMetadata(Image):
         """Begin a leader epoch before the first record that this process writes."""
         self.log.lead()
         if self.transaction is not None:
-            self._write([kw.AbortTransactionRecord(reason="the writer is gone")])
+            self._write(
+                finish(self._encoding([kw.AbortTransactionRecord(reason="the writer is gone")]))
+            )
 
-    def _write(self, records: Sequence[Codec]) -> None:
-        level = self.level
-        for record in records:
-            if isinstance(record, kw.FeatureLevelRecord) and record.name == METADATA_VERSION:
-                level = record.feature_level
-        self.log.append(records, level)
-        for record in records:
+    def _write(self, encoded: Sequence[Encoded]) -> None:
+        self.log.append([frame for _, frame in encoded])
+        for record, _ in encoded:
             self.apply(record)
         if self.log.size > self._snapshot_bytes:
             self._snapshot()

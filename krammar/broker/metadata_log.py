@@ -209,14 +209,14 @@ class MetadataLog:
 
     # Writing.
 
-    def append(self, records: Sequence[Codec], level: int) -> None:
-        """Write records as one batch, at the versions that belong to a ``metadata.version``.
+    def append(self, frames: Sequence[bytes]) -> None:
+        """Write records as one batch.
 
         Raises:
             StorageError: the log is unchanged.
         """
         now = self.now_ms()
-        values = [Record(timestamp=now, value=encode_frame(record, level)) for record in records]
+        values = [Record(timestamp=now, value=frame) for frame in frames]
         self._write(encode_batch, values, self.epoch)
         self.records += len(values)
 

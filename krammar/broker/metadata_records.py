@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from krammar.logfiles.metadata_frame import FRAME_VERSION, TYPES
 from krammar.wire.message import Codec
 from krammar.wire.primitives import encode_uvarint
@@ -27,8 +29,14 @@ _VERSIONS: dict[str, tuple[tuple[int, int], ...]] = {
 
 def encode_frame(record: Codec, level: int) -> bytes:
     """Encode a record for a cluster with this ``metadata.version``. Raises EncodeError."""
-    name = type(record).__name__
+    header, version = _header(type(record).__name__, level)
+    return header + record.encode(version)
+
+
+@cache
+def _header(name: str, level: int) -> tuple[bytes, int]:
+    """Return the header of a frame, and the version of the record in it."""
     versions = _VERSIONS.get(name, ())
     version = next((version for since, version in versions if level >= since), 0)
-    header = (encode_uvarint(number) for number in (FRAME_VERSION, _NUMBERS[name], version))
-    return b"".join((*header, record.encode(version)))
+    numbers = (FRAME_VERSION, _NUMBERS[name], version)
+    return b"".join(map(encode_uvarint, numbers)), version

@@ -69,14 +69,14 @@ class Topics:
         """Create a topic in steps: metadata first, then the logs one by one."""
         if replicas is None:
             replicas = self._placed(partitions, self._config.default_replication_factor)
-        topic = self._cluster.create_topic(
+        topic = yield from self._cluster.creating_topic(
             name, partitions, configs, topic_id=topic_id, replicas=replicas
         )
         try:
             yield from self._opening_logs(topic, range(partitions))
         except (ApiError, BrokerError, OSError) as error:
             log.error("topic %s is not created: %s", name, error)
-            self.delete(topic)
+            yield from self.deleting(topic)
             raise ApiError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the logs of {name} cannot be created: {error}"
             ) from error
@@ -101,21 +101,21 @@ class Topics:
 
     def adding(self, topic: Topic, count: int, replicas: Replicas = ()) -> Steps[None]:
         """Increase the number of partitions to ``count``, in steps."""
-        new = range(len(topic.partitions), count)
         if not replicas:
             own = topic.partitions[0].replicas
-            numbers = range(own[0] + new[0], own[0] + count)
+            numbers = range(own[0] + len(topic.partitions), own[0] + count)
             replicas = placed(numbers, len(own), self._nodes)
-        self._cluster.add_partitions(topic, count, replicas)
+        new = yield from self._cluster.adding_partitions(topic, count, replicas)
         yield from self._opening_logs(topic, new)
 
-    def delete(self, topic: Topic) -> None:
-        """Delete a topic, its data and its committed offsets."""
+    def deleting(self, topic: Topic) -> Steps[None]:
+        """Delete a topic and its committed offsets at once, and its data in steps."""
         self._cluster.delete_topic(topic)
-        for partition in topic.partitions:
-            self._logs.delete(topic.name, partition)
+        steps = self._logs.deleting(topic.name, topic.partitions)
+        next(steps, None)
         for notify in self.deleted:
             notify(topic)
+        yield from steps
 
     def _opening_logs(self, topic: Topic, partitions: Iterable[int]) -> Steps[None]:
         config = self._log_config(topic.name)

@@ -8,14 +8,15 @@ from krammar.broker.config import BrokerConfig
 from krammar.broker.log.files import remove
 from krammar.broker.log.log_config import INT64_MAX
 from krammar.broker.log.manager import LogManager
+from krammar.broker.slices import Steps, advance
 from krammar.broker.timers import Timer, Timers
 
 log = logging.getLogger("krammar.broker")
 
 # Flushes begin at most this often, whatever flush.ms demands.
 _SHORTEST_FLUSH_PAUSE_MS = 10
-# Compaction runs for this long, then pauses for the same time, so that the broker serves requests.
-_COMPACTION_SLICE_MS = 20
+# Long work runs for this long, then pauses for the same time, so that the broker serves requests.
+_SLICE_MS = 20
 
 
 class Upkeep:
@@ -45,12 +46,18 @@ class Upkeep:
         self._plan_removal()
 
     def _maintain(self) -> None:
+        self._advance(self._logs.maintaining(self._timers.now_ms()))
+
+    def _advance(self, steps: Steps[None]) -> None:
+        """Continue the current round of retention, then schedule the next slice, or the next round."""
+        seconds = self._config.log_retention_check_interval_ms / 1000
         try:
-            self._logs.maintain(self._timers.now_ms())
+            if not advance(steps).done:
+                self._timers.call_later(_SLICE_MS / 1000, self._advance, steps)
+                return
         except Exception:
             log.exception("retention of the logs failed; it will be retried")
-        interval = self._config.log_retention_check_interval_ms
-        self._timers.call_later(interval / 1000, self._maintain)
+        self._timers.call_later(seconds, self._maintain)
 
     def _plan_removal(self) -> None:
         """Schedule the removal of the deleted files that are due first."""
@@ -72,10 +79,10 @@ class Upkeep:
         more = False
         if self._config.log_cleaner_enable:
             try:
-                more = self._logs.compact(self._timers.now_ms(), budget_ms=_COMPACTION_SLICE_MS)
+                more = self._logs.compact(self._timers.now_ms(), budget_ms=_SLICE_MS)
             except Exception:
                 log.exception("compaction failed; it will be retried")
-        pause = _COMPACTION_SLICE_MS if more else self._config.log_cleaner_backoff_ms
+        pause = _SLICE_MS if more else self._config.log_cleaner_backoff_ms
         self._timers.call_later(pause / 1000, self._compact)
 
     def _plan_flush(self) -> None:
@@ -94,15 +101,22 @@ class Upkeep:
 
     def _flush(self) -> None:
         self._flush_timer = None
-        self._waited_ms += self._pause_ms
-        interval = self._waited_ms >= self._config.fsync_interval_ms
-        if interval:
-            self._waited_ms = 0
+        interval = False
+        if not self._logs.begins_flush:
+            self._waited_ms += self._pause_ms
+            interval = self._waited_ms >= self._config.fsync_interval_ms
+            if interval:
+                self._waited_ms = 0
         try:
-            if self._logs.flush_in_background(interval=interval):
+            if self._logs.flush_in_background(interval=interval, budget_ms=_SLICE_MS):
                 self._flush_error = ""
         except Exception as error:
             if str(error) != self._flush_error:
                 self._flush_error = str(error)
                 log.error("cannot force the logs to the disk: %s; it will be retried", error)
-        self._plan_flush()
+        if self._logs.begins_flush:
+            self._flush_ms = self._timers.now_ms() + _SLICE_MS
+            self._pause_ms = 0
+            self._flush_timer = self._timers.call_later(_SLICE_MS / 1000, self._flush)
+        else:
+            self._plan_flush()

@@ -3,6 +3,7 @@
 Exits with 1 if an attack exceeds a limit. Without options, all servers are attacked in all four builds; the newest
 version of each API is enough for servers other than ``plain``. An attack that exceeds a limit is repeated on two new
 servers, and the median counts: other programs on the machine also lengthen turns, because they share its caches.
+An error counts at once.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def run(kind: str, build: Build, chosen: Iterator[Attack], *, stops: bool) -> It
                     other = Other(running.server)
                     other.__enter__()
                 cost = measure(running.server, attack, other)
-                if over := cost.over():
+                over = cost.over()
+                if over and not cost.error:
                     costs = [cost, *(alone(kind, build, attack) for _ in range(2))]
                     cost = sorted(costs, key=lambda each: (bool(each.error), each.part))[1]
                     parts = ", ".join(f"{each.part:.0%}" for each in costs)

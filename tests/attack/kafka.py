@@ -7,7 +7,7 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import cache
 from typing import Any
@@ -17,10 +17,13 @@ from kafka_wire import (
     ApiVersionsRequest,
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
+    CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteGroupsRequest,
     DeleteTopicsRequest,
     DescribeGroupsRequest,
+    DescribeLogDirsRequest,
+    DescribeTopicPartitionsRequest,
     EndTxnRequest,
     FetchRequest,
     FindCoordinatorRequest,
@@ -33,11 +36,11 @@ from kafka_wire import (
     OffsetFetchRequest,
 )
 
-from krammar.wire.batches import Compression
+from krammar.wire.batches import Compression, Record, encode_batch
 from tests.attack.batches import empty_records, raw_batch, with_headers, with_value
 from tests.attack.generate import Case
 from tests.attack.measure import ANSWER, MEGABYTE, Attack, read_frame
-from tests.attack.servers import BROKERS, KAFKA, Server
+from tests.attack.servers import BROKERS, KAFKA, PERIOD_MS, Server
 from tests.broker.attacks import LONG_ID, frame
 from tests.broker.requests import batch, open_transaction, produce, produce_request
 from tests.broker.support import PATIENCE, RawClient
@@ -461,10 +464,16 @@ def names_of_topics(server: Server) -> int:
     return sent + _calls(server, iter([(ConsumerGroupDescribeRequest(group_ids=["names"]), 1)]))
 
 
-def _create(server: Server, *names: str, partitions: int = 1) -> int:
+def _create(
+    server: Server, *names: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> int:
+    given = [
+        CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+        for name, value in (configs or {}).items()
+    ]
     topics = [
         CreateTopicsRequest.CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=1
+            name=name, num_partitions=partitions, replication_factor=1, configs=given
         )
         for name in names
     ]
@@ -472,6 +481,65 @@ def _create(server: Server, *names: str, partitions: int = 1) -> int:
 
 
 # State that many requests leave.
+
+
+@attack("a topic of 10,000 partitions, then of 20,000, written, listed and deleted", BROKERS)
+def partitions(server: Server) -> int:
+    sent = _create(server, "many", partitions=10_000)
+    grown = CreatePartitionsRequest.CreatePartitionsTopic(name="many", count=20_000)
+    topic = DeleteTopicsRequest.DeleteTopicState(name="many")
+    described = DescribeTopicPartitionsRequest.TopicRequest(name="many")
+    rest = [
+        (CreatePartitionsRequest(topics=[grown], timeout_ms=60_000), 3),
+        (MetadataRequest(topics=None), 12),
+        (produce_request("many", *[batch(b"x")] * 2000), 12),
+        (DescribeLogDirsRequest(topics=None), 4),
+        (DescribeTopicPartitionsRequest(topics=[described]), 0),
+        (DeleteTopicsRequest(topics=[topic], timeout_ms=60_000), 6),
+    ]
+    return sent + _calls(server, iter(rest))
+
+
+def _let_pass(server: Server, topic: str, configs: dict[str, str]) -> int:
+    """Write to 2,000 partitions of a topic with these settings, and wait for what the broker does each second."""
+    sent = _create(server, topic, partitions=2000, configs=configs)
+    keyed = encode_batch([Record(key=b"k", value=b"x")])
+    request = produce_request(topic, *[keyed] * 2000)
+    sent += _calls(server, itertools.repeat((request, 12), 3))
+    time.sleep(2.5 * PERIOD_MS / 1000)
+    return sent
+
+
+@attack("3 records in each of 2,000 partitions, which are forced to the disk", BROKERS)
+def forced(server: Server) -> int:
+    return _let_pass(server, "forced", {})
+
+
+@attack("2,000 partitions whose records expire at once", BROKERS)
+def expired(server: Server) -> int:
+    return _let_pass(server, "expired", {"retention.ms": "1", "segment.ms": "1"})
+
+
+@attack("2,000 partitions that are compacted at once", BROKERS)
+def compacted(server: Server) -> int:
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1",
+        "min.cleanable.dirty.ratio": "0.01",
+    }
+    return _let_pass(server, "compacted", configs)
+
+
+@attack("3,000 transactions that time out together", BROKERS)
+def timed_out(server: Server) -> int:
+    with server.client() as client:
+        for number in range(3000):
+            name = f"late-{number}"
+            request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
+            begun = client.call(request, 4)
+            client.call(_adding(name, begun, [number % 1000]), 3)
+    time.sleep(2.5)
+    return 0
 
 
 @attack("DeleteTopics v6 of 2,000 topics", BROKERS)
@@ -526,24 +594,24 @@ def groups(server: Server) -> int:
     return sent + _calls(server, iter([(DeleteGroupsRequest(groups_names=names), 2)]))
 
 
+def _adding(name: str, begun: Any, partitions: list[int]) -> Any:
+    """Add partitions of a topic to a transaction."""
+    topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="wide", partitions=partitions)
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=begun.producer_id,
+        v3_and_below_producer_epoch=begun.producer_epoch,
+        v3_and_below_topics=[topic],
+    )
+
+
 @attack("EndTxn v3 of a transaction with 1,000 partitions", BROKERS)
 def transaction(server: Server) -> int:
     with server.client() as client:
         begun = client.call(
             InitProducerIdRequest(transactional_id="wide", transaction_timeout_ms=60_000), 4
         )
-        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
-            name="wide", partitions=list(range(1000))
-        )
-        client.call(
-            AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id="wide",
-                v3_and_below_producer_id=begun.producer_id,
-                v3_and_below_producer_epoch=begun.producer_epoch,
-                v3_and_below_topics=[topic],
-            ),
-            3,
-        )
+        client.call(_adding("wide", begun, list(range(1000))), 3)
         client.call(
             EndTxnRequest(
                 transactional_id="wide",

@@ -149,7 +149,7 @@ def measure(server: Server, attack: Attack, other: Other) -> Cost:
     cost.memory = max(0, process.memory("VmHWM") - idle)
     cost.error = cost.error or other.error
     if process.problems:
-        cost.error = cost.error or f"the server has logged {process.problems.pop(0).strip()}"
+        cost.error = cost.error or f"the server has logged {process.problems.pop(0)}"
     return cost
 
 

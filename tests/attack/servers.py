@@ -56,7 +56,7 @@ _ADDRESSES = re.compile(
 
 
 class Process:
-    """One process of krammar. ``lines`` are its last lines of output, and ``problems`` those with tracebacks."""
+    """One process of krammar. ``lines`` are its last lines of output, and ``problems`` the tracebacks in them."""
 
     def __init__(self, arguments: Sequence[object], ready: str, build: Build, folder: Path) -> None:
         file = folder / f"turns-{time.monotonic_ns()}"
@@ -97,10 +97,16 @@ class Process:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
+        trace = ""
         for line in self.process.stdout:
             self.lines.append(line)
-            if "Traceback" in line and len(self.problems) < 10:
-                self.problems.append(line)
+            if trace:
+                trace += line
+                if not line.startswith(" "):
+                    self.problems = [*self.problems[-9:], trace]
+                    trace = ""
+            elif "Traceback" in line:
+                trace = line
 
     @property
     def turn(self) -> float:
@@ -199,7 +205,12 @@ def log_in(connected: socket.socket, password: str = PASSWORD) -> int:
     return int(client.call(SaslAuthenticateRequest(auth_bytes=token), 2).error_code)
 
 
+# How often the broker does what it does by its clock. Flushes have this interval by default.
+PERIOD_MS = 1000
 _BASE = {
+    "log.cleaner.backoff.ms": str(PERIOD_MS),
+    "log.retention.check.interval.ms": str(PERIOD_MS),
+    "offsets.retention.check.interval.ms": str(PERIOD_MS),
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",

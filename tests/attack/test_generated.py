@@ -9,16 +9,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from unittest.mock import patch
 
 import kafka_wire
 import pytest
 from kafka_wire import ApiKey, ApiVersionsRequest
 
-from krammar.broker import Broker
+from krammar.broker import Broker, Cluster
 from krammar.broker.apis import RANGES
-from tests.attack.generate import VALUES, Case, _arrays, cases, different, equal, served
+from tests.attack.generate import FIXED, VALUES, Case, _arrays, cases, different, equal, served
 from tests.broker.attacks import PROPERTIES, TOPIC, Attacker, InProcess, fill
+from tests.broker.requests import create_topic
 from tests.broker.support import RawClient
 
 pytestmark = pytest.mark.xdist_group("attacks")
@@ -155,3 +157,26 @@ def test_the_search_reaches_every_array() -> None:
                 there = [name for name in names if f": {'.'.join(path)} x " in name]
                 assert there, (cls.__name__, version, path)
     assert len(VALUES) == 5
+
+
+def test_every_node_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also nodes that do not lead a partition, or do not coordinate a group."""
+    monkeypatch.setitem(FIXED, "path", str(tmp_path))
+    with (
+        patch("krammar.broker.broker.new_event_loop", asyncio.new_event_loop),
+        Cluster.start(nodes=3, data_dir=tmp_path) as cluster,
+    ):
+        ports = [int(address.rpartition(":")[2]) for address in cluster.bootstrap_servers.split(",")]
+        with RawClient(ports[0]) as client:
+            create_topic(client, TOPIC)
+        for key, version in served(newest=True):
+            if key == ApiKey.DELETE_TOPICS:
+                continue  # the others need it
+            for port in ports:
+                for case in cases(key, version, {"equal": equal}, 20):
+                    send(InProcess(port, port), case)
+        leaders = {each.leader for each in cluster.cluster.topics[TOPIC].partitions.values()}
+    assert len(leaders) == 1
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR] == []

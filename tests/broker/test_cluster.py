@@ -54,6 +54,7 @@ from krammar.broker.meta_properties import (
     read_meta_properties,
 )
 from krammar.broker.metadata_records import encode_frame
+from krammar.broker.slices import finish
 from krammar.logfiles.metadata_frame import TYPES, decode_frame
 from krammar.logfiles.uuids import format_uuid, parse_uuid
 from krammar.wire.batches import (
@@ -212,7 +213,7 @@ def test_everything_is_there_again_after_reopening(folder: Folder) -> None:
     orders = cluster.create_topic("orders", 2, {"retention.ms": "1000"})
     given = cluster.create_topic("given", 1, topic_id=ORDERS)
     cluster.delete_topic(cluster.create_topic("gone", 1, {"retention.ms": "1"}))
-    cluster.add_partitions(orders, 3)
+    finish(cluster.adding_partitions(orders, 3))
     cluster.set_configs(TOPIC, "orders", {"cleanup.policy": "compact", "retention.ms": None})
     cluster.set_configs(4, "", {"log.retention.ms": "5"})
     first_ids = cluster.allocate_producer_ids(1000)
@@ -709,7 +710,7 @@ def fill(cluster: ClusterMetadata) -> None:
     """Something of everything."""
     cluster.register([(Listener(), "h", 1)])  # type: ignore[list-item]
     orders = cluster.create_topic("orders", 3, {"retention.ms": "9"}, topic_id=ORDERS)
-    cluster.add_partitions(orders, 4)
+    finish(cluster.adding_partitions(orders, 4))
     cluster.set_configs(4, "1", {"a": "b", "c": "d"})
     cluster.allocate_producer_ids(1000)
     entity = [ClientQuotaRecord.EntityData(entity_type="user", entity_name=None)]

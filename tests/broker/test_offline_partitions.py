@@ -18,6 +18,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker, BrokerError, Cluster
+from krammar.broker.slices import finish
 from krammar.broker.transactions import coordinator
 from tests.broker.disk_job import records, started
 from tests.broker.faulty_disk import Disk
@@ -175,7 +176,7 @@ def test_a_topic_with_an_unreadable_log_can_be_deleted(tmp_path: Path) -> None:
         fill(client)
     unreadable(folder, "t-1")
     with started(folder, "interval") as (broker, client):
-        broker.call(lambda: broker.topics.delete(broker.cluster.topics["t"]))
+        broker.call(lambda: finish(broker.topics.deleting(broker.cluster.topics["t"])))
         fill(client)
         assert log_dir(client)[0] == 0
 

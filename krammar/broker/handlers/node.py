@@ -12,7 +12,7 @@ import kafka_wire as kw
 
 from krammar.broker.cluster import SUPPORTED_FEATURES, ClusterMetadata
 from krammar.broker.config import BrokerConfig
-from krammar.broker.errors import errors_in
+from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from krammar.broker.nodes import Logs, Nodes
 from krammar.broker.session import Session
@@ -125,13 +125,14 @@ class NodeHandlers:
         result = kw.AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(
             partition_index=index
         )
-        log = self.logs.get(topic, index) if folder in folders else None
-        if folder not in folders:
-            result.error_code = kw.ErrorCode.LOG_DIR_NOT_FOUND
-        elif log is None:
-            result.error_code = kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif path.abspath(log.path.parent) != folder:
-            result.error_code = kw.ErrorCode.UNSUPPORTED_VERSION
+        with errors_in(result):
+            if folder not in folders:
+                raise ApiError(kw.ErrorCode.LOG_DIR_NOT_FOUND)
+            log = self.logs.get(topic, index)
+            if log is None:
+                raise ApiError(kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if path.abspath(log.path.parent) != folder:
+                raise ApiError(kw.ErrorCode.UNSUPPORTED_VERSION)
         return result
 
     def describe_quorum(

@@ -145,11 +145,15 @@ class TopicHandlers:
                 text = "The topic is listed by its name and by its id."
                 responses.append(_not_deleted((name, found.topic_id), text))
         names_first = sorted(listed.items(), key=lambda each: each[0][0] is None)
-        responses += yield from one_by_one(self._delete, names_first)
+        for each in names_first:
+            responses.append((yield from self._delete(each)))
+            yield None
         return kw.DeleteTopicsResponse(responses=responses)
 
-    def _delete(self, counted: tuple[Listed, int]) -> kw.DeleteTopicsResponse.DeletableTopicResult:
-        """Delete a topic, which the request lists that many times."""
+    def _delete(
+        self, counted: tuple[Listed, int]
+    ) -> Steps[kw.DeleteTopicsResponse.DeletableTopicResult]:
+        """Delete a topic in steps, which the request lists that many times."""
         (name, topic_id), times = counted
         result = kw.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id)
         with errors_in(result):
@@ -164,7 +168,7 @@ class TopicHandlers:
                 )
             if topic is None:
                 raise ApiError(unknown, "The topic does not exist.")
-            self.topics.delete(topic)
+            yield from self.topics.deleting(topic)
             result.name, result.topic_id = topic.name, topic.topic_id
         return result
 

@@ -109,23 +109,25 @@ class TransactionAdminHandlers:
         self, topic: str, partition: int
     ) -> kw.DescribeProducersResponse.PartitionResponse:
         result = kw.DescribeProducersResponse.PartitionResponse(partition_index=partition)
-        log = self.logs.get(topic, partition)
-        if log is None:
-            result.error_code = kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if topic not in self.cluster.topics:
-                result.error_message = "This server does not host this topic-partition."
-            return result
-        result.active_producers = [
-            kw.DescribeProducersResponse.ProducerState(
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-                last_sequence=producer.last_sequence,
-                last_timestamp=producer.timestamp,
-                coordinator_epoch=producer.coordinator_epoch,
-                current_txn_start_offset=producer.current_txn_first_offset,
-            )
-            for producer in log.producers()
-        ]
+        with errors_in(result):
+            log = self.logs.get(topic, partition)
+            if log is None:
+                unknown = topic not in self.cluster.topics
+                raise ApiError(
+                    kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    "This server does not host this topic-partition." if unknown else None,
+                )
+            result.active_producers = [
+                kw.DescribeProducersResponse.ProducerState(
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.epoch,
+                    last_sequence=producer.last_sequence,
+                    last_timestamp=producer.timestamp,
+                    coordinator_epoch=producer.coordinator_epoch,
+                    current_txn_start_offset=producer.current_txn_first_offset,
+                )
+                for producer in log.producers()
+            ]
         return result
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Any
 
 from krammar.wire.batches.bounds import Bounds, default_bounds
 
@@ -28,7 +29,7 @@ class Environment:
     ``removal_planned``   called when a path is added to ``later``
     ``flush_planned``     called when a log gets a ``flush.ms``
     ``delete_delay_ms``   how long the folders of deleted partitions stay on the disk
-    ``log_start_moved``   called when records were deleted on request, which must survive a crash
+    ``log_start_moved``   called with a log when records were deleted on request, which must survive a crash
     ``flushed``           called after each flush of a log to the disk, with its seconds
     ``bounds``            the limits of a batch
     """
@@ -39,7 +40,7 @@ class Environment:
     fsync: str = "interval"
     producer_expiry_ms: int = 86_400_000
     bounds: Bounds = field(default_factory=default_bounds)
-    log_start_moved: Callable[[], None] = lambda: None
+    log_start_moved: Callable[[Any], None] = lambda log: None
     removal_planned: Callable[[], None] = lambda: None
     flush_planned: Callable[[], None] = lambda: None
     flushed: Callable[[float], object] = lambda seconds: None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -203,7 +204,7 @@ class FlushedLog(ReadableLog):
 
 
 class Flushing(Thread):
-    """Forces files to the disk in a thread. The thread that joins it calls ``finish``."""
+    """Forces files to the disk in a thread, after ``begin``. The thread that joins it calls ``finish``."""
 
     def __init__(
         self,
@@ -214,14 +215,24 @@ class Flushing(Thread):
         interval: bool = True,
     ) -> None:
         super().__init__(name="krammar-flush", daemon=True)
+        self._rest = list(logs)
         self._folders = folders
+        self._now_ms = now_ms
+        self._interval = interval
         self.logs: list[tuple[FlushedLog, int, list[str]]] = []
         self._results: list[float | OSError] = []  # of each log: the seconds, or the error
         self._error: OSError | None = None
-        for log in logs:
-            complete = log.is_flush_due(now_ms, interval=interval)
+
+    def begin(self, until: float = math.inf) -> bool:
+        """Write indexes and epochs to their files, until this time of ``time.monotonic()``.
+
+        Returns whether that is done for all logs, so that the thread can start.
+        """
+        while self._rest and time.monotonic() < until:
+            log = self._rest.pop()
+            complete = log.is_flush_due(self._now_ms, interval=self._interval)
             try:
-                paths = log.begin_flush(complete=complete)
+                paths = None if log.closed else log.begin_flush(complete=complete)
             except OSError as error:
                 if can_continue(error):
                     self._error = error
@@ -230,6 +241,11 @@ class Flushing(Thread):
                 continue
             if paths is not None:
                 self.logs.append((log, log.flush_target(complete=complete), paths))
+        return self.has_begun
+
+    @property
+    def has_begun(self) -> bool:
+        return not self._rest
 
     @property
     def has_work(self) -> bool:

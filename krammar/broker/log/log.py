@@ -436,7 +436,7 @@ class PartitionLog(FlushedLog):
         if before > self.log_start_offset:
             previous, self.log_start_offset = self.log_start_offset, before
             try:
-                self.environment.log_start_moved()
+                self.environment.log_start_moved(self)
             except OSError as error:
                 # After a crash, the records would be there again.
                 self.log_start_offset = previous

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
-from collections.abc import Generator, Iterator, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from uuid import UUID
 from weakref import WeakSet
@@ -18,10 +19,11 @@ from krammar.broker.log.files import (
     can_continue,
     remove,
 )
-from krammar.broker.log.flushing import Flushing
+from krammar.broker.log.flushing import FlushedLog, Flushing
 from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
+from krammar.broker.slices import Steps, finish
 from krammar.logfiles.checkpoints import read_topic_id
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import (
@@ -49,9 +51,12 @@ class LogManager:
     def __init__(self, dirs: Sequence[Path], environment: Environment) -> None:
         """Lock the folders, and create missing ones. Raises StorageError."""
         self.environment = environment
-        environment.log_start_moved = self._checkpoint_starts
+        environment.log_start_moved = self._checkpoint_start
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self.folders: list[LogFolder] = []
+        self._doomed: set[tuple[str, int]] = (
+            set()
+        )  # deleted, with folders that keep their names so far
         self._closed = False
         self._flushing: Flushing | None = None
         # The current round of compaction, and its remaining steps.
@@ -104,6 +109,7 @@ class LogManager:
         log = self._logs.get(key)
         if log is not None:
             return log
+        self._set_aside(key)  # of a deleted topic with this name
         known_in = (each for each in self.folders if key in each.partitions)
         folder = next(known_in, None) or min(self.folders, key=lambda each: len(each.partitions))
         path = folder.path / f"{topic}-{partition}"
@@ -182,9 +188,26 @@ class LogManager:
         write_atomically(path / PARTITION_METADATA, text.encode(), durable=False)
 
     def delete(self, topic: str, partition: int) -> None:
-        """Delete a partition: rename its folder now, and remove it after a delay."""
-        key = topic, partition
-        log = self._logs.pop(key, None)
+        """Delete a partition."""
+        finish(self.deleting(topic, [partition]))
+
+    def deleting(self, topic: str, partitions: Iterable[int]) -> Steps[None]:
+        """Delete partitions: close their logs at once, rename their folders in steps, and remove those after a delay."""
+        keys = [(topic, partition) for partition in partitions]
+        for key in keys:
+            log = self._logs.pop(key, None)
+            if log is not None:
+                log.mark_deleted()
+        self._doomed.update(keys)
+        for key in keys:
+            self._set_aside(key)
+            yield None
+
+    def _set_aside(self, key: tuple[str, int]) -> None:
+        """Rename the folder of a deleted partition, unless that is done."""
+        if key not in self._doomed:
+            return
+        self._doomed.remove(key)
         for folder in self.folders:
             path = folder.partitions.get(key)
             if path is None:
@@ -195,8 +218,6 @@ class LogManager:
             except OSError as error:
                 folder.forget(key)
                 self.environment.warn(f"{path}: cannot be deleted: {error.strerror}")
-        if log is not None:
-            log.mark_deleted()
 
     def delete_removed(self, topic_ids: Set[UUID]) -> None:
         """Delete the folders of deleted topics, in case a crash has interrupted their deletion."""
@@ -231,6 +252,10 @@ class LogManager:
 
     def maintain(self, now_ms: int | None = None) -> None:
         """Apply retention to all logs, and remove expired producers."""
+        finish(self.maintaining(now_ms))
+
+    def maintaining(self, now_ms: int | None = None) -> Steps[None]:
+        """Apply retention to all logs, and remove expired producers, in steps."""
         now = self.environment.now_ms() if now_ms is None else now_ms
         for log in self:
             if log.closed:
@@ -240,6 +265,7 @@ class LogManager:
                 log.apply_retention(now)
             log.producer_states.expire(now, self.environment.producer_expiry_ms)
             log.release()
+            yield None
 
     def compact(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
         """Compact logs, the dirtiest first, for ``budget_ms`` milliseconds.
@@ -310,66 +336,78 @@ class LogManager:
         """Force what is due to the disk, then write the recovery points. Raises OSError."""
         self._finish_flush()
         self._flushing = Flushing(self, self.folders, self.environment.now_ms())
-        self._flushing.run()
         self._finish_flush()
         self._checkpoint()
 
-    def flush_in_background(self, *, interval: bool = True) -> bool:
+    def flush_in_background(self, *, interval: bool = True, budget_ms: float = math.inf) -> bool:
         """Flush without waiting for the disk: a later call finishes the flush.
 
-        ``interval`` is whether the interval of ``krammar.fsync`` is over; without it, ``flush.ms`` and complete segments
-        count.
+        Args:
+            interval: whether the interval of ``krammar.fsync`` is over; without it, ``flush.ms`` and complete segments
+                count
+            budget_ms: the time for writing small files, in milliseconds. While that takes longer, ``begins_flush`` is
+                true, and the next call continues.
 
         Returns whether the previous flush has finished. Raises OSError if it failed.
         """
-        finished = self._flushing is not None and not self._flushing.is_alive()
-        if finished:
+        until = time.monotonic() + budget_ms / 1000
+        finished = False
+        if self._flushing is not None and self._flushing.has_begun:
+            if self._flushing.is_alive():
+                return False
             self._finish_flush()
-        elif self._flushing is not None:
-            return False
-        now_ms = self.environment.now_ms()
-        flushing = Flushing(self, self.folders, now_ms, interval=interval)
-        if flushing.has_work:
-            self._flushing = flushing
-            flushing.start()
+            finished = True
+        if self._flushing is None:
+            now_ms = self.environment.now_ms()
+            self._flushing = Flushing(self, self.folders, now_ms, interval=interval)
+        if self._flushing.begin(until):
+            if self._flushing.has_work:
+                self._flushing.start()
+            else:
+                self._flushing = None
         return finished
+
+    @property
+    def begins_flush(self) -> bool:
+        """Whether ``flush_in_background`` should be called again soon."""
+        return self._flushing is not None and not self._flushing.has_begun
 
     def _finish_flush(self) -> None:
         flushing, self._flushing = self._flushing, None
         if flushing is None:
             return
-        if flushing.is_alive():
+        if flushing.ident is not None:
             flushing.join()
+        else:
+            flushing.begin()
+            flushing.run()
         error = flushing.finish(self.environment.flushed)
-        self._note_offsets()
+        # The offsets of the other logs are as they were.
+        self._note_offsets(log for log, _, _ in flushing.logs)
         if error is not None:
             raise error
 
-    def _checkpoint_starts(self) -> None:
+    def _checkpoint_start(self, log: PartitionLog) -> None:
+        self._note_offsets([log])
         for folder in self.folders:
-            self._note_starts(folder)
             folder.write(LOG_STARTS)
 
-    def _logs_in(self, folder: LogFolder) -> list[tuple[tuple[str, int], PartitionLog]]:
-        return [(key, self._logs[key]) for key in folder.partitions if key in self._logs]
-
-    def _note_starts(self, folder: LogFolder) -> None:
-        starts = folder.offsets[LOG_STARTS]
-        for key, log in self._logs_in(folder):
+    def _note_offsets(self, logs: Iterable[FlushedLog]) -> None:
+        """Note the offsets of logs for the checkpoint files."""
+        for log in logs:
+            key = log.topic, log.partition
+            if self._logs.get(key) is not log:
+                continue
+            offsets = next(each.offsets for each in self.folders if key in each.partitions)
+            offsets[RECOVERY_POINTS][key] = log.recovery_point
+            offsets[HIGH_WATERMARKS][key] = log.end_offset
             if log.log_start_offset > log.segments[0].base_offset:
-                starts[key] = log.log_start_offset
+                offsets[LOG_STARTS][key] = log.log_start_offset
             else:
-                starts.pop(key, None)
-
-    def _note_offsets(self) -> None:
-        for folder in self.folders:
-            logs = self._logs_in(folder)
-            folder.offsets[RECOVERY_POINTS].update((key, log.recovery_point) for key, log in logs)
-            self._note_starts(folder)
-            folder.offsets[HIGH_WATERMARKS] = {key: log.end_offset for key, log in logs}
+                offsets[LOG_STARTS].pop(key, None)
 
     def _checkpoint(self) -> None:
-        self._note_offsets()
+        self._note_offsets(self)
         for folder in self.folders:
             folder.write_all()
 
@@ -385,6 +423,8 @@ class LogManager:
         clean &= all(f.clean or f.partitions.keys() - self._logs <= _OTHERS for f in self.folders)
         with self.environment.warning("cannot force the logs to the disk"):
             self._finish_flush()
+        for key in list(self._doomed):
+            self._set_aside(key)
         for log in self:
             try:
                 log.close()

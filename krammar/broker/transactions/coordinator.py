@@ -485,19 +485,30 @@ class TransactionCoordinator:
     def abort_timed_out(self) -> None:
         """Abort transactions that have timed out, and schedule the next check."""
         self._alarm = None
-        now = self._timers.now_ms()
-        for transactional_id in list(self._open):
-            transaction = self._known(transactional_id)
-            deadline = transaction.deadline_ms
-            if deadline <= now:
-                try:
-                    self._fence(transactional_id, transaction)
-                    continue
-                except ApiError as error:
-                    where = f"the timed-out transaction of {transactional_id!r}"
-                    log.error("%s is not aborted: %s", where, error)
-                    deadline = now + int(RETRY * 1000)
-            self._alarm_at(deadline)
+        self._check(iter(list(self._open)))
+
+    def _check(self, transactional_ids: Iterator[str]) -> None:
+        """Abort those that have timed out; the next turns of the event loop continue after a while."""
+        until = time.monotonic() + TURN_SECONDS
+        for transactional_id in transactional_ids:
+            if transactional_id in self._open:
+                self._abort_if_late(transactional_id)
+            if time.monotonic() >= until:
+                self._timers.call_later(0, self._check, transactional_ids)
+                return
+
+    def _abort_if_late(self, transactional_id: str) -> None:
+        transaction = self._known(transactional_id)
+        deadline, now = transaction.deadline_ms, self._timers.now_ms()
+        if deadline <= now:
+            try:
+                self._fence(transactional_id, transaction)
+                return
+            except ApiError as error:
+                where = f"the timed-out transaction of {transactional_id!r}"
+                log.error("%s is not aborted: %s", where, error)
+                deadline = now + int(RETRY * 1000)
+        self._alarm_at(deadline)
 
     def _expire_later(self) -> None:
         config = self._config

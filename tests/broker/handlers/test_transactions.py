@@ -14,6 +14,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
+from krammar.broker.slices import finish
 from krammar.broker.transactions.state import LAST_EPOCH, MAX_EPOCH
 from krammar.broker.transactions.store import state_record
 from krammar.wire.batches import ControlRecordType, read_batches
@@ -331,7 +332,7 @@ def test_topics_deleted_meanwhile_do_not_hold_a_transaction(
     producer = Producer(client).begun()
     assert producer.produce(("short", 0)) is NONE
     assert producer.produce(T) is NONE
-    broker.call(lambda: broker.topics.delete(broker.cluster.topics["short"]))
+    broker.call(lambda: finish(broker.topics.deleting(broker.cluster.topics["short"])))
     assert producer.end() is NONE
     assert producer.state == "CompleteCommit"
     assert outcomes(client) == [b"x", b"commit"]
