@@ -168,7 +168,9 @@ def test_every_node_answers(
         patch("krammar.broker.broker.new_event_loop", asyncio.new_event_loop),
         Cluster.start(nodes=3, data_dir=tmp_path) as cluster,
     ):
-        ports = [int(address.rpartition(":")[2]) for address in cluster.bootstrap_servers.split(",")]
+        ports = [
+            int(address.rpartition(":")[2]) for address in cluster.bootstrap_servers.split(",")
+        ]
         with RawClient(ports[0]) as client:
             create_topic(client, TOPIC)
         for key, version in served(newest=True):
