@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence, Set
+from operator import itemgetter
 from pathlib import Path
 from uuid import UUID
 from weakref import WeakSet
@@ -59,9 +60,9 @@ class LogManager:
         )  # deleted, with folders that keep their names so far
         self._closed = False
         self._flushing: Flushing | None = None
-        # The current round of compaction, and its remaining steps.
+        # The current round of compaction, and the remaining steps of all rounds.
         self._round: Compaction | None = None
-        self._steps: Iterator[None] = iter(())
+        self._steps: Generator[None] | None = None
         self._uncleanable: WeakSet[PartitionLog] = WeakSet()
         try:
             for path in dirs:
@@ -272,41 +273,57 @@ class LogManager:
 
         Returns whether more work is left, so that it should be called again soon.
         """
-        now = self.environment.now_ms() if now_ms is None else now_ms
         until = time.monotonic() + budget_ms / 1000
+        if self._steps is None:
+            self._steps = self._compacting(self.environment.now_ms() if now_ms is None else now_ms)
+        for _ in self._steps:
+            if time.monotonic() >= until:
+                return True
+        self._steps = None
+        return False
+
+    def _compacting(self, now_ms: int) -> Generator[None]:
+        """Compact logs in steps, until none is due."""
         failed: set[PartitionLog] = set()
         while True:
-            if self._round is None:
-                self._round = self._next_round(now, failed)
+            due: list[tuple[float, PartitionLog]] = []
+            for log in self:
+                found = None if log in failed else self._round_of(log, now_ms)
+                if found is not None:
+                    due.append((found.dirt.ratio, log))
+                yield
+            if not due:
+                return
+            for _, log in sorted(due, key=itemgetter(0), reverse=True):
+                self._round = self._round_of(log, now_ms)
                 if self._round is None:
-                    return False
-                self._steps = self._round.run()
-            log = self._round.log
-            try:
-                for _ in self._steps:
-                    if time.monotonic() >= until:
-                        return True
-            except (OSError, WireError) as error:
-                failed.add(log)
-                if not isinstance(error, OSError):
-                    self._uncleanable.add(log)
-                if not log.closed:
-                    self.environment.warn(f"{log.path.name}: compaction failed: {error}")
-            self._checkpoint_cleaner(log)
-            self._round = None
+                    continue
+                try:
+                    yield from self._round.run()
+                except (OSError, WireError) as error:
+                    failed.add(log)
+                    if not isinstance(error, OSError):
+                        self._uncleanable.add(log)
+                    if not log.closed:
+                        self.environment.warn(f"{log.path.name}: compaction failed: {error}")
+                self._round = None
+                self._checkpoint_cleaner(log)
+                yield
 
-    def _next_round(self, now_ms: int, failed: set[PartitionLog]) -> Compaction | None:
-        """Return a round for the dirtiest log that is due. As in Kafka, unreadable logs are not retried."""
-        best: Compaction | None = None
-        for log in self:
-            if log in failed or log in self._uncleanable:
-                continue
-            text = f"{log.path.name}: compaction failed"
-            with self.environment.warning(text, (OSError, DamageError)):
-                found = Compaction.due(log, now_ms)
-                if found is not None and (best is None or found.dirt.ratio > best.dirt.ratio):
-                    best = found
-        return best
+    def _round_of(self, log: PartitionLog, now_ms: int) -> Compaction | None:
+        """Return the round that is due for a log. As in Kafka, unreadable logs are not retried."""
+        if log not in self._uncleanable:
+            with self.environment.warning(
+                f"{log.path.name}: compaction failed", (OSError, DamageError)
+            ):
+                return Compaction.due(log, now_ms)
+        return None
+
+    def _stop_compacting(self) -> None:
+        """Give up the current round; the next call of ``compact`` begins again."""
+        if self._steps is not None:
+            self._steps.close()
+        self._round = self._steps = None
 
     def truncate(self, log: PartitionLog, offset: int) -> int:
         """Remove the records of a log from ``offset`` on, in whole batches. Returns its new end offset.
@@ -315,9 +332,7 @@ class LogManager:
         """
         self._finish_flush()  # it uses the segments
         if self._round is not None and self._round.log is log:
-            if isinstance(self._steps, Generator):
-                self._steps.close()
-            self._round = None
+            self._stop_compacting()
         end = log.truncate_to(offset)
         self._checkpoint()
         return end
@@ -416,9 +431,7 @@ class LogManager:
         if self._closed:
             return
         self._closed = True
-        if isinstance(self._steps, Generator):
-            self._steps.close()
-        self._round = None
+        self._stop_compacting()
         clean = not self.lost_power and not any(log.offline for log in self)
         clean &= all(f.clean or f.partitions.keys() - self._logs <= _OTHERS for f in self.folders)
         with self.environment.warning("cannot force the logs to the disk"):
