@@ -176,12 +176,13 @@ class Chain:
             each.refuse_unknown for each in self.filters
         )
         # What is done, by api key and version as one number of 32 bits, for all requests of the protocol.
-        # Connections have the dictionary, so it stays the same.
+        # Connections have the dictionary, so it stays the same. ApiVersions depends on all that filters name, and
+        # responses that were rewritten for other work are not used again.
         self.works.update(
             {
                 key << 16 | version: self._work(key, version)
                 for key, (low, high) in self.package.versions().items()
-                if not self.works or before.get(key) != methods.get(key)
+                if not self.works or key == API_VERSIONS or before.get(key) != methods.get(key)
                 for version in range(low, high + 1)
             }
         )

@@ -55,7 +55,7 @@ class Common:
     advertise: str | None
     memory: bytearray
     max_frame: int
-    locked: dict[int, Work | None]
+    locked: WorksBeforeLogin
     metrics: ProxyMetrics | None
     views: Views
     opened: Callable[[Link], None]
@@ -63,16 +63,22 @@ class Common:
     nodes: dict[Address, int] = field(default_factory=dict)
 
 
-def works_before_login(chain: Chain) -> dict[int, Work | None]:
-    """Return what is done for requests before the login of a client: all but a few are refused."""
-    return {
-        api: (
-            work
-            if api >> 16 in _BEFORE_LOGIN
-            else before_login(api >> 16, api & 0xFFFF, chain.package.requests[api >> 16][0])
-        )
-        for api, work in chain.works.items()
-    }
+class WorksBeforeLogin:
+    """What is done for requests before the login of a client: all but a few are refused.
+
+    It asks the chain each time, because filters can name other messages while the proxy runs.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+
+    def get(self, api: int, default: Work, /) -> Work | None:
+        """Return what is done for an api key and a version, as one number of 32 bits."""
+        work = self._chain.works.get(api, default)
+        key = api >> 16
+        if work is default or key in _BEFORE_LOGIN:
+            return work
+        return before_login(key, api & 0xFFFF, self._chain.package.requests[key][0])
 
 
 def before_login(key: int, version: int, name: str) -> Work:

@@ -20,7 +20,7 @@ from krammar.proxy.client_login import ClientLogin, NoClientLogin
 from krammar.proxy.clients import LOG, Clients, Passwords
 from krammar.proxy.ends import MEMORY
 from krammar.proxy.interface import Connection, Filter
-from krammar.proxy.link import Common, Link, works_before_login
+from krammar.proxy.link import Common, Link, WorksBeforeLogin
 from krammar.proxy.metrics import ProxyMetrics, page
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
@@ -130,7 +130,7 @@ class Proxy:
             advertise,
             bytearray(MEMORY),
             max_frame,
-            works_before_login(chain) if self._clients.sasl else {},
+            WorksBeforeLogin(chain),
             self.metrics,
             Views(),
             self._opened,
