@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 @click.argument(
     "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
 )
-@click.option("--upstream", metavar="HOST:PORT", help="A broker of the cluster.")
+@click.option(
+    "--upstream",
+    metavar="HOST:PORT[,…]",
+    help="Brokers of the cluster. If one cannot be reached, the proxy tries the next one.",
+)
 @click.option(
     "--listen",
     metavar="HOST:PORT",

@@ -11,7 +11,7 @@ from typing import Any
 
 from krammar.auth.names import CertificateError
 from krammar.auth.server_tls import name_of_peer
-from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, Listeners, advertised_host
+from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, Listeners, Upstreams, advertised_host
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain, FilterError, Refused, Work, why_closed
 from krammar.proxy.clients import LOG, Clients
@@ -37,6 +37,7 @@ _LARGEST_BEFORE_LOGIN = 524_288
 class Common:
     """What all connections of a proxy have in common.
 
+    ``upstreams``      the addresses of the cluster
     ``advertise``      the proxy's host in responses, or None
     ``memory``         for one read, of any connection
     ``max_frame``      the largest frame that is read, in bytes
@@ -52,6 +53,7 @@ class Common:
     clients: Clients
     brokers: Brokers
     listeners: dict[str, Listeners]
+    upstreams: Upstreams
     advertise: str | None
     memory: bytearray
     max_frame: int
@@ -134,15 +136,14 @@ class Link(Shared):
         self._connecting = asyncio.ensure_future(self._connect())
 
     async def _connect(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                await loop.create_connection(
-                    lambda: self._responses, *self._upstream, ssl=self.common.brokers.context
-                )
-        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
-            why = self.common.brokers.why(error)
-            self._log(logging.WARNING, f"cannot reach {self._upstream}: {escape(why)}")
+        upstreams = self.common.upstreams
+        for upstream in upstreams.to_try(self._upstream):
+            if await self._reach(upstream):
+                upstreams.reached(upstream)
+                self._upstream = upstream
+                self.connection.upstream = str(upstream)
+                break
+        else:
             self.abort()
             return
         if self.closed:
@@ -162,6 +163,19 @@ class Link(Shared):
             self.fail(error)
             return
         self.requests.release("connecting")
+
+    async def _reach(self, upstream: Address) -> bool:
+        """Connect to an address; return whether it was reached."""
+        loop, brokers = asyncio.get_running_loop(), self.common.brokers
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await loop.create_connection(
+                    lambda: self._responses, *upstream, ssl=brokers.context
+                )
+        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
+            self._log(logging.WARNING, f"cannot reach {upstream}: {escape(brokers.why(error))}")
+            return False
+        return True
 
     async def log_in(self) -> None:
         try:

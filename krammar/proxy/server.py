@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from krammar.auth.server_tls import TlsSettingError
 from krammar.auth.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
-from krammar.proxy.addresses import MAX_LISTENERS, Address, ListenError, Listeners
+from krammar.proxy.addresses import MAX_LISTENERS, Address, ListenError, Listeners, Upstreams
 from krammar.proxy.brokers import Brokers, BrokersError
 from krammar.proxy.chain import Chain
 from krammar.proxy.client_login import ClientLogin, NoClientLogin
@@ -41,7 +41,8 @@ class Proxy:
     """A proxy for one cluster. ``start`` runs it in a thread; ``serve`` runs it in the caller's event loop.
 
     Args:
-        upstream: a broker of the cluster, as ``host:port``. The proxy finds the others in responses.
+        upstream: brokers of the cluster, as ``host:port``: a list, or a text with commas. If one cannot be reached,
+            the proxy tries the next one. It finds the others in responses.
         filters: the chain, from the client to the broker.
         listen: where clients connect first, as ``host:port``. Port 0 selects a free one. Each further broker gets
             a free port of this host. For several listeners, which filters can tell apart by
@@ -70,7 +71,7 @@ class Proxy:
 
     def __init__(
         self,
-        upstream: str,
+        upstream: str | Iterable[str],
         filters: Iterable[Filter] = (),
         *,
         listen: str | Mapping[str, str] = "127.0.0.1:0",
@@ -127,6 +128,7 @@ class Proxy:
             self._clients,
             self._brokers,
             self.listeners,
+            Upstreams(upstream),
             advertise,
             bytearray(MEMORY),
             max_frame,
@@ -136,7 +138,6 @@ class Proxy:
             self._opened,
             self._lost,
         )
-        self._upstream = Address.parse(upstream)
         self._drain_timeout = drain_timeout
         self._links: dict[int, Link] = {}
         self._numbers = 0
@@ -150,7 +151,9 @@ class Proxy:
         self._stop: asyncio.Event | None = None
 
     @classmethod
-    def start(cls, upstream: str, filters: Iterable[Filter] = (), **options: Any) -> Self:
+    def start(
+        cls, upstream: str | Iterable[str], filters: Iterable[Filter] = (), **options: Any
+    ) -> Self:
         """Start a proxy in a thread of its own; ``close`` or the end of ``with`` stops it.
 
         The arguments are those of the class. Methods of filters run in that thread.
@@ -241,7 +244,7 @@ class Proxy:
         """
         for name, listen in self._listen.items():
             try:
-                port = await self.listeners[name].listen(listen, self._upstream)
+                port = await self.listeners[name].listen(listen, self._common.upstreams.broker)
             except ListenError as error:
                 self._close_listeners()
                 raise ProxyError(str(error)) from error
