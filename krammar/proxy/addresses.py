@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from krammar.auth.tls_acceptor import TlsAcceptor
-from krammar.util.sockets import why
+from krammar.util.sockets import address_text, why
 
 # Seconds to wait for a broker to accept a connection.
 CONNECT_TIMEOUT = 10.0
@@ -28,7 +28,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_text(self)
 
     @classmethod
     def parse(cls, text: str, default_host: str = "127.0.0.1") -> Address:
