@@ -148,7 +148,6 @@ def _log_to_standard_error() -> None:
 def _run(serve: Callable[[asyncio.Event], Any]) -> None:
     """Serve until SIGINT or SIGTERM."""
     from krammar.proxy import ProxyError
-    from krammar.proxy.supervisor import WorkerError
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -158,7 +157,7 @@ def _run(serve: Callable[[asyncio.Event], Any]) -> None:
 
     try:
         asyncio.run(run())
-    except (ProxyError, WorkerError) as error:
+    except ProxyError as error:  # WorkerError is one
         raise click.UsageError(str(error)) from error
 
 

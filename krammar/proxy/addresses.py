@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from krammar.auth.tls_acceptor import TlsAcceptor
@@ -173,6 +174,10 @@ class Listeners:
 
 async def resolve(address: Address) -> Address:
     """Return the first address of a host. Raises OSError."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError):
+            socket.inet_pton(family, address.host)
+            return address  # without a thread that asks the system
     found = await asyncio.get_running_loop().getaddrinfo(*address, type=socket.SOCK_STREAM)
     return Address(*found[0][4][:2])
 

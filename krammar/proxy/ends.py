@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from krammar.proxy.chain import Chain, Work
 from krammar.proxy.heads import Data
 from krammar.proxy.interface import Connection, Exchange
-from krammar.proxy.metrics import ProxyMetrics
 from krammar.proxy.rewritten import Rewritten
+
+if TYPE_CHECKING:
+    from krammar.proxy.metrics import ProxyMetrics
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
 MEMORY = 256 * 1024

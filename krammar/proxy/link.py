@@ -7,10 +7,8 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from krammar.auth.names import CertificateError
-from krammar.auth.server_tls import name_of_peer
 from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, Listeners, Upstreams, advertised_host
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain, FilterError, Refused, Work, why_closed
@@ -18,13 +16,15 @@ from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.delivery import reset
 from krammar.proxy.ends import PendingRequest, Shared
 from krammar.proxy.interface import Close, Connection
-from krammar.proxy.metrics import ProxyMetrics
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions, node_id
 from krammar.proxy.rewritten import Views
 from krammar.util.printable import escape
 from krammar.wire.negotiation import API_VERSIONS
+
+if TYPE_CHECKING:
+    from krammar.proxy.metrics import ProxyMetrics
 
 # The requests of logins, and ApiVersions.
 _BEFORE_LOGIN = frozenset({17, API_VERSIONS, 36})
@@ -128,12 +128,21 @@ class Link(Shared):
         )
         self.common.opened(self)
         self.requests.hold("connecting")
+        if self.common.clients.tls and not self._read_certificate(transport):
+            return
+        self._connecting = asyncio.ensure_future(self._connect())
+
+    def _read_certificate(self, transport: asyncio.BaseTransport) -> bool:
+        """Set the client's name from its certificate; return whether that is valid."""
+        from krammar.auth.names import CertificateError
+        from krammar.auth.server_tls import name_of_peer
+
         try:
             self.connection.principal = name_of_peer(transport)
         except CertificateError as error:
             self.fail(Refused(str(error)))
-            return
-        self._connecting = asyncio.ensure_future(self._connect())
+            return False
+        return True
 
     async def _connect(self) -> None:
         upstreams = self.common.upstreams
