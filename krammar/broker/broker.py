@@ -46,7 +46,7 @@ from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.upkeep import Upkeep
-from krammar.util.sockets import why
+from krammar.util.sockets import address_text, why
 
 if TYPE_CHECKING:
     from krammar.broker.metrics import Metrics
@@ -443,9 +443,7 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """``host:port`` of each node's first Kafka listener, for the setting of clients."""
         found = [node.addresses.advertised(self._first) for node in self.nodes.values()]
-        return ",".join(
-            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in found
-        )
+        return ",".join(map(address_text, found))
 
     @property
     def host(self) -> str:

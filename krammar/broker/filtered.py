@@ -17,6 +17,7 @@ from krammar.broker.session import ANONYMOUS
 from krammar.proxy.chain import Chain, FilterError, Settled, Work, why_closed
 from krammar.proxy.delivery import reset, take
 from krammar.proxy.interface import Close, Connection, Exchange, Silence
+from krammar.util.sockets import address_text
 from krammar.wire.framing import PREFIX
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class Filtered:
         self._chain = chain
         self._served = served
         here, peer = map(served.transport.get_extra_info, ("sockname", "peername"))
-        self._connection = Connection(served.number, _place(peer), _place(here))
+        # A connection that has ended already has no addresses.
+        places = [address_text(each or ("unknown", 0)) for each in (peer, here)]
+        self._connection = Connection(served.number, *places)
         self._connection.node = served.config.node_id
         self._current: tuple[Work, Exchange] | None = None  # of the request that is handled
         self._waits = False  # for an async method
@@ -209,8 +212,3 @@ class Filtered:
         request = cls.decode(request.encode(version), version)
         response = await self._served.ask(request, version)
         return type(response).decode(response.encode(version), version)
-
-
-def _place(address: Any) -> str:
-    host, port = address[:2] if address else ("unknown", 0)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

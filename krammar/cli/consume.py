@@ -188,9 +188,9 @@ def _reader(
     exit_: bool,
 ) -> Reader:
     """Return a reader that begins at the place. Raises ClientError."""
-    from krammar.client.connection import address_text
     from krammar.client.errors import OffsetOutOfRange, UnknownTopicOrPartition
     from krammar.client.offsets import At
+    from krammar.util.sockets import address_text
 
     try:
         found = client.partitions(topic)

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 @click.argument(
     "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
 )
-@click.option("--upstream", metavar="HOST:PORT", help="A broker of the cluster.")
+@click.option(
+    "--upstream",
+    metavar="HOST:PORT[,…]",
+    help="Brokers of the cluster. If one cannot be reached, the proxy tries the next one.",
+)
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -144,7 +148,6 @@ def _log_to_standard_error() -> None:
 def _run(serve: Callable[[asyncio.Event], Any]) -> None:
     """Serve until SIGINT or SIGTERM."""
     from krammar.proxy import ProxyError
-    from krammar.proxy.supervisor import WorkerError
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -154,7 +157,7 @@ def _run(serve: Callable[[asyncio.Event], Any]) -> None:
 
     try:
         asyncio.run(run())
-    except (ProxyError, WorkerError) as error:
+    except ProxyError as error:  # WorkerError is one
         raise click.UsageError(str(error)) from error
 
 

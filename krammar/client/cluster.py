@@ -16,7 +16,6 @@ from krammar.client.connection import (
     ByVersion,
     Connection,
     RequestInFlight,
-    address_text,
     wait,
 )
 from krammar.client.deadline import Backoff, Deadline
@@ -33,6 +32,7 @@ from krammar.client.errors import (
 from krammar.client.metadata import Metadata, Node, Partition, Topic, TopicPartition
 from krammar.client.settings import Settings
 from krammar.client.tls import client_context
+from krammar.util.sockets import address_text
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -34,6 +34,7 @@ from krammar.client.login import log_in, obtain_token
 from krammar.client.probe import requires_login, wrong_protocol
 from krammar.client.settings import Settings
 from krammar.client.tls import handshake_failure
+from krammar.util.sockets import address_text
 from krammar.wire.connection import ClientConnection, ResponseError, ResponseReceived
 from krammar.wire.errors import WireError
 from krammar.wire.framing import MAX_FRAME
@@ -45,12 +46,6 @@ _CHUNK = 256 * 1024
 # The most bytes that one call of pump reads, so that other connections get their turn.
 _MOST_AT_ONCE = 16 * 1024 * 1024
 _FRAME_MARGIN = 1024 * 1024
-
-
-def address_text(address: Address) -> str:
-    """Return ``host:port``, with brackets around an IPv6 address."""
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class RequestInFlight:

@@ -6,11 +6,13 @@ import base64
 import hmac
 import re
 import secrets
+from functools import lru_cache
 
 from krammar.auth.scram import (
     BY_NAME,
     MIN_ITERATIONS,
     NONCE,
+    Mechanism,
     ScramError,
     from_base64,
     to_text,
@@ -22,6 +24,9 @@ from krammar.auth.scram import (
 MAX_ITERATIONS = 100_000
 
 _FIRST = re.compile(rf"r=(?P<nonce>{NONCE}),s=(?P<salt>[^,]+),i=(?P<count>\d{{1,9}})(?:,.*)?")
+
+# Salted passwords that are remembered. All brokers of a cluster have the same salt for a user, so a program needs one.
+_SALTED = 64
 
 
 class ScramClient:
@@ -76,7 +81,7 @@ class ScramClient:
                 f"{self._max_iterations} (set krammar.scram.max.iterations to allow them)"
             )
         mechanism = self._mechanism
-        salted = mechanism.salted_password(self._password, from_base64(match["salt"]), count)
+        salted = _salted_password(mechanism, self._password, from_base64(match["salt"]), count)
         client_key = mechanism.client_key(salted)
         unproven = f"c=biws,r={nonce}"  # "n,,": no channel binding
         said = f"{self._bare},{text},{unproven}".encode()
@@ -94,3 +99,9 @@ class ScramClient:
             raise ScramError(f"the server's final message is malformed: {text[:200]!r}")
         if not hmac.compare_digest(from_base64(value[2:]), self._signature):
             raise ScramError("the server cannot prove that it knows the password")
+
+
+@lru_cache(_SALTED)
+def _salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
+    """Return ``SaltedPassword``, which RFC 5802 lets clients remember, because it takes thousands of hashes."""
+    return mechanism.salted_password(password, salt, iterations)

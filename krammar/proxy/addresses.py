@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from krammar.auth.tls_acceptor import TlsAcceptor
-from krammar.util.sockets import why
+from krammar.util.sockets import address_text, why
 
 # Seconds to wait for a broker to accept a connection.
 CONNECT_TIMEOUT = 10.0
@@ -28,7 +29,7 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address_text(self)
 
     @classmethod
     def parse(cls, text: str, default_host: str = "127.0.0.1") -> Address:
@@ -38,6 +39,40 @@ class Address(NamedTuple):
         if (bare == host and ":" in bare) or not port.isdecimal() or int(port) > 65_535:
             raise ValueError(f"{text!r} is not host:port")
         return cls(bare or default_host, int(port))
+
+
+# In place of the address of a broker: any one of ``upstream``. No broker has this address.
+ANY = Address("", 0)
+
+
+class Upstreams:
+    """The addresses of a cluster, of which one is enough.
+
+    ``broker``  the broker of connections to the first port of a listener; ``ANY`` if there are several addresses
+
+    Args:
+        addresses: a list of ``host:port``, or a text with commas between them.
+
+    Raises:
+        ValueError: an address has another form, or there is none.
+    """
+
+    def __init__(self, addresses: str | Iterable[str]) -> None:
+        texts = addresses.split(",") if isinstance(addresses, str) else addresses
+        self._all = tuple(dict.fromkeys(Address.parse(each.strip()) for each in texts))
+        if not self._all:
+            raise ValueError("upstream has no address (give at least one host:port)")
+        self.broker = self._all[0] if len(self._all) == 1 else ANY
+
+    def to_try(self, broker: Address) -> tuple[Address, ...]:
+        """Return the addresses for a connection to a broker, in the order in which to try them."""
+        return self._all if broker == ANY else (broker,)
+
+    def reached(self, address: Address) -> None:
+        """Let the next connections to ``ANY`` begin with an address that was reached."""
+        if address in self._all and address != self._all[0]:
+            index = self._all.index(address)
+            self._all = self._all[index:] + self._all[:index]
 
 
 # Starts a server: the resolved address, the host as it was given, and the broker of its connections.
@@ -139,6 +174,10 @@ class Listeners:
 
 async def resolve(address: Address) -> Address:
     """Return the first address of a host. Raises OSError."""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError):
+            socket.inet_pton(family, address.host)
+            return address  # without a thread that asks the system
     found = await asyncio.get_running_loop().getaddrinfo(*address, type=socket.SOCK_STREAM)
     return Address(*found[0][4][:2])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -19,11 +19,10 @@ from krammar.proxy.interface import (
 )
 from krammar.proxy.rewrite import METADATA, TAGGED_ENDPOINTS, may_change
 from krammar.util.printable import escape
-from krammar.wire.connection import UNSUPPORTED_VERSION
 from krammar.wire.elements import MAX_ELEMENTS, check_elements
 from krammar.wire.errors import WireError
 from krammar.wire.framing import PREFIX
-from krammar.wire.negotiation import API_VERSIONS
+from krammar.wire.negotiation import API_VERSIONS, UNSUPPORTED_VERSION
 from krammar.wire.package import Package, package_of
 
 PRODUCE = 0
@@ -176,12 +175,13 @@ class Chain:
             each.refuse_unknown for each in self.filters
         )
         # What is done, by api key and version as one number of 32 bits, for all requests of the protocol.
-        # Connections have the dictionary, so it stays the same.
+        # Connections have the dictionary, so it stays the same. ApiVersions depends on all that filters name, and
+        # responses that were rewritten for other work are not used again.
         self.works.update(
             {
                 key << 16 | version: self._work(key, version)
                 for key, (low, high) in self.package.versions().items()
-                if not self.works or before.get(key) != methods.get(key)
+                if not self.works or key == API_VERSIONS or before.get(key) != methods.get(key)
                 for version in range(low, high + 1)
             }
         )
@@ -225,8 +225,8 @@ class Chain:
             work.tokens = key == SASL_HANDSHAKE and version == 0
         work.counts = self.counts
         if known is not None:
-            work.patch_request = _patch(work.requests, self.package.request_class(key), version)
-            work.patch_response = _patch(work.responses, self.package.response_class(key), version)
+            work.patch_request = _patch(work.requests, self.package.request_class, key, version)
+            work.patch_response = _patch(work.responses, self.package.response_class, key, version)
         return work if work.is_needed else None
 
     # -- connections
@@ -416,8 +416,13 @@ def _hook_error(each: Filter, name: str, error: Exception) -> FilterError | Clos
     return FilterError(f"{type(each).__name__}.{name} raised {type(error).__name__}: {error}")
 
 
-def _patch(methods: tuple[Method, ...], message: Any, version: int) -> Patch | None:
-    if len(methods) != 1 or not message.min_version <= version <= message.max_version:
+def _patch(
+    methods: tuple[Method, ...], class_of: Callable[[int], Any], key: int, version: int
+) -> Patch | None:
+    if len(methods) != 1:
+        return None
+    message = class_of(key)
+    if not message.min_version <= version <= message.max_version:
         return None
     each: Filter = methods[0].__self__  # type: ignore[attr-defined]
     return each.patch(message, version)

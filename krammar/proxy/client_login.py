@@ -17,8 +17,9 @@ from kafka_wire import (
 from krammar.auth import exchanges
 from krammar.auth.guesses import Guesses
 from krammar.auth.scram import ScramError
-from krammar.proxy.clients import LOG, Clients
+from krammar.proxy.clients import LOG
 from krammar.proxy.interface import Close, Connection, Exchange, Filter, on
+from krammar.proxy.users import KnownUsers
 
 # Seconds before a refusal, as Kafka's default for connection.failed.authentication.delay.ms.
 _DELAY = 0.1
@@ -36,11 +37,11 @@ class ClientLogin(Filter):
 
     def __init__(
         self,
-        clients: Clients,
+        users: KnownUsers,
         accepted: Callable[[Connection], None],
         refused: Callable[[Connection], None],
     ) -> None:
-        self._clients = clients
+        self._users = users
         self._accepted = accepted
         self._refused = refused
         self._guesses = Guesses()
@@ -63,7 +64,7 @@ class ClientLogin(Filter):
         """Select a mechanism."""
         if exchange.version == 0:
             raise Close("SaslHandshake v0 is not supported at the proxy; the client is too old")
-        offered = list(self._clients.mechanisms)
+        offered = list(self._users.mechanisms)
         if request.mechanism not in offered:
             self._fail(
                 exchange.connection, f"the mechanism {request.mechanism[:64]!r} is not enabled"
@@ -71,7 +72,7 @@ class ClientLogin(Filter):
             return SaslHandshakeResponse(
                 error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=offered
             )
-        exchange.connection.state[self] = self._clients.exchange(request.mechanism)
+        exchange.connection.state[self] = self._users.exchange(request.mechanism)
         return SaslHandshakeResponse(mechanisms=offered)
 
     @on(SaslAuthenticateRequest)

@@ -6,12 +6,16 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from krammar.faults.steps import Hold, Send, StepTo, Wait
+if TYPE_CHECKING:
+    from krammar.faults.steps import StepTo
 
 
 async def take(steps: Iterable[StepTo], transport: asyncio.Transport) -> None:
     """Take the steps of a delivery, one after the other. Stops if the connection is closed."""
+    from krammar.faults.steps import Hold, Send, Wait  # only filters with rules have steps
+
     for step in steps:
         if isinstance(step, Wait):
             await asyncio.sleep(step.seconds)

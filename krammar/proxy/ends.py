@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from krammar.proxy.chain import Chain, Work
 from krammar.proxy.heads import Data
 from krammar.proxy.interface import Connection, Exchange
-from krammar.proxy.metrics import ProxyMetrics
 from krammar.proxy.rewritten import Rewritten
+
+if TYPE_CHECKING:
+    from krammar.proxy.metrics import ProxyMetrics
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
 MEMORY = 256 * 1024
@@ -65,6 +67,12 @@ TOKEN = Token()
 Entry = int | PendingRequest | Own | FilterAnswer | Token
 
 
+class Works(Protocol):
+    """What is done for requests, by api key and version as one number of 32 bits."""
+
+    def get(self, api: int, default: Work, /) -> Work | None: ...
+
+
 class Shared:
     """What both ends share.
 
@@ -89,7 +97,7 @@ class Shared:
         self.answers = 0
         self.offered: Mapping[int, tuple[int, int]] = {}
         self.rewritten = Rewritten()
-        self.works = chain.works
+        self.works: Works = chain.works
         self.metrics: ProxyMetrics | None = None
         self.draining = False
         self.closed = False

@@ -7,24 +7,24 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from krammar.auth.names import CertificateError
-from krammar.auth.server_tls import name_of_peer
-from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, Listeners, advertised_host
+from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, Listeners, Upstreams, advertised_host
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain, FilterError, Refused, Work, why_closed
 from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.delivery import reset
 from krammar.proxy.ends import PendingRequest, Shared
 from krammar.proxy.interface import Close, Connection
-from krammar.proxy.metrics import ProxyMetrics
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions, node_id
 from krammar.proxy.rewritten import Views
 from krammar.util.printable import escape
 from krammar.wire.negotiation import API_VERSIONS
+
+if TYPE_CHECKING:
+    from krammar.proxy.metrics import ProxyMetrics
 
 # The requests of logins, and ApiVersions.
 _BEFORE_LOGIN = frozenset({17, API_VERSIONS, 36})
@@ -37,6 +37,7 @@ _LARGEST_BEFORE_LOGIN = 524_288
 class Common:
     """What all connections of a proxy have in common.
 
+    ``upstreams``      the addresses of the cluster
     ``advertise``      the proxy's host in responses, or None
     ``memory``         for one read, of any connection
     ``max_frame``      the largest frame that is read, in bytes
@@ -52,10 +53,11 @@ class Common:
     clients: Clients
     brokers: Brokers
     listeners: dict[str, Listeners]
+    upstreams: Upstreams
     advertise: str | None
     memory: bytearray
     max_frame: int
-    locked: dict[int, Work | None]
+    locked: WorksBeforeLogin
     metrics: ProxyMetrics | None
     views: Views
     opened: Callable[[Link], None]
@@ -63,16 +65,22 @@ class Common:
     nodes: dict[Address, int] = field(default_factory=dict)
 
 
-def works_before_login(chain: Chain) -> dict[int, Work | None]:
-    """Return what is done for requests before the login of a client: all but a few are refused."""
-    return {
-        api: (
-            work
-            if api >> 16 in _BEFORE_LOGIN
-            else before_login(api >> 16, api & 0xFFFF, chain.package.requests[api >> 16][0])
-        )
-        for api, work in chain.works.items()
-    }
+class WorksBeforeLogin:
+    """What is done for requests before the login of a client: all but a few are refused.
+
+    It asks the chain each time, because filters can name other messages while the proxy runs.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+
+    def get(self, api: int, default: Work, /) -> Work | None:
+        """Return what is done for an api key and a version, as one number of 32 bits."""
+        work = self._chain.works.get(api, default)
+        key = api >> 16
+        if work is default or key in _BEFORE_LOGIN:
+            return work
+        return before_login(key, api & 0xFFFF, self._chain.package.requests[key][0])
 
 
 def before_login(key: int, version: int, name: str) -> Work:
@@ -120,23 +128,31 @@ class Link(Shared):
         )
         self.common.opened(self)
         self.requests.hold("connecting")
+        if self.common.clients.tls and not self._read_certificate(transport):
+            return
+        self._connecting = asyncio.ensure_future(self._connect())
+
+    def _read_certificate(self, transport: asyncio.BaseTransport) -> bool:
+        """Set the client's name from its certificate; return whether that is valid."""
+        from krammar.auth.names import CertificateError
+        from krammar.auth.server_tls import name_of_peer
+
         try:
             self.connection.principal = name_of_peer(transport)
         except CertificateError as error:
             self.fail(Refused(str(error)))
-            return
-        self._connecting = asyncio.ensure_future(self._connect())
+            return False
+        return True
 
     async def _connect(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                await loop.create_connection(
-                    lambda: self._responses, *self._upstream, ssl=self.common.brokers.context
-                )
-        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
-            why = self.common.brokers.why(error)
-            self._log(logging.WARNING, f"cannot reach {self._upstream}: {escape(why)}")
+        upstreams = self.common.upstreams
+        for upstream in upstreams.to_try(self._upstream):
+            if await self._reach(upstream):
+                upstreams.reached(upstream)
+                self._upstream = upstream
+                self.connection.upstream = str(upstream)
+                break
+        else:
             self.abort()
             return
         if self.closed:
@@ -156,6 +172,19 @@ class Link(Shared):
             self.fail(error)
             return
         self.requests.release("connecting")
+
+    async def _reach(self, upstream: Address) -> bool:
+        """Connect to an address; return whether it was reached."""
+        loop, brokers = asyncio.get_running_loop(), self.common.brokers
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await loop.create_connection(
+                    lambda: self._responses, *upstream, ssl=brokers.context
+                )
+        except (OSError, UnicodeError) as error:  # TimeoutError is an OSError
+            self._log(logging.WARNING, f"cannot reach {upstream}: {escape(brokers.why(error))}")
+            return False
+        return True
 
     async def log_in(self) -> None:
         try:

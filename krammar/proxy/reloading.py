@@ -6,8 +6,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from krammar.auth.server_tls import TlsSettingError
-from krammar.proxy.brokers import Brokers, BrokersError
+from krammar.proxy.brokers import Brokers
 from krammar.proxy.clients import LOG, Clients
 
 # Seconds between two looks at the files.
@@ -41,7 +40,7 @@ class Reloading:
         try:
             for side in self._sides:
                 side.reload()
-        except (TlsSettingError, BrokersError) as error:
+        except ValueError as error:  # TlsSettingError, BrokersError
             LOG.warning("keys, certificates and users remain as before: %s", error)
             self._failed = state
             return

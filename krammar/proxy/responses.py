@@ -108,9 +108,7 @@ class Responses(End):
                     if has_no_endpoints(work.api_key, data, position, end):
                         left = length + PREFIX
                         continue
-                    known = rewritten.get(
-                        (work.api_key, work.version, bytes(data[position + HEAD : end]))
-                    )
+                    known = rewritten.get((work, bytes(data[position + HEAD : end])))
                     if known is not None:
                         if known.offered is not None:
                             shared.offered = known.offered

@@ -1,7 +1,8 @@
 """Responses that the proxy has already rewritten, so that repeated ones are not decoded again.
 
 Clients ask for the same metadata and versions again and again, and brokers mostly send the same bytes. What the proxy
-builds from a response depends only on these bytes and on the addresses of the proxy, which never change.
+builds from a response depends only on these bytes, on the addresses of the proxy, which never change, and on what filters
+name.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Rewritten:
     """The rewritten responses for clients that see the proxy under one address."""
 
     def __init__(self) -> None:
-        # By api key, version, and the bytes of the response after its correlation id.
-        self.known: dict[tuple[int, int, bytes], Known] = {}
+        # By the bytes of the response after its correlation id. The work is another one after filters have changed.
+        self.known: dict[tuple[Work, bytes], Known] = {}
         self._bytes = 0
 
     def add(self, work: Work, before: bytes, after: bytes, offered: Versions | None) -> None:
@@ -59,7 +60,7 @@ class Rewritten:
             self._bytes = 0
         self._bytes += size
         rest = after[8:] if changed else None
-        self.known[work.api_key, work.version, before[8:]] = Known(rest, after[:4], offered)
+        self.known[work, before[8:]] = Known(rest, after[:4], offered)
 
 
 # Listeners, and hosts under which clients see the proxy, whose responses are remembered.

@@ -9,25 +9,29 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from types import ModuleType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from krammar.auth.server_tls import TlsSettingError
 from krammar.auth.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
-from krammar.proxy.addresses import MAX_LISTENERS, Address, ListenError, Listeners
-from krammar.proxy.brokers import Brokers, BrokersError
+from krammar.proxy.addresses import MAX_LISTENERS, Address, ListenError, Listeners, Upstreams
+from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain
-from krammar.proxy.client_login import ClientLogin, NoClientLogin
-from krammar.proxy.clients import LOG, Clients, Passwords
+from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.ends import MEMORY
 from krammar.proxy.interface import Connection, Filter
-from krammar.proxy.link import Common, Link, works_before_login
-from krammar.proxy.metrics import ProxyMetrics, page
+from krammar.proxy.link import Common, Link, WorksBeforeLogin
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
 from krammar.proxy.rewritten import Views
-from krammar.util.prometheus import Registry
 from krammar.util.sockets import why
 from krammar.wire.framing import MAX_FRAME
+
+if TYPE_CHECKING:
+    from krammar.proxy.metrics import ProxyMetrics
+    from krammar.proxy.users import Passwords
+    from krammar.util.http_page import HttpPage
+    from krammar.util.prometheus import Registry
+
+# What only some proxies need is imported when they are created: logins, and metrics.
 
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
 _TURNS = 4
@@ -41,7 +45,8 @@ class Proxy:
     """A proxy for one cluster. ``start`` runs it in a thread; ``serve`` runs it in the caller's event loop.
 
     Args:
-        upstream: a broker of the cluster, as ``host:port``. The proxy finds the others in responses.
+        upstream: brokers of the cluster, as ``host:port``: a list, or a text with commas. If one cannot be reached,
+            the proxy tries the next one. It finds the others in responses.
         filters: the chain, from the client to the broker.
         listen: where clients connect first, as ``host:port``. Port 0 selects a free one. Each further broker gets
             a free port of this host. For several listeners, which filters can tell apart by
@@ -70,7 +75,7 @@ class Proxy:
 
     def __init__(
         self,
-        upstream: str,
+        upstream: str | Iterable[str],
         filters: Iterable[Filter] = (),
         *,
         listen: str | Mapping[str, str] = "127.0.0.1:0",
@@ -93,21 +98,31 @@ class Proxy:
             protocol = kafka_wire
         try:
             self._clients = Clients(clients or {}, users, secret)
-        except TlsSettingError as error:
+        except ValueError as error:
             raise ValueError(f"clients: {error}") from None
         try:
             self._brokers = Brokers(brokers or {})
-        except BrokersError as error:
+        except ValueError as error:
             raise ValueError(f"brokers: {error}") from None
         self._reloading = Reloading((self._clients, self._brokers))
-        if self._clients.sasl:
-            filters = [ClientLogin(self._clients, self._accepted, self._refused), *filters]
+        if self._clients.users is not None:
+            from krammar.proxy.client_login import ClientLogin
+
+            filters = [ClientLogin(self._clients.users, self._accepted, self._refused), *filters]
         elif self._brokers.sasl:
+            from krammar.proxy.client_login import NoClientLogin
+
             filters = [NoClientLogin(), *filters]
         self._metrics_port = None if metrics_port is None else Address.parse(str(metrics_port))
         counts = counts or metrics_port is not None
         chain = Chain(protocol, filters, refuse_unknown=refuse_unknown, counts=counts)
-        self.metrics = ProxyMetrics(chain.package, lambda: len(self._links)) if counts else None
+        self.metrics: ProxyMetrics | None = None
+        self._page: HttpPage | None = None
+        if counts:
+            from krammar.proxy.metrics import ProxyMetrics, page
+
+            self.metrics = ProxyMetrics(chain.package, lambda: len(self._links))
+            self._page = page(self._registry)
         names = {"": listen} if isinstance(listen, str) else listen
         if not names:
             raise ValueError("a proxy needs at least one listener")
@@ -127,30 +142,31 @@ class Proxy:
             self._clients,
             self._brokers,
             self.listeners,
+            Upstreams(upstream),
             advertise,
             bytearray(MEMORY),
             max_frame,
-            works_before_login(chain) if self._clients.sasl else {},
+            WorksBeforeLogin(chain),
             self.metrics,
             Views(),
             self._opened,
             self._lost,
         )
-        self._upstream = Address.parse(upstream)
         self._drain_timeout = drain_timeout
         self._links: dict[int, Link] = {}
         self._numbers = 0
         self._draining = False
         self.addresses: dict[str, str] = {}
         self._idle = asyncio.Event()
-        self._page = page(self._registry)
         self.metrics_address: tuple[str, int] | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
 
     @classmethod
-    def start(cls, upstream: str, filters: Iterable[Filter] = (), **options: Any) -> Self:
+    def start(
+        cls, upstream: str | Iterable[str], filters: Iterable[Filter] = (), **options: Any
+    ) -> Self:
         """Start a proxy in a thread of its own; ``close`` or the end of ``with`` stops it.
 
         The arguments are those of the class. Methods of filters run in that thread.
@@ -241,12 +257,12 @@ class Proxy:
         """
         for name, listen in self._listen.items():
             try:
-                port = await self.listeners[name].listen(listen, self._upstream)
+                port = await self.listeners[name].listen(listen, self._common.upstreams.broker)
             except ListenError as error:
                 self._close_listeners()
                 raise ProxyError(str(error)) from error
             self.addresses[name] = self.at(Address(listen.host, port))
-        if self._metrics_port is not None:
+        if self._metrics_port is not None and self._page is not None:
             try:
                 self.metrics_address = await self._page.listen(*self._metrics_port)
             except (OSError, UnicodeError) as error:
@@ -286,7 +302,8 @@ class Proxy:
                 )
         for link in list(self._links.values()):
             link.abort()
-        await self._page.close()
+        if self._page is not None:
+            await self._page.close()
         for _ in range(_TURNS):
             await asyncio.sleep(0)
 

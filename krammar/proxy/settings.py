@@ -43,7 +43,7 @@ class Settings:
 def read_settings(path: Path) -> Settings:
     """Read a file such as::
 
-        upstream = "localhost:9092"
+        upstream = "localhost:9092"     # or several, of which one is enough: ["a:9092", "b:9092"]
         listen = "127.0.0.1:9093"       # or names of listeners: { blue = "127.0.0.1:9093", … }
 
         [brokers]
@@ -85,7 +85,10 @@ def read_settings(path: Path) -> Settings:
         is_named = name == "listen" and isinstance(value, dict)
         if is_named and not (value and all(isinstance(each, str) for each in value.values())):
             raise SettingsError(f'{path}: write listen = {{ name = "host:port" }}')
-        if type(value) is not expected and not is_named:
+        is_list = name == "upstream" and isinstance(value, list)
+        if is_list and not (value and all(isinstance(each, str) for each in value)):
+            raise SettingsError(f'{path}: write upstream = ["host:port", "host:port"]')
+        if type(value) is not expected and not is_named and not is_list:
             raise SettingsError(f"{path}: {name} = {value!r} is not of type {expected.__name__}")
         found.options[name] = value
     if not isinstance(filters, list) or not all(isinstance(each, dict) for each in filters):

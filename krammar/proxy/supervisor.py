@@ -18,6 +18,7 @@ from typing import Any
 
 from krammar.proxy.addresses import Address, resolve
 from krammar.proxy.clients import LOG
+from krammar.proxy.server import ProxyError
 from krammar.proxy.worker import LIMIT, VARIABLE, Key, line
 from krammar.util.sockets import why
 
@@ -27,7 +28,7 @@ _SHORT_LIFE = 1.0
 _GRACE = 5.0
 
 
-class WorkerError(Exception):
+class WorkerError(ProxyError):
     """The workers cannot run."""
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from krammar.client import ClientError, Settings
-from krammar.client.connection import address_text
 from krammar.client.errors import SettingsError
 from krammar.spark.errors import BrokerError, OptionError
 from krammar.spark.option_table import CLIENT_PREFIX
 from krammar.spark.options import Options
+from krammar.util.sockets import address_text
 
 # The default of max.partition.fetch.bytes. With Kafka's default of 1 MiB, reading needs twice the processor time.
 FETCH_BYTES = 8 << 20

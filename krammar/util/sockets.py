@@ -1,9 +1,17 @@
-"""Descriptions of errors of addresses and connections."""
+"""Addresses of sockets as text, and descriptions of their errors."""
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
+from typing import Any
+
+
+def address_text(address: Sequence[Any]) -> str:
+    """Return ``host:port`` for an address of a socket, with brackets around an IPv6 address."""
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def why(error: OSError | UnicodeError) -> str:

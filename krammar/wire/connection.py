@@ -30,12 +30,8 @@ from typing import Any, NamedTuple
 
 from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
 from krammar.wire.framing import MAX_FRAME, PREFIX, Buffer, FrameReader, join_frame
-from krammar.wire.negotiation import API_VERSIONS, api_versions_response
+from krammar.wire.negotiation import API_VERSIONS, UNSUPPORTED_VERSION, api_versions_response
 from krammar.wire.package import Package, package_of
-
-# Clients send ApiVersions before they know the versions of the broker, so it must be answered even in an unknown
-# version (KIP-511).
-UNSUPPORTED_VERSION = 35
 
 
 class LocalProtocolError(WireError):

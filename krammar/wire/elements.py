@@ -7,11 +7,15 @@ reads frames from untrusted clients counts first, up to its limit.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from krammar.wire.errors import DecodeError
-from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
 from krammar.wire.primitives import Malformed, uvarint
+
+if TYPE_CHECKING:
+    from krammar.wire.layout import Layout
+
+# Layouts are imported when the first large message is counted: servers need them for nothing else.
 
 # The maximum number of array elements that servers accept in a request. They serve nobody else while they decode it.
 # A topic of 10,000 partitions with replicas has 20,001.
@@ -68,6 +72,8 @@ def _steps(layout: Layout) -> tuple[_Step, ...]:
 
 
 def _step(kind: Any) -> _Step:
+    from krammar.wire.layout import Array, Nested, Scalar, Text
+
     if isinstance(kind, Scalar):
         return _FIXED, kind.width
     if isinstance(kind, Text) and kind.prefix in ("int16", "int32"):

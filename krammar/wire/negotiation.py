@@ -12,6 +12,9 @@ from krammar.wire.package import package_of
 
 # The api key of ApiVersions in Kafka's protocol.
 API_VERSIONS = 18
+# The error of a response to ApiVersions in an unknown version. Clients send the request before they know the versions of
+# the broker, so it must be answered (KIP-511).
+UNSUPPORTED_VERSION = 35
 
 Offered = Mapping[int, tuple[int, int]]
 

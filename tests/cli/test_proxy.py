@@ -43,7 +43,7 @@ def test_a_proxy_serves_and_stops(folder: Path, form: str) -> None:
     with KafkaBroker.start(topics=["orders", "secret-orders"]) as broker:
         if form == "file":
             (folder / "proxy.toml").write_text(
-                f'upstream = "{broker.bootstrap_servers}"\nlisten = "127.0.0.1:0"\ndrain_timeout = 1\n'
+                f'upstream = ["127.0.0.1:1", "{broker.bootstrap_servers}"]\nlisten = "127.0.0.1:0"\ndrain_timeout = 1\n'
                 '[[filter]]\nclass = "my_filters:Hide"\nprefix = "ord"\n'
             )
             arguments, hidden = ["proxy.toml"], "orders"
@@ -54,7 +54,7 @@ def test_a_proxy_serves_and_stops(folder: Path, form: str) -> None:
                 "--listen",
                 "127.0.0.1:0",
             ], "secret-orders"
-            arguments += ["--upstream", broker.bootstrap_servers]
+            arguments += ["--upstream", f"127.0.0.1:1,{broker.bootstrap_servers}"]
         process = subprocess.Popen(
             [sys.executable, "-m", "krammar.cli", "proxy", *arguments],
             cwd=folder,
@@ -71,7 +71,9 @@ def test_a_proxy_serves_and_stops(folder: Path, form: str) -> None:
                 {"orders", "secret-orders"} - {hidden}
             )
             process.send_signal(signal.SIGTERM)
-            assert process.stderr.read() == "stopping\n"
+            *refused, last = process.stderr.read().splitlines()
+            assert any("cannot reach 127.0.0.1:1: connection refused" in each for each in refused)
+            assert last == "stopping"
             assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
@@ -112,6 +114,8 @@ def test_options_that_cannot_be_used(
         ("upstream = 'x:1'\nlisten = { a = 1 }", 'write listen = { name = "host:port" }'),
         ("upstream = 'x:1'\nlisten = {}", 'write listen = { name = "host:port" }'),
         ("upstream = 5", "upstream = 5 is not of type str"),
+        ("upstream = []", 'write upstream = ["host:port", "host:port"]'),
+        ("upstream = ['x:1', 2]", 'write upstream = ["host:port", "host:port"]'),
         ("filter = 'x'", "write [[filter]] for each filter, in their order"),
         ("[[filter]]", '[[filter]] 1: needs class = "module:Class"'),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from kafka_wire import (
     SaslHandshakeRequest,
 )
 
+from krammar.auth.scram import Mechanism
 from krammar.broker import Broker
 from krammar.client.errors import AuthenticationError
 from krammar.proxy import Exchange, Filter, Proxy, on
@@ -83,6 +85,31 @@ def test_the_proxy_logs_in(upstream: str) -> None:
         Proxy.start(broker.bootstrap_servers, brokers=to(broker)) as proxy,
     ):
         confluent({"bootstrap.servers": proxy.bootstrap_servers})
+
+
+@pytest.mark.parametrize("mechanism", ["scram-sha-256", "scram-sha-512"])
+def test_the_proxy_salts_its_password_once(
+    mechanism: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The salt and the iterations are the same for all connections of a user."""
+    caplog.set_level(logging.DEBUG)
+    salted = Counter[int]()
+    derive = Mechanism.salted_password
+
+    def counting(self: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
+        salted[iterations] += 1
+        return derive(self, password, salt, iterations)
+
+    with KafkaBroker.start(sasl=mechanism) as broker:
+        settings = to(broker)
+        monkeypatch.setattr(Mechanism, "salted_password", counting)
+        with Proxy.start(broker.bootstrap_servers, brokers=settings) as proxy:
+            for _ in range(10):
+                client = Raw(proxy)
+                with client.socket:
+                    assert client.ask(MetadataRequest(), 9).brokers
+    assert list(salted.values()) == [1]
+    assert settings["sasl.password"] not in caplog.text
 
 
 def test_the_proxy_logs_in_with_a_token(tmp_path: Path) -> None:

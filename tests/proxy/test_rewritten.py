@@ -115,7 +115,7 @@ def test_the_memory_of_rewritten_responses_is_bounded() -> None:
         body = number.to_bytes(4, "big") + bytes(MAX_BYTES // 16)
         rewritten.add(work, bytes(8) + body, bytes(8) + body, None)
         assert len(rewritten.known) <= MAX_ENTRIES
-        sizes = [len(key[2]) + len(found.rest or b"") for key, found in rewritten.known.items()]
+        sizes = [len(key[1]) + len(found.rest or b"") for key, found in rewritten.known.items()]
         assert sum(sizes) <= MAX_BYTES
     before = len(rewritten.known)
     rewritten.add(work, bytes(MAX_BYTES), bytes(MAX_BYTES), None)

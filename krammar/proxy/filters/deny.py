@@ -122,7 +122,7 @@ class Deny(SeesLogins):
             return about.get("resource_name") in self._topics
         topic = about.get("topic")
         if not topic and (topic_id := about.get("topic_id")):
-            topic = self._ids(topic_id)
+            topic = self._ids.name(topic_id)
         return topic in self._topics
 
     def answer(self, request: Any, exchange: Exchange) -> Any:
@@ -138,7 +138,7 @@ class Deny(SeesLogins):
         if not denied:
             return None
         selection = Selection({"topic": self._topics})
-        rest = without(request, shape, selection, self._ids)
+        rest = without(request, shape, selection, self._ids.name)
         if rest is None and isinstance(request, MetadataRequest):
             # Only the broker can add the other brokers, without which clients do not accept an error.
             request.topics = []
@@ -169,7 +169,7 @@ class Deny(SeesLogins):
             kept: list[Any] = [
                 each
                 for each in response.responses
-                if (_name(each) or self._ids(each.topic_id)) not in self._topics
+                if (_name(each) or self._ids.name(each.topic_id)) not in self._topics
             ]
             response.responses = kept
         if refused is not None:
@@ -207,7 +207,7 @@ def _check(self: Deny, request: Any, exchange: Exchange) -> Awaitable[Any] | Any
         raise Close(f"{type(request).__name__} v{exchange.version} is denied")
     shape = self._schema.request(exchange.api_key, exchange.version)
     ids = {each.get("topic_id") for each in subjects(request, shape)} - {None}
-    if self._topics and any(each.int and self._ids(each) is None for each in ids if each):
+    if self._topics and any(each.int and self._ids.name(each) is None for each in ids if each):
         return _check_later(self, request, exchange, ids)
     return self.answer(request, exchange)
 
@@ -222,7 +222,7 @@ def _add(self: Deny, response: Any, exchange: Exchange) -> Awaitable[None] | Non
         return None
     if isinstance(response, _FETCHED) and self._topics:
         ids = {each.topic_id for each in response.responses if not _name(each)}
-        if any(self._ids(each) is None for each in ids):
+        if any(self._ids.name(each) is None for each in ids):
             return _add_later(self, response, exchange, ids)
     self.merge(response, exchange)
     return None

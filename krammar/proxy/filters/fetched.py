@@ -67,7 +67,7 @@ class FetchFilter(Filter):
         )
         allowance = Allowance()
         for topic in response.responses:
-            name = _name(topic) or self.topic_ids(topic.topic_id)
+            name = _name(topic) or self.topic_ids.name(topic.topic_id)
             if name is not None and (name not in self.topics or name in INTERNAL_TOPICS):
                 continue
             for partition in topic.partitions:

@@ -69,7 +69,7 @@ class ProduceFilter(Filter):
         allowance = Allowance()
         places: list[_Place] = []
         for topic in request.topic_data:
-            name = topic.name or self.topic_ids(topic.topic_id)
+            name = topic.name or self.topic_ids.name(topic.topic_id)
             if name is not None and (name not in self.topics or name in INTERNAL_TOPICS):
                 continue
             kept = []

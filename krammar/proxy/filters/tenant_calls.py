@@ -16,6 +16,7 @@ from kafka_wire import ConfigResourceType, CoordinatorType, ErrorCode
 from krammar.proxy.filters.tenant_apis import REASON
 from krammar.proxy.filters.tenant_fields import TenantTopicIds
 from krammar.proxy.filters.tenant_names import Tenant
+from krammar.proxy.filters.topics import remember
 from krammar.wire.errors import WireError
 
 CONSUMER = "consumer"
@@ -40,13 +41,9 @@ class Memory:
         self.sessions: OrderedDict[Any, str] = OrderedDict()
         self.protocols: OrderedDict[Any, str] = OrderedDict()
 
-
-def remember(where: OrderedDict[Any, str], key: Any, value: str) -> None:
-    """Store a value; the oldest one is forgotten if there are too many."""
-    where[key] = value
-    where.move_to_end(key)
-    if len(where) > _LIMIT:
-        where.popitem(last=False)
+    def add_session(self, upstream: str, session: int, tenant: Tenant) -> None:
+        """Remember whose fetch session at a broker this is."""
+        remember(self.sessions, (upstream, session), tenant.name, _LIMIT)
 
 
 @dataclass(slots=True)
@@ -105,7 +102,7 @@ def _find_coordinator(request: Any, call: TenantCall) -> Any:
 
 def _join(request: Any, call: TenantCall) -> Any:
     call.kind = request.protocol_type
-    remember(call.memory.protocols, call.tenant.add(request.group_id), call.kind)
+    remember(call.memory.protocols, call.tenant.add(request.group_id), call.kind, _LIMIT)
     if call.kind != CONSUMER:
         return None
     try:
@@ -197,7 +194,7 @@ REQUESTS: dict[Any, Callable[[Any, TenantCall], Any]] = {
 
 def _fetched(response: Any, call: TenantCall) -> None:
     if response.session_id:
-        remember(call.memory.sessions, (call.upstream, response.session_id), call.tenant.name)
+        call.memory.add_session(call.upstream, response.session_id, call.tenant)
 
 
 def _coordinators(response: Any, call: TenantCall) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from krammar.proxy.filters.tenant_names import Tenant
+from krammar.proxy.filters.topics import TopicIds, remember
 from krammar.wire.reflection import fields
 
 # What a prefix is added to.
@@ -24,6 +25,8 @@ TEXTS = frozenset(
 # RE2 expressions that the broker matches with whole names.
 PATTERNS = frozenset(("subscribed_topic_regex", "source_topic_regex", "transactional_id_pattern"))
 _NO_ID = UUID(int=0)
+# Ids of topics that a tenant must not use, which are remembered.
+STAND_INS = 10_000
 
 
 class NamePlan(NamedTuple):
@@ -86,41 +89,21 @@ def plan_of(cls: Any, version: int) -> NamePlan:
     return NamePlan(**lists | {"has_id": has_id, "named": named})
 
 
-class TenantTopicIds:
+class TenantTopicIds(TopicIds):
     """The names of topics by id, at the broker; and stand-ins for ids that a tenant must not use.
 
     The broker answers a stand-in like any id that does not exist, in the form and the place of the API.
-
-    Args:
-        limit: the most ids; those that were not used for the longest time are forgotten.
     """
 
-    def __init__(self, limit: int = 10_000) -> None:
-        self._limit = limit
-        self._names: OrderedDict[UUID, str] = OrderedDict()
+    def __init__(self) -> None:
+        super().__init__()
         self._originals: OrderedDict[UUID, UUID] = OrderedDict()
-        self._by_bytes: dict[bytes, str] = {}
         self._secret = token_bytes(32)
 
     def learn(self, topic_id: UUID, name: str) -> None:
         """Remember the name of a topic. Stand-ins, which brokers can repeat beside a name, never get one."""
-        if topic_id in self._originals:
-            return
-        _remember(self._names, topic_id, name, self._limit)
-        self._by_bytes[topic_id.bytes] = name
-        if len(self._by_bytes) > self._limit:
-            self._by_bytes.pop(next(iter(self._by_bytes)))
-
-    def name_of_bytes(self, topic_id: bytes) -> str | None:
-        """Return the name for 16 bytes as ``name`` does."""
-        return self._by_bytes.get(topic_id)
-
-    def name(self, topic_id: UUID) -> str | None:
-        """Return the name of a topic at the broker; None if it is not known."""
-        found = self._names.get(topic_id)
-        if found is not None:
-            self._names.move_to_end(topic_id)
-        return found
+        if topic_id not in self._originals:
+            super().learn(topic_id, name)
 
     def stand_in(self, topic_id: UUID) -> UUID:
         """Return an id that no topic has; always the same one, because of fetch sessions.
@@ -129,19 +112,12 @@ class TenantTopicIds:
         """
         digest = blake2b(topic_id.bytes, digest_size=16, key=self._secret).digest()
         found = UUID(bytes=digest)
-        _remember(self._originals, found, topic_id, self._limit)
+        remember(self._originals, found, topic_id, STAND_INS)
         return found
 
     def original(self, topic_id: UUID) -> UUID | None:
         """Return the id that a stand-in has replaced; None for other ids."""
         return self._originals.get(topic_id)
-
-
-def _remember(where: OrderedDict[Any, Any], key: Any, value: Any, limit: int) -> None:
-    where[key] = value
-    where.move_to_end(key)
-    if len(where) > limit:
-        where.popitem(last=False)
 
 
 def with_ids(plan: NamePlan, struct: Any) -> Iterator[tuple[Any, str]]:

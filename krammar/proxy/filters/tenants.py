@@ -5,17 +5,16 @@ Each tenant has a prefix for its topics, groups and transactional ids, which its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
-from uuid import UUID
 
 import kafka_wire
 from kafka_wire import ApiVersionsResponse, ErrorCode, MetadataRequest, SaslHandshakeRequest
 
 from krammar.proxy.filters.logins import SeesLogins
 from krammar.proxy.filters.tenant_apis import ALLOWED, PASSED, REFUSED
-from krammar.proxy.filters.tenant_calls import REQUESTS, RESPONSES, Memory, TenantCall, remember
+from krammar.proxy.filters.tenant_calls import REQUESTS, RESPONSES, Memory, TenantCall
 from krammar.proxy.filters.tenant_fields import (
     ENTITIES,
     NamePlan,
@@ -31,7 +30,6 @@ from krammar.proxy.filters.tenant_frames import (
 )
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.tenant_tags import untag_of
-from krammar.proxy.filters.topics import METADATA_BY_ID, ask_by_id
 from krammar.proxy.interface import Close, Connection, Exchange, Method, Patch, on
 from krammar.wire.package import package_of
 from krammar.wire.reflection import Walker, walker
@@ -202,17 +200,10 @@ class Tenants(SeesLogins):
         if isinstance(request, kafka_wire.DescribeTopicPartitionsRequest) and not request.topics:
             return self._name_topics(request, exchange, tenant)
         if plan.ids:
-            unknown = self._unknown(plan, request)
-            if unknown:
-                return self._request_later(plan, request, exchange, unknown)
-            self._stand_in(plan, request, tenant)
+            return self._knowing(
+                plan, request, exchange, lambda: self._stand_in(plan, request, tenant)
+            )
         return None
-
-    async def _request_later(
-        self, plan: NamePlan, request: Any, exchange: Exchange, unknown: set[UUID]
-    ) -> None:
-        await self._learn(exchange, unknown)
-        self._stand_in(plan, request, exchange.state[self].tenant)
 
     def _stand_in(self, plan: NamePlan, request: Any, tenant: Tenant) -> None:
         ids = self._memory.ids
@@ -234,18 +225,12 @@ class Tenants(SeesLogins):
     def _response(self, response: Any, exchange: Exchange) -> Any:
         plan = _kind(response, exchange.version).plan
         if plan.ids:
-            self._read_ids(plan, response)
-            unknown = self._unknown(plan, response)
-            if unknown:
-                return self._response_later(plan, response, exchange, unknown)
-        self._restore(plan, response, exchange)
-        return None
-
-    async def _response_later(
-        self, plan: NamePlan, response: Any, exchange: Exchange, unknown: set[UUID]
-    ) -> None:
-        await self._learn(exchange, unknown)
-        self._restore(plan, response, exchange)
+            for struct, name in with_ids(plan, response):
+                if name:
+                    self._memory.ids.learn(struct.topic_id, name)
+        return self._knowing(
+            plan, response, exchange, lambda: self._restore(plan, response, exchange)
+        )
 
     def _restore(self, plan: NamePlan, response: Any, exchange: Exchange) -> None:
         call: TenantCall | None = exchange.state.get(self)
@@ -302,28 +287,30 @@ class Tenants(SeesLogins):
     def _notes(self, tenant: Tenant, connection: Connection, number: str, value: int) -> bool:
         """Remember a fetch session of a response."""
         if value:
-            remember(self._memory.sessions, (connection.upstream, value), tenant.name)
+            self._memory.add_session(connection.upstream, value, tenant)
         return True
 
     # -- topic ids
 
-    def _unknown(self, plan: NamePlan, message: Any) -> set[UUID]:
+    def _knowing(
+        self, plan: NamePlan, message: Any, exchange: Exchange, then: Callable[[], None]
+    ) -> Awaitable[None] | None:
+        """Call a function when the names of all topic ids in a message are known. Ids of no topic stay unknown."""
         ids = self._memory.ids
-        return {
+        unknown = {
             struct.topic_id
             for struct, _ in with_ids(plan, message)
             if ids.name(struct.topic_id) is None and ids.original(struct.topic_id) is None
         }
 
-    def _read_ids(self, plan: NamePlan, response: Any) -> None:
-        for struct, name in with_ids(plan, response):
-            if name:
-                self._memory.ids.learn(struct.topic_id, name)
+        async def ask() -> None:
+            await ids.ask(exchange, unknown)
+            then()
 
-    async def _learn(self, exchange: Exchange, ids: set[UUID]) -> None:
-        """Ask the broker for the names of topics. Ids of no topic stay unknown."""
-        response = await ask_by_id(exchange, ids)
-        self._read_ids(_kind(response, METADATA_BY_ID).plan, response)
+        if unknown:
+            return ask()
+        then()
+        return None
 
 
 def _invalid_pattern(request: Any, text: str) -> Any:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import OrderedDict
 from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
 
 from kafka_wire import MetadataRequest, MetadataResponse
@@ -44,37 +46,48 @@ class Patterns(tuple[str, ...]):
         return isinstance(name, str) and self._match.match(name) is not None
 
 
-async def ask_by_id(exchange: Exchange, ids: Iterable[UUID]) -> MetadataResponse:
-    """Ask the broker for topics by id. Errors are those of ``exchange.send``."""
-    request = MetadataRequest(
-        topics=[MetadataRequest.Topic(topic_id=each, name=None) for each in ids],
-        allow_auto_topic_creation=False,
-    )
-    response: MetadataResponse = await exchange.send(request, METADATA_BY_ID)
-    return response
+def remember(where: OrderedDict[Any, Any], key: Any, value: Any, limit: int) -> None:
+    """Store a value; the oldest one is forgotten if there are more than ``limit``."""
+    where[key] = value
+    where.move_to_end(key)
+    if len(where) > limit:
+        where.popitem(last=False)
 
 
 class TopicIds:
-    """The names of topics by their ids, as far as they are known."""
+    """The names of topics by their ids, as far as they are known. Those that were not used for the longest time go first."""
 
     def __init__(self) -> None:
-        self._names: dict[UUID, str] = {}
+        self._names: OrderedDict[bytes, str] = OrderedDict()
 
-    def __call__(self, topic_id: UUID) -> str | None:
+    def name(self, topic_id: UUID) -> str | None:
         """Return the name of a topic, or None if it is not known."""
-        return self._names.get(topic_id)
+        return self.name_of_bytes(topic_id.bytes)
+
+    def name_of_bytes(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic for the 16 bytes of its id, or None if it is not known."""
+        found = self._names.get(topic_id)
+        if found is not None:
+            self._names.move_to_end(topic_id)
+        return found
+
+    def learn(self, topic_id: UUID, name: str) -> None:
+        """Remember the name of a topic."""
+        remember(self._names, topic_id.bytes, name, _MOST)
 
     async def ask(self, exchange: Exchange, ids: Iterable[UUID]) -> None:
         """Ask the broker for the names of topics that are not known. Errors are those of ``exchange.send``."""
-        unknown = [each for each in dict.fromkeys(ids) if each.int and each not in self._names]
+        unknown = [each for each in dict.fromkeys(ids) if each.int and self.name(each) is None]
         if not unknown:
             return
-        response = await ask_by_id(exchange, unknown)
-        while len(self._names) > _MOST:
-            del self._names[next(iter(self._names))]
+        request = MetadataRequest(
+            topics=[MetadataRequest.Topic(topic_id=each, name=None) for each in unknown],
+            allow_auto_topic_creation=False,
+        )
+        response: MetadataResponse = await exchange.send(request, METADATA_BY_ID)
         for topic in response.topics:
             if topic.name and not topic.error_code:
-                self._names[topic.topic_id] = topic.name
+                self.learn(topic.topic_id, topic.name)
 
 
-__all__ = ["INTERNAL_TOPICS", "METADATA_BY_ID", "Patterns", "TopicIds", "ask_by_id"]
+__all__ = ["INTERNAL_TOPICS", "METADATA_BY_ID", "Patterns", "TopicIds", "remember"]
