@@ -27,8 +27,17 @@ from krammar.client.errors import SettingsError
 from krammar.client.jaas import parse_jaas
 from krammar.client.other_settings import ALIASES, NOT_SUPPORTED, WITHOUT_EFFECT
 from krammar.client.scram import MAX_ITERATIONS
-from krammar.util.diagnostics import did_you_mean
-from krammar.util.settings import INT32, Parser, boolean, choice, integer, text, trimmed
+from krammar.util.settings import (
+    INT32,
+    Parser,
+    boolean,
+    choice,
+    integer,
+    split_list,
+    text,
+    trimmed,
+    unknown_setting,
+)
 from krammar.wire.batches.compression import Compression
 
 log = logging.getLogger("krammar.client")
@@ -62,7 +71,7 @@ def _endpoint(value: Any) -> str:
 
 
 def _extensions(value: Any) -> tuple[tuple[str, str], ...]:
-    pairs = [part.strip().partition("=") for part in trimmed(value).split(",") if part.strip()]
+    pairs = [part.partition("=") for part in split_list(text(value)) if part]
     found = {key.strip(): extension.strip() for key, _, extension in pairs}
     try:
         check_extensions(found)
@@ -91,8 +100,8 @@ def _acks(value: Any) -> int:
 
 
 def _servers(value: Any) -> tuple[tuple[str, int], ...]:
-    parts = value.split(",") if isinstance(value, str) else list(value)
-    servers = [parse_address(part.strip()) for part in parts if part.strip()]
+    parts = split_list(value) if isinstance(value, str) else [part.strip() for part in value]
+    servers = [parse_address(part) for part in parts if part]
     if not servers:
         raise ValueError("names no server")
     return tuple(dict.fromkeys(servers))
@@ -286,8 +295,7 @@ def _canonical(name: str) -> str | None:
         log.warning("%s has no effect: %s", name, WITHOUT_EFFECT[name])
         return None
     known = [*setting_names(), *ALIASES, *NOT_SUPPORTED, *WITHOUT_EFFECT]
-    near = did_you_mean(name, known)
-    raise SettingsError(name, "unknown setting" + (near and f"; {near}"))
+    raise SettingsError(name, unknown_setting(name, known))
 
 
 def _parse(values: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from krammar.spark.offsets import (
     parse_timestamp,
     parse_timestamps,
 )
-from krammar.util.settings import boolean, choice, integer, text
+from krammar.util.settings import boolean, choice, integer, split_list, text
 
 CLIENT_PREFIX = "kafka."
 
@@ -71,14 +71,14 @@ class Option:
 
 
 def _topics(value: str) -> tuple[str, ...]:
-    topics = tuple(topic.strip() for topic in value.split(",") if topic.strip())
+    topics = tuple(filter(None, split_list(value)))
     if not topics:
         raise ValueError("no topic is named")
     return topics
 
 
 def _names(value: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    names = tuple(filter(None, split_list(value)))
     if not names:
         raise ValueError("names nothing")
     for name in names:
@@ -87,16 +87,13 @@ def _names(value: str) -> tuple[str, ...]:
     return names
 
 
-def _topic(value: str) -> str:
-    if not value.strip():
-        raise ValueError("no topic is named")
-    return value.strip()
+def _one(kind: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        if not value.strip():
+            raise ValueError(f"no {kind} is named")
+        return value.strip()
 
-
-def _group(value: str) -> str:
-    if not value.strip():
-        raise ValueError("no group is named")
-    return value.strip()
+    return parse
 
 
 def _pattern(value: str) -> re.Pattern[str]:
@@ -172,7 +169,7 @@ _TABLE = (
     ),
     Option("kafka.key.deserializer", _READS, _KAFKA, text, refused=_BYTES),
     Option("kafka.value.deserializer", _READS, _KAFKA, text, refused=_BYTES),
-    Option("topic", _WRITES, _KAFKA, _topic),
+    Option("topic", _WRITES, _KAFKA, _one("topic")),
     Option("kafka.key.serializer", _WRITES, _KAFKA, text, refused=_WRITTEN),
     Option("kafka.value.serializer", _WRITES, _KAFKA, text, refused=_WRITTEN),
     Option(
@@ -187,8 +184,8 @@ _TABLE = (
     Option("checkpointLocation", _WRITE_STREAM, _KAFKA, text),
     Option("queryName", _WRITE_STREAM, _KAFKA, text),
     # krammar's own.
-    Option("startingGroup", _READS, _KAFKA, _group),
-    Option("commitGroup", _STREAM, _KAFKA, _group),
+    Option("startingGroup", _READS, _KAFKA, _one("group")),
+    Option("commitGroup", _STREAM, _KAFKA, _one("group")),
     Option("source", _ALL, _ANY, choice(*SOURCES), "kafka"),
     Option("path", _ALL, _FILES | FRAMED, text),
     Option("paths", _READS, _FILES, text),

@@ -1,4 +1,4 @@
-"""Parsers of single settings, for the client and the data source.
+"""Parsers of single settings, for the broker, the client and the data source.
 
 A parser converts the text (or the Python value) that a user gave. It raises ValueError with a phrase that can follow the
 value, such as "needs a whole number".
@@ -6,12 +6,33 @@ value, such as "needs a whole number".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Parser = Callable[[Any], Any]
 
 INT32 = 2**31 - 1
+# What Java reads as a number; int() and float() also read 1_000, digits of all alphabets, and nan.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+# The pattern would be slow on very long texts.
+_LONGEST_NUMBER = 400
+
+
+def unknown_setting(name: str, known: Iterable[str]) -> str:
+    """Return the reason of an error for a name that is none of the known ones, with the most similar one."""
+    # Imported here because only a misspelt setting needs it, and the import slows the start down.
+    from krammar.util.diagnostics import did_you_mean
+
+    near = did_you_mean(name, known)
+    return f"unknown setting; {near}" if near else "unknown setting"
+
+
+def split_list(value: str) -> list[str]:
+    """Split a comma-separated text and strip white space around the values. Values can be empty."""
+    value = value.strip()
+    return [item.strip() for item in value.split(",")] if value else []
 
 
 def text(value: Any) -> str:
@@ -40,10 +61,9 @@ def integer(low: int = 0, high: int = INT32) -> Parser:
     def parse(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError("needs a whole number")
-        try:
-            number = int(value)
-        except ValueError:
-            raise ValueError("needs a whole number") from None
+        if isinstance(value, str) and not _INTEGER.fullmatch(value.strip()):
+            raise ValueError("needs a whole number")
+        number = int(value)
         if number < low:
             raise ValueError(f"needs at least {low}")
         if number > high:
@@ -51,6 +71,14 @@ def integer(low: int = 0, high: int = INT32) -> Parser:
         return number
 
     return parse
+
+
+def number(value: str) -> float:
+    """Return a number with or without a fraction and an exponent."""
+    value = value.strip()
+    if len(value) > _LONGEST_NUMBER or not _NUMBER.fullmatch(value):
+        raise ValueError("needs a number")
+    return float(value)
 
 
 def choice(*words: str) -> Parser:

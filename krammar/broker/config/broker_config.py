@@ -15,6 +15,7 @@ from krammar.broker.config.settings import BrokerSettings
 from krammar.broker.config.tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from krammar.broker.log.log_config import LogConfig
 from krammar.util.properties import PropertiesError, decode, parse_properties
+from krammar.util.settings import unknown_setting
 
 LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(.+)")
 # Attributes that combine several settings.
@@ -59,7 +60,7 @@ class BrokerConfig(BrokerSettings):
         for name in self.static:
             if not _known(name):
                 where = f" ({origins[name]})" if name in origins else ""
-                self.warnings.append(f"{name}: unknown setting{_nearest(name)}{where}")
+                self.warnings.append(f"{name}: {unknown_setting(name, BROKER_CONFIGS)}{where}")
         try:
             self._read()
             self.set_dynamic({}, {})
@@ -123,7 +124,8 @@ class BrokerConfig(BrokerSettings):
         for key, value in overrides.items():
             name = key if _known(key) else _BY_ATTRIBUTE.get(key, "")
             if not name:
-                raise ConfigError(key, None, f"unknown setting{_nearest(key.replace('_', '.'))}")
+                reason = unknown_setting(key.replace("_", "."), BROKER_CONFIGS)
+                raise ConfigError(key, None, reason)
             if value is not None:
                 static[name] = setting_text(value) or ""
         return cls(static)
@@ -266,11 +268,3 @@ class BrokerConfig(BrokerSettings):
 
 def _known(name: str) -> bool:
     return name in BROKER_CONFIGS or LISTENER_KEY.fullmatch(name) is not None
-
-
-def _nearest(name: str) -> str:
-    # Imported here because only a misspelt setting needs it, and the import slows the start down.
-    from krammar.util.diagnostics import did_you_mean
-
-    near = did_you_mean(name, BROKER_CONFIGS)
-    return near and f"; {near}"

@@ -12,6 +12,7 @@ from typing import Any
 from kafka_wire import ConfigType
 
 from krammar.logfiles.uuids import parse_uuid
+from krammar.util.settings import Parser, boolean, integer, number, split_list, trimmed
 
 # Constants of this module are faster to read than the members of the enumeration.
 BOOLEAN = ConfigType.BOOLEAN
@@ -124,29 +125,11 @@ class ConfigDef:
 
     def convert(self, text: str) -> Any:
         """Convert text without checking the range. Raises ConfigError if it does not match the type."""
-        if self.type is PASSWORD:
-            return text
-        given, text = text, text.strip()
-        if self.type is STRING or self.type is CLASS:
-            return text
-        if self.type is LIST:
-            return list(dict.fromkeys(split_list(text)))
-        if self.type is BOOLEAN:
-            lowered = text.lower()
-            if lowered not in ("true", "false"):
-                api = "Expected value to be either true or false"
-                raise refused(self.name, given, "is neither true nor false", api)
-            return lowered == "true"
-        if self.type is DOUBLE:
-            if len(text) > _LONGEST_NUMBER or not _FLOAT.fullmatch(text):
-                raise refused(self.name, given, "is not a number", "Not a number of type DOUBLE")
-            return float(text)
-        bits = _BITS[self.type]
-        limit = 1 << bits - 1
-        if not _INTEGER.fullmatch(text) or not -limit <= int(text) < limit:
-            api = f"Not a number of type {self.type.name}"
-            raise refused(self.name, given, f"is not an integer of {bits} bits", api)
-        return int(text)
+        parser, api = _PARSERS[self.type]
+        try:
+            return parser(text)
+        except ValueError as error:
+            raise refused(self.name, text, str(error), api) from None
 
 
 def setting_text(value: Any) -> str | None:
@@ -171,17 +154,27 @@ def _java_double(value: float) -> str:
     return f"{'-' if sign else ''}{first}.{rest}E{int(exponent) + len(digits) - 1}"
 
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_BITS = {ConfigType.INT: 32, ConfigType.SHORT: 16, ConfigType.LONG: 64}
-# The patterns above would be slow on very long texts.
-_LONGEST_NUMBER = 400
+def _distinct(text: str) -> list[str]:
+    return list(dict.fromkeys(split_list(text)))
 
 
-def split_list(text: str) -> list[str]:
-    """Split a comma-separated text and strip white space around the values."""
-    text = text.strip()
-    return [item.strip() for item in text.split(",")] if text else []
+def _integer(bits: int) -> Parser:
+    limit = 1 << bits - 1
+    return integer(-limit, limit - 1)
+
+
+# The parser of each type, and Kafka's words for a text that does not match.
+_PARSERS: dict[ConfigType, tuple[Parser, str]] = {
+    PASSWORD: (str, ""),
+    STRING: (trimmed, ""),
+    CLASS: (trimmed, ""),
+    LIST: (_distinct, ""),
+    BOOLEAN: (boolean, "Expected value to be either true or false"),
+    DOUBLE: (number, "Not a number of type DOUBLE"),
+    ConfigType.SHORT: (_integer(16), "Not a number of type SHORT"),
+    ConfigType.INT: (_integer(32), "Not a number of type INT"),
+    ConfigType.LONG: (_integer(64), "Not a number of type LONG"),
+}
 
 
 def accept(fits: Callable[[Any], bool], reason: str, subject: str = "Value") -> Validator:
@@ -263,7 +256,7 @@ def segment_age(name: str, value: Any) -> None:
 def connections_by_ip(text: str) -> dict[str, int]:
     """Parse max.connections.per.ip.overrides, such as ``127.0.0.1:200,::1:100``. Raises ValueError."""
     found = {}
-    for each in filter(None, (part.strip() for part in text.split(","))):
+    for each in filter(None, split_list(text)):
         host, _, count = each.rpartition(":")
         if not host or not (count.isascii() and count.isdigit()):
             raise ValueError(f"{each!r} is not an address and a number, such as 127.0.0.1:200")

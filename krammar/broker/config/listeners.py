@@ -7,7 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from krammar.broker.config.definitions import ConfigError, split_list
+from krammar.broker.config.definitions import ConfigError
+from krammar.util.settings import split_list
 
 # Listeners of this name speak ``wafka_wire``, not Kafka's protocol (krammar.broker.wafka).
 WAFKA = "WAFKA"

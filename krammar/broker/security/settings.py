@@ -11,7 +11,7 @@ from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.oauth import JwtSettings
 from krammar.auth.scram import BY_NAME
 from krammar.broker.config import BROKER_CONFIGS, BrokerConfig, ConfigError, Listener
-from krammar.broker.config.definitions import split_list
+from krammar.util.settings import split_list
 
 PLAIN = "PLAIN"
 _SUPPORTED = (PLAIN, *BY_NAME, OAUTHBEARER)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import socket
 import ssl
+import tempfile
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.name import _ASN1Type
 
 from krammar.auth.names import CertificateError, subject_of
 from krammar.auth.server_tls import Context
@@ -358,6 +366,46 @@ def test_names(
     pair = authority.issue("named", subject, *arguments)
     certificate = ssl.PEM_cert_to_DER_cert(pair.certificate.read_text())
     assert subject_of(certificate) == expected
+
+
+def test_getpeercert_hides_encodings() -> None:
+    """The reason why krammar.auth.names reads the bytes: Java shows both names differently."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    described, names = [], []
+    for kind in _ASN1Type.IA5String, _ASN1Type.UTF8String:
+        name = x509.Name([x509.NameAttribute(x509.NameOID.EMAIL_ADDRESS, "a@b", _type=kind)])
+        builder = x509.CertificateBuilder(name, name, key.public_key(), 1).not_valid_before(now)
+        built = builder.not_valid_after(now + datetime.timedelta(1)).sign(key, hashes.SHA256())
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with tempfile.NamedTemporaryFile("wb") as file:
+            file.write(
+                key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+                + built.public_bytes(Encoding.PEM)
+            )
+            file.flush()
+            server.load_cert_chain(file.name)
+        client.check_hostname = False
+        client.load_verify_locations(cadata=built.public_bytes(Encoding.PEM).decode())
+        connection = handshake(client, server)
+        described.append(connection.getpeercert()["subject"])
+        names.append(subject_of(connection.getpeercert(binary_form=True)))
+    assert described[0] == described[1] == ((("emailAddress", "a@b"),),)
+    assert names == ["1.2.840.113549.1.9.1=#1603614062", "1.2.840.113549.1.9.1=#0c03614062"]
+
+
+def handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> ssl.SSLObject:
+    """Return the client's side of a connection in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for end in ends * 2:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    return ends[0]
 
 
 def test_certificates_cut_anywhere(server: Pair) -> None:
