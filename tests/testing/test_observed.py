@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka_wire import ErrorCode, JoinGroupRequest, SyncGroupRequest
 
+from krammar.broker.slices import finish
 from krammar.testing import Group, KafkaBroker, Member, NotInTime, Record
 from tests.broker.support import PATIENCE, RawClient
 
@@ -109,7 +110,8 @@ def test_deleted_records_and_topics(broker: KafkaBroker) -> None:
     broker.broker.call(log.delete_records, 2)
     assert values(broker.records("orders")) == [b"c"]
     assert values(broker.produced_by("shop")) == [b"c"]
-    broker.broker.call(broker.broker.topics.delete, broker.broker.cluster.topics["orders"])
+    topics, orders = broker.broker.topics, broker.broker.cluster.topics["orders"]
+    broker.broker.call(lambda: finish(topics.deleting(orders)))
     assert broker.records("orders") == broker.produced_by("shop") == []
 
 
