@@ -100,7 +100,7 @@ class Filtered:
             event.header.client_id,
             self._ask,
         )
-        exchange.frame = event.frame
+        exchange.received = event.frame, 0
         principal = self._served.session.principal
         if principal != ANONYMOUS:
             self._connection.principal = principal.removeprefix(USER)

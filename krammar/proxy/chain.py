@@ -300,21 +300,19 @@ class Chain:
 
     def changed(self, frame: bytes, read: Read, message: Any) -> bytes:
         """Return a frame with another body; header and bytes after the body stay. Raises EncodeError."""
-        parts = [frame[PREFIX : read.begin]]
+        parts = [b"", frame[PREFIX : read.begin]]
         message._encode_parts(read.version, parts)
         parts.append(frame[read.end :])
-        body = b"".join(parts)
-        return len(body).to_bytes(PREFIX, "big") + body
+        return _joined(parts)
 
     def answer(self, work: Work, correlation_id: int, message: Any) -> bytes:
         """Return the frame of a filter's answer. Raises EncodeError."""
         headers = self.package.header_versions(work.api_key, work.version)
-        parts: list[bytes] = []
+        parts = [b""]
         header = self.package.get("ResponseHeader")(correlation_id=correlation_id)
         header._encode_parts(headers.response, parts)
         message._encode_parts(work.version, parts)
-        body = b"".join(parts)
-        return len(body).to_bytes(PREFIX, "big") + body
+        return _joined(parts)
 
     # -- running
 
@@ -399,6 +397,12 @@ class Chain:
         response = _replaced(methods[index], response, found)
         rest = self.run_response(methods, response, exchange, index + 1)
         return await rest if inspect.isawaitable(rest) else rest
+
+
+def _joined(parts: list[bytes]) -> bytes:
+    """Return a frame, whose first part is the place of its length prefix. A large frame is copied only once."""
+    parts[0] = sum(map(len, parts)).to_bytes(PREFIX, "big")
+    return b"".join(parts)
 
 
 def why_closed(error: BaseException) -> tuple[int, str]:

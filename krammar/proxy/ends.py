@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
 MEMORY = 256 * 1024
+# A longer frame is decoded, changed and written in several turns of the event loop, so that others are served in between.
+ONE_TURN = 256 * 1024
 
 
 class PendingRequest:

@@ -187,7 +187,7 @@ class Exchange:
     ``connection``      the client's connection
     ``api_key``, ``version``, ``correlation_id``, ``client_id``  of the request's header
     ``request``         the request; None for a response whose request no filter names
-    ``frame``           the bytes of the request as it came, without the length prefix; empty if no filter names it
+    ``received``        the bytes of the request as it came, and where it begins after its length prefix; see ``frame``
     ``delivery``        for filters: returns how the bytes of a response's frame reach the client; None sends them
     ``state``           for filters: anything that the response's method needs from the request's
     """
@@ -199,7 +199,7 @@ class Exchange:
         "connection",
         "correlation_id",
         "delivery",
-        "frame",
+        "received",
         "request",
         "state",
         "version",
@@ -220,10 +220,16 @@ class Exchange:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.request: Any = None
-        self.frame = b""
+        self.received = b"", 0
         self.delivery: Callable[[bytes], list[Any]] | None = None
         self.state: dict[Any, Any] = {}
         self._send = send
+
+    @property
+    def frame(self) -> bytes:
+        """The request as it came, without its length prefix; empty if no filter names it."""
+        data, begin = self.received
+        return data[begin:]
 
     async def send(self, request: Any, version: int | None = None) -> Any:
         """Send a request of the filter to the broker, and return its response.

@@ -9,8 +9,8 @@ from collections.abc import Awaitable
 from typing import Any
 
 from krammar.proxy.asking import Asking
-from krammar.proxy.chain import FilterError, Refused, Settled, Work
-from krammar.proxy.ends import TOKEN, FilterAnswer, PendingRequest, Shared
+from krammar.proxy.chain import FilterError, Read, Refused, Settled, Work
+from krammar.proxy.ends import ONE_TURN, TOKEN, FilterAnswer, PendingRequest, Shared
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
 from krammar.proxy.interface import Close, Exchange, Silence
 from krammar.proxy.responses import Responses
@@ -247,32 +247,53 @@ class Requests(Asking):
 
     def _process(self, work: Work, frame: bytes) -> None:
         """Run the chain over a request, and pass it on or answer it; if something is awaited, in a task."""
-        chain = self.shared.chain
         self._work = work
+        if len(frame) > ONE_TURN:
+            self._await(self._process_in_turns(work, frame))
+            return
         try:
-            patched = self._patched(work, frame) if work.patch_request else None
-            if patched is not None:
-                self.peer.write(patched)
-                return
-            self._started = self._count(work, len(frame)) if work.counts else 0.0
-            read = chain.read_request(work, frame)
-            header = read.header
-            exchange = self._exchange(work, header.correlation_id, header.client_id)
-            exchange.frame = frame[PREFIX:]
-            settled = chain.run_request(work, read.message, exchange)
-            if isinstance(settled, Settled):
-                finished = self._settle(work, frame, read, exchange, settled)
-                if finished is None:
-                    return
-                task = self._finish(finished)
-            else:
-                task = self._finish(self._settle_later(work, frame, read, exchange, settled))
+            read = self._read(work, frame)
+            finished = None if read is None else self._run(work, frame, read)
         except Exception as error:
             self._fail(work, error)
             return
+        if finished is not None:
+            self._await(finished)
+
+    async def _process_in_turns(self, work: Work, frame: bytes) -> None:
+        await asyncio.sleep(0)
+        read = self._read(work, frame)
+        if read is None:
+            return
+        await asyncio.sleep(0)
+        finished = self._run(work, frame, read)
+        if finished is not None:
+            await finished
+
+    def _await(self, finished: Awaitable[None]) -> None:
+        """Read no more from the client until a request is finished."""
         self.hold("filter")
-        self._task = asyncio.ensure_future(task)
+        self._task = asyncio.ensure_future(self._finish(finished))
         self._attention = True
+
+    def _read(self, work: Work, frame: bytes) -> Read | None:
+        """Decode a request; None if a filter has changed its bytes, and it is passed on. Raises DecodeError and Close."""
+        patched = self._patched(work, frame) if work.patch_request else None
+        if patched is not None:
+            self.peer.write(patched)
+            return None
+        self._started = self._count(work, len(frame)) if work.counts else 0.0
+        return self.shared.chain.read_request(work, frame)
+
+    def _run(self, work: Work, frame: bytes, read: Read) -> Awaitable[None] | None:
+        """Run the chain over a request, and pass it on or answer it. Returns what to await before that is done."""
+        header = read.header
+        exchange = self._exchange(work, header.correlation_id, header.client_id)
+        exchange.received = frame, PREFIX
+        settled = self.shared.chain.run_request(work, read.message, exchange)
+        if isinstance(settled, Settled):
+            return self._settle(work, frame, read, exchange, settled)
+        return self._settle_later(work, frame, read, exchange, settled)
 
     def _patched(self, work: Work, frame: bytes) -> bytes | None:
         """Return a request that a filter has changed as bytes; None if it must be decoded. Raises Close."""
@@ -291,14 +312,14 @@ class Requests(Asking):
         return changed
 
     async def _settle_later(
-        self, work: Work, frame: bytes, read: Any, exchange: Exchange, settled: Awaitable[Settled]
+        self, work: Work, frame: bytes, read: Read, exchange: Exchange, settled: Awaitable[Settled]
     ) -> None:
         rest = self._settle(work, frame, read, exchange, await settled)
         if rest is not None:
             await rest
 
     def _settle(
-        self, work: Work, frame: bytes, read: Any, exchange: Exchange, settled: Settled
+        self, work: Work, frame: bytes, read: Read, exchange: Exchange, settled: Settled
     ) -> Awaitable[None] | None:
         """Send a request on, or its answer to the client. Returns what to await before that is done."""
         chain, shared = self.shared.chain, self.shared

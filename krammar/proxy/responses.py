@@ -10,7 +10,16 @@ from typing import Any
 
 from krammar.proxy.chain import Read, Refused, Work
 from krammar.proxy.delivery import take
-from krammar.proxy.ends import TOKEN, End, Entry, FilterAnswer, Own, PendingRequest, Shared
+from krammar.proxy.ends import (
+    ONE_TURN,
+    TOKEN,
+    End,
+    Entry,
+    FilterAnswer,
+    Own,
+    PendingRequest,
+    Shared,
+)
 from krammar.proxy.heads import HEAD, RESPONSE, Data, has_no_endpoints
 from krammar.proxy.interface import Exchange
 from krammar.wire.framing import PREFIX
@@ -267,19 +276,16 @@ class Responses(End):
         if not work.responses and has_no_endpoints(work.api_key, frame, 0, len(frame)):
             self.peer.write(frame)
             return
+        if len(frame) > ONE_TURN:
+            self._task = asyncio.ensure_future(self._process_in_turns(pending, frame))
+            return
         try:
             patched = self._patched(work, frame) if work.patch_response else None
             if patched is not None:
                 self.peer.write(patched)
                 return
             read = chain.read_response(work, frame)
-            if work.api_key == API_VERSIONS and work.rewrite:
-                self.shared.offered = offered_versions(read.message)
-            message: Any = read.message
-            if work.responses:
-                if pending.exchange is None:  # the request was changed as bytes
-                    pending.exchange = self.new_exchange(work, pending.correlation_id, None)
-                message = chain.run_response(work.responses, message, pending.exchange)
+            message = self._run(pending, read)
             if not inspect.isawaitable(message):
                 changed = self.shared.rewrite(work.api_key, message) if work.rewrite else False
                 if not inspect.isawaitable(changed):
@@ -299,6 +305,41 @@ class Responses(End):
                 None if inspect.isawaitable(message) else changed,
             )
         )
+
+    def _run(self, pending: PendingRequest, read: Read) -> Any:
+        """Run the chain over a response. Returns the response, or an awaitable of it."""
+        work = pending.work
+        if work.api_key == API_VERSIONS and work.rewrite:
+            self.shared.offered = offered_versions(read.message)
+        if not work.responses:
+            return read.message
+        if pending.exchange is None:  # the request was changed as bytes
+            pending.exchange = self.new_exchange(work, pending.correlation_id, None)
+        return self.shared.chain.run_response(work.responses, read.message, pending.exchange)
+
+    async def _process_in_turns(self, pending: PendingRequest, frame: bytes) -> None:
+        work, chain = pending.work, self.shared.chain
+        steps = None
+        try:
+            await asyncio.sleep(0)
+            patched = self._patched(work, frame) if work.patch_response else None
+            if patched is not None:
+                self.peer.write(patched)
+            else:
+                read = chain.read_response(work, frame)
+                await asyncio.sleep(0)
+                message = self._run(pending, read)
+                if inspect.isawaitable(message):
+                    message = await message
+                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else False
+                if inspect.isawaitable(changed):
+                    changed = await changed
+                await asyncio.sleep(0)
+                steps = self._send(pending, frame, read, message, changed)
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        await self._take(steps or [])
 
     async def _process_later(
         self, pending: PendingRequest, frame: bytes, read: Read, message: Any, changed: Any

@@ -47,9 +47,13 @@ def creating(name: str) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name=name)])
 
 
-@pytest.fixture(params=["proxy", "broker"])
-def where(request: pytest.FixtureRequest) -> str:
-    """Where the filters of a test run."""
+@pytest.fixture(params=["proxy", "large frames", "broker"])
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where the filters of a test run. All frames are treated as large ones, which take several turns, if asked for."""
+    if request.param == "large frames":
+        monkeypatch.setattr("krammar.proxy.requests.ONE_TURN", 0)
+        monkeypatch.setattr("krammar.proxy.responses.ONE_TURN", 0)
+        return "proxy"
     return str(request.param)
 
 
