@@ -348,8 +348,14 @@ class Requests(Asking):
             )
         else:
             shared.in_flight.append(exchange.correlation_id)
+        if len(changed) > ONE_TURN:
+            return self._write_later(changed)
         self.peer.write(changed)
         return None
+
+    async def _write_later(self, frame: bytes) -> None:
+        await asyncio.sleep(0)
+        self.peer.write(frame)
 
     async def _answer_later(self, work: Work, exchange: Exchange, answer: Awaitable[Any]) -> None:
         self._answer(work, exchange, await answer)
