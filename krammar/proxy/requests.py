@@ -340,22 +340,24 @@ class Requests(Asking):
             self._answer(work, exchange, answer)
             return None
         changed = chain.changed(frame, read, request)
+        entry: PendingRequest | int | None = exchange.correlation_id
         if silent:
-            pass
+            entry = None
         elif work.reads_response or work.counts:
-            shared.in_flight.append(
-                PendingRequest(exchange.correlation_id, work, exchange, self._started)
-            )
-        else:
-            shared.in_flight.append(exchange.correlation_id)
+            entry = PendingRequest(exchange.correlation_id, work, exchange, self._started)
         if len(changed) > ONE_TURN:
-            return self._write_later(changed)
-        self.peer.write(changed)
+            return self._write_later(changed, entry)
+        self._write(changed, entry)
         return None
 
-    async def _write_later(self, frame: bytes) -> None:
-        await asyncio.sleep(0)
+    def _write(self, frame: bytes, entry: PendingRequest | int | None) -> None:
+        if entry is not None:
+            self.shared.in_flight.append(entry)
         self.peer.write(frame)
+
+    async def _write_later(self, frame: bytes, entry: PendingRequest | int | None) -> None:
+        await asyncio.sleep(0)  # a filter may send a request of its own meanwhile
+        self._write(frame, entry)
 
     async def _answer_later(self, work: Work, exchange: Exchange, answer: Awaitable[Any]) -> None:
         self._answer(work, exchange, await answer)
