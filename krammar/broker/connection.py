@@ -66,6 +66,31 @@ _OLD = (
 )
 
 
+class _Lost(asyncio.Transport):
+    """The transport of connections that have ended.
+
+    A TLS transport and its connection refer to each other, and would hold 40 kB until the next garbage collection.
+    """
+
+    def is_closing(self) -> bool:
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: object) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+_LOST = _Lost()
+
+
 class Connection(asyncio.BufferedProtocol):
     """One client's connection."""
 
@@ -176,6 +201,7 @@ class Connection(asyncio.BufferedProtocol):
         self.connections.remove(self)
         if self._counted_as is not None:
             self.connections.admission.leave(self.listener, self._counted_as)
+        self.transport = _LOST
         # The current request continues: a member that is joining a group stays in it until its session
         # times out. The response is dropped.
         self._hurry()
