@@ -35,14 +35,14 @@ from krammar.broker.dispatch import Handlers
 from krammar.broker.elections import Elections
 from krammar.broker.errors import BrokerError
 from krammar.broker.groups.coordinator import GroupCoordinator
-from krammar.broker.log.environment import Environment, system_ms
+from krammar.broker.log.environment import Environment
 from krammar.broker.log.manager import LogManager
 from krammar.broker.node import Node, node_configs
 from krammar.broker.nodes import Logs, Nodes, OwnLogs
 from krammar.broker.protection import check_folder, check_settings
 from krammar.broker.security.users import Credentials
 from krammar.broker.server import Server
-from krammar.broker.timers import Timers
+from krammar.broker.timers import Timers, system_ms
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.upkeep import Upkeep

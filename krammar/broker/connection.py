@@ -93,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._counted_as = counted_as
         self.listener = listener
+        self._tls = listener.tls
         self.config = config
         self.timers = timers
         self.credentials = credentials
@@ -210,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = True
         self._hurry()
         # asyncio does not support half-closed TLS connections.
-        return (self.busy or self in self.connections.blocked) and not self.listener.tls
+        return (self.busy or self in self.connections.blocked) and not self._tls
 
     def _hurry(self) -> None:
         if self.session.hurry is not None:
@@ -452,7 +453,7 @@ class Connection(asyncio.BufferedProtocol):
 
         TLS transports do not count what they have passed on to their socket, so ``unread`` would miss it.
         """
-        if not self.listener.tls or len(frame) <= TLS_PIECE:
+        if not self._tls or len(frame) <= TLS_PIECE:
             self.transport.write(frame)
             return
         self._rest = memoryview(frame)

@@ -52,16 +52,18 @@ class Partition:
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """A topic, with its partitions by index."""
+    """A topic, with its partitions by index.
+
+    ``internal``  whether it is one of Kafka's internal topics
+    """
 
     name: str
     topic_id: UUID
     partitions: dict[int, Partition] = field(default_factory=dict)
+    internal: bool = field(init=False)
 
-    @property
-    def internal(self) -> bool:
-        """Whether it is one of Kafka's internal topics."""
-        return self.name in INTERNAL_TOPICS
+    def __post_init__(self) -> None:
+        self.internal = self.name in INTERNAL_TOPICS
 
 
 def config_records(

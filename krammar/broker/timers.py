@@ -12,6 +12,11 @@ from weakref import WeakSet
 TURN_SECONDS = 0.02
 
 
+def system_ms() -> int:
+    """Return the milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
 class Timer:
     """A call that is due at some time of the event loop."""
 

@@ -22,7 +22,7 @@ from kafka_wire import AbortedTxn
 
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import INT64_MAX
-from krammar.broker.log.segment import Segment
+from krammar.broker.log.segment import LogSegment
 from krammar.broker.log.validation import one_batch
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import CLEANED
@@ -151,7 +151,7 @@ class Compaction:
         self.now_ms = now_ms
         self.end = dirt.begin
         self._offsets: dict[bytes, int] = {}
-        self._cleaned: Segment | None = None
+        self._cleaned: LogSegment | None = None
         # The offset of the last data record and the epoch of each producer.
         self._last_of_producers: dict[int, tuple[int, int]] = {}
 
@@ -199,7 +199,7 @@ class Compaction:
         entries = self.log.aborted_entries(begin, end)
         return _Transactions(sorted(entries, key=lambda entry: -entry.first_offset))
 
-    def _collect_offsets(self, segments: list[Segment]) -> Generator[None, None, int]:
+    def _collect_offsets(self, segments: list[LogSegment]) -> Generator[None, None, int]:
         """Collect the newest offset of each key in the dirty part, up to ``MAX_KEYS``.
 
         Returns where the next round begins.
@@ -227,10 +227,10 @@ class Compaction:
         # An earlier round may have removed all batches after the last one.
         return self.dirt.end
 
-    def _groups(self, segments: list[Segment]) -> Iterator[list[Segment]]:
+    def _groups(self, segments: list[LogSegment]) -> Iterator[list[LogSegment]]:
         """Yield groups of consecutive segments, but the last one, that fit into one segment."""
         config = self.log.config
-        group: list[Segment] = []
+        group: list[LogSegment] = []
         size = entries = 0
         for segment, following in pairwise(segments):
             count = len(segment.indexes[0])
@@ -247,11 +247,11 @@ class Compaction:
         yield group
 
     def _rewrite(
-        self, group: list[Segment], transactions: _Transactions, legacy_horizon: int
+        self, group: list[LogSegment], transactions: _Transactions, legacy_horizon: int
     ) -> Iterator[None]:
         """Rewrite the segments of a group as one, and replace them by it."""
         log = self.log
-        new = Segment.create(
+        new = LogSegment.create(
             os.fspath(log.path), group[0].base_offset, log.config.index_interval_bytes, CLEANED
         )
         self._cleaned = new
@@ -290,7 +290,7 @@ class Compaction:
         header: BatchHeader,
         transactions: _Transactions,
         legacy_tombstones: bool,
-        new: Segment,
+        new: LogSegment,
     ) -> bytes | None:
         """Return the batch without the removed records; None if the whole batch is removed."""
         batch = one_batch(data)

@@ -11,53 +11,48 @@ from threading import Thread
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
-from krammar.broker.log.epochs import LeaderEpochs
 from krammar.broker.log.files import can_continue, no_descriptors
 from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.reading import ReadableLog
-from krammar.broker.log.segment import Segment, segment_of
+from krammar.broker.log.segment import LogSegment, segment_of
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import LEADER_EPOCHS, PARTITION_METADATA
 from krammar.util.durable import sync, sync_all
 
 
 class FlushedLog(ReadableLog):
-    """The flushing part of PartitionLog.
+    """A log that is forced to the disk.
 
     ``watchers``        called when an offset changes, and when the log is closed, deleted or taken offline
     ``recovery_point``  complete files up to this offset are on the disk, or assumed to be
-    ``offline``         why all requests are refused until the next start; empty while the log is online
     ``flushed_ms``      the time of the last flush, in milliseconds since 1970
     """
 
-    path: Path
-    config: LogConfig
-    environment: Environment
-    watchers: set[Callable[[], None]]
-    closed: bool
-    recovery_point: int
-    flushed_ms: int
-    # An append that leaves this number of records that are not on the disk waits for the disk.
-    _most_unforced: int
-    _epochs: LeaderEpochs
+    def __init__(
+        self, path: Path, topic: str, partition: int, config: LogConfig, environment: Environment
+    ) -> None:
+        super().__init__(path, topic, partition)
+        self.config = config
+        self.environment = environment
+        self.watchers: set[Callable[[], None]] = set()
 
-    def _begin_unflushed(self) -> None:
+    def _begin_unflushed(self, recovery_point: int) -> None:
         """Regard all files as new, and the batches from the recovery point on as not on the disk."""
+        self.recovery_point = recovery_point
         self.flushed_ms = self.environment.now_ms()
         # Batches before this offset are on the disk. The indexes may not be, unlike before the recovery point.
-        self._forced_to = self.recovery_point
+        self._forced_to = recovery_point
         # How often files were created or renamed: in all, at the last flush, and when the current one began.
         self._renames, self._renames_flushed, self._renames_flushing = 1, 0, 0
         self._refused = False  # whether the last write has failed
 
     def notify(self) -> None:
         """Call all watchers."""
-        if self.watchers:
-            for watcher in tuple(self.watchers):
-                watcher()
+        for watcher in tuple(self.watchers):
+            watcher()
 
-    def _force(self, segment: Segment, size: int, end_offset: int) -> None:
+    def _force(self, segment: LogSegment, size: int, end_offset: int) -> None:
         """Force all batches to the disk, the last one of ``size`` bytes included. Raises ApiError."""
         begin = time.perf_counter()
         first = segment_of(self.segments, self._forced_to)

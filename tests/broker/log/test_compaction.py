@@ -338,7 +338,7 @@ def test_compaction_keeps_what_a_reader_of_the_whole_would_end_with(
                 end = log.end_offset
                 log = setting.reopen(log) if what == "reopen" else setting.crash(log)
                 assert log.end_offset == end
-                known = {p.epoch: p.last_sequence for p in log.producers()}
+                known = {p.epoch: p.last_sequence for p in log.producer_states.entries()}
                 sequence = known.get(epoch, -1) + 1
         aborted = log.aborted_transactions(0, log.end_offset)
         seen: dict[bytes, bytes | None] = {}

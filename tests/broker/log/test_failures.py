@@ -70,7 +70,7 @@ def state(log: PartitionLog) -> list[object]:
         log.end_offset,
         log.last_stable_offset,
         log.size,
-        log.producers(),
+        log.producer_states.entries(),
         log.aborted_transactions(0, 1000),
         [segment.base_offset for segment in log.segments],
         [(list(i.keys), list(i.values)) for s in log.segments for i in s.indexes],
