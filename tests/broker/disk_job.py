@@ -20,6 +20,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
+from krammar.broker.slices import finish
 from krammar.wire.batches import Record, encode_batch, read_batches
 from tests.broker.groups.support import codes, commit_request
 from tests.broker.groups.support import fetch as committed_offsets
@@ -190,8 +191,8 @@ class Job:
                     self.flushed()
                 except OSError as error:
                     self.raised.append(str(error))
-                logs.maintain()
-                while logs.compact():
+                finish(logs.maintaining())
+                while logs.cleaner.compact():
                     pass
             self.broker.cluster._snapshot()
 

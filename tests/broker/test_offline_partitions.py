@@ -140,7 +140,7 @@ def test_a_log_that_cannot_be_read_at_the_start(
             offline = "kafka_server_replicamanager_offlinereplicacount"
             assert broker.metrics.value(offline) == 1
             broker.call(broker.logs.flush)
-            broker.call(broker.logs.maintain)
+            broker.call(lambda: finish(broker.logs.maintaining()))
             create_topic(client, "u")
         if call == "open":
             mend(folder, "t-1", aside)

@@ -21,7 +21,6 @@ from itertools import pairwise
 from kafka_wire import AbortedTxn
 
 from krammar.broker.log.log import PartitionLog
-from krammar.broker.log.log_config import INT64_MAX
 from krammar.broker.log.segment import LogSegment
 from krammar.broker.log.validation import one_batch
 from krammar.logfiles.index import INT32_MAX
@@ -55,40 +54,6 @@ class Dirt:
     size: int
     ratio: float
     overdue: bool
-
-
-def find_dirt(log: PartitionLog, now_ms: int) -> Dirt:
-    """Return the part of a log to compact. Raises OSError."""
-    config = log.config
-    segments = log.segments
-    begin = log.cleaned_to
-    if not segments[0].base_offset <= begin <= log.active.base_offset:
-        begin = segments[0].base_offset
-    begin = max(begin, log.log_start_offset)
-    end = min(log.last_stable_offset, log.active.base_offset)
-    clean = dirty = 0
-    oldest = INT64_MAX
-    for segment, following in pairwise(segments):
-        if following.base_offset <= begin:
-            clean += segment.size
-            continue
-        if segment.base_offset >= end:
-            break
-        if (
-            config.min_compaction_lag_ms
-            and segment.size
-            and segment.newest_ms() > now_ms - config.min_compaction_lag_ms
-        ):
-            end = max(begin, segment.base_offset)
-            break
-        dirty += segment.size
-        first = segment.header(0)
-        if first is not None:
-            oldest = min(oldest, first.max_timestamp)
-    end = max(begin, end)
-    overdue = dirty > 0 and now_ms - oldest > config.max_compaction_lag_ms
-    total = clean + dirty
-    return Dirt(begin, end, dirty, dirty / total if total else 0.0, overdue)
 
 
 @dataclass(slots=True)
@@ -154,15 +119,6 @@ class Compaction:
         self._cleaned: LogSegment | None = None
         # The offset of the last data record and the epoch of each producer.
         self._last_of_producers: dict[int, tuple[int, int]] = {}
-
-    @classmethod
-    def due(cls, log: PartitionLog, now_ms: int) -> Compaction | None:
-        """Return a round for ``log`` if enough of it is dirty, or has waited too long. Raises OSError."""
-        if not log.config.compacts or log.closed:
-            return None
-        dirt = find_dirt(log, now_ms)
-        urgent = dirt.overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
-        return cls(log, dirt, now_ms) if urgent and dirt.size and dirt.begin < dirt.end else None
 
     def run(self) -> Iterator[None]:
         """Run the round; pauses after each batch.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import can_continue, no_descriptors
-from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.reading import ReadableLog
 from krammar.broker.log.segment import LogSegment, segment_of
@@ -196,81 +193,3 @@ class FlushedLog(ReadableLog):
         self.recovery_point = max(self.recovery_point, end_offset)
         self._forced_to = max(self._forced_to, self.recovery_point)
         self._renames_flushed = self._renames_flushing
-
-
-class Flushing(Thread):
-    """Forces files to the disk in a thread, after ``begin``. The thread that joins it calls ``finish``."""
-
-    def __init__(
-        self,
-        logs: Iterable[FlushedLog],
-        folders: Sequence[LogFolder],
-        now_ms: int,
-        *,
-        interval: bool = True,
-    ) -> None:
-        super().__init__(name="krammar-flush", daemon=True)
-        self._rest = list(logs)
-        self._folders = folders
-        self._now_ms = now_ms
-        self._interval = interval
-        self.logs: list[tuple[FlushedLog, int, list[str]]] = []
-        self._results: list[float | OSError] = []  # of each log: the seconds, or the error
-        self._error: OSError | None = None
-
-    def begin(self, until: float = math.inf) -> bool:
-        """Write indexes and epochs to their files, until this time of ``time.monotonic()``.
-
-        Returns whether that is done for all logs, so that the thread can start.
-        """
-        while self._rest and time.monotonic() < until:
-            log = self._rest.pop()
-            complete = log.is_flush_due(self._now_ms, interval=self._interval)
-            try:
-                paths = None if log.closed else log.begin_flush(complete=complete)
-            except OSError as error:
-                if can_continue(error):
-                    self._error = error
-                else:
-                    log.take_offline(error)
-                continue
-            if paths is not None:
-                self.logs.append((log, log.flush_target(complete=complete), paths))
-        return self.has_begun
-
-    @property
-    def has_begun(self) -> bool:
-        return not self._rest
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self.logs) or not all(folder.is_written for folder in self._folders)
-
-    def run(self) -> None:
-        # The checkpoints of the previous flush: those of this one are only known when it has finished.
-        try:
-            for folder in self._folders:
-                folder.write_all()
-        except OSError as error:
-            self._error = error
-        for _, _, paths in self.logs:
-            try:
-                self._results.append(sync_all(paths))
-            except OSError as error:
-                self._results.append(error)
-
-    def finish(self, flushed: Callable[[float], object]) -> OSError | None:
-        """Advance the recovery points, and take logs offline whose flush has failed.
-
-        Returns the error of the logs whose flush can be repeated.
-        """
-        for result, (log, end_offset, paths) in zip(self._results, self.logs, strict=True):
-            if isinstance(result, OSError) and no_descriptors(result):
-                self._error = result
-            elif isinstance(result, OSError):
-                log.take_offline(result)
-            else:
-                log.finish_flush(end_offset)
-                if paths:
-                    flushed(result)
-        return self._error
