@@ -178,7 +178,7 @@ class Job:
 
     def use_up_producer_ids(self) -> None:
         """The next one needs a new block, which is a record of the metadata."""
-        self.broker.call(lambda: list(self.broker.transactions._ids._block))
+        self.broker.call(lambda: list(self.broker.transactions.ids._block))
 
     def keep(self) -> None:
         """Run the broker's periodic tasks."""

@@ -236,7 +236,7 @@ def test_a_transaction_waits_for_a_partition_that_is_offline(
         assert producer.end() == 0
         assert Producer(client).init() is ErrorCode.CONCURRENT_TRANSACTIONS
         for _ in range(5):
-            broker.call(broker.transactions._complete_all)
+            broker.call(broker.transactions.completion.complete_all)
     lines = [each for each in caplog.records if "it will be retried" in each.getMessage()]
     assert len(lines) == 1
     mend(folder, "t-1", aside)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import Any
 
 from kafka_wire import ErrorCode, TransactionLogKey, TransactionLogValue, TransactionState
@@ -141,10 +140,19 @@ class StateStore(dict[str, Transaction]):
             raise ApiError(code, error.message) from error
         self[transactional_id] = transaction
 
-    def forget(self, transactional_ids: Iterable[str]) -> None:
-        """Delete states, with batches of up to 30 tombstones, which always fit. Raises ApiError."""
+    def expire(self, before: int) -> None:
+        """Delete states without a transaction that were last changed at ``before`` or earlier.
+
+        With batches of up to 30 tombstones, which always fit. Raises ApiError.
+        """
+        expired = [
+            transactional_id
+            for transactional_id, transaction in self.items()
+            if transaction.updated_ms <= before
+            and not (transaction.is_open or transaction.is_prepared)
+        ]
         logs: dict[tuple[int, int], list[str]] = {}
-        for number, name in enumerate(transactional_ids):
+        for number, name in enumerate(expired):
             logs.setdefault((self._partition_for(name), number // 30), []).append(name)
         for ids in logs.values():
             self._log(ids[0]).append_records([tombstone(name) for name in ids])
