@@ -11,6 +11,7 @@ from krammar.broker.cluster import TRANSACTIONS_TOPIC, ClusterMetadata
 from krammar.broker.errors import ApiError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.manager import LogManager
+from krammar.broker.metadata_records import TRANSACTION_VERSION
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.state import TopicPartition, Transaction
 from krammar.logfiles.internal_topics import decode_record
@@ -112,7 +113,7 @@ class StateStore(dict[str, Transaction]):
     @property
     def level(self) -> int:
         """The cluster's `transaction.version`."""
-        return self._cluster.features.get("transaction.version", 0)
+        return self._cluster.features.get(TRANSACTION_VERSION, 0)
 
     def _partition_for(self, transactional_id: str) -> int:
         return self._topics.coordinating_partition(TRANSACTIONS_TOPIC, transactional_id)
