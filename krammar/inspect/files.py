@@ -18,7 +18,7 @@ from typing import Any
 import kafka_wire
 
 from krammar.logfiles.damage import Damage, DamageError
-from krammar.logfiles.index import OffsetIndex, SparseIndex, TimeIndex
+from krammar.logfiles.index import OffsetIndex, SparseIndex, TimeIndex, TransactionIndex
 from krammar.logfiles.internal_topics import decode_record
 from krammar.logfiles.names import (
     INDEX,
@@ -31,7 +31,6 @@ from krammar.logfiles.names import (
 )
 from krammar.logfiles.segment import Segment
 from krammar.logfiles.snapshot import read_snapshot
-from krammar.logfiles.txnindex import TransactionIndex
 from krammar.util.printable import escape
 from krammar.wire.batches import BatchHeader, ControlRecord, ControlRecordType, Record
 from krammar.wire.errors import DecodeError, WireError

@@ -46,13 +46,15 @@ from krammar.journal.errors import (
     SequencerError,
     UnknownJournalError,
 )
-from krammar.journal.framing import (
+from krammar.journal.fixed_framing import (
     FIXED_CONTENT_TYPE,
     FIXED_FRAME_HEADER_LENGTH,
+    FixedFraming,
+)
+from krammar.journal.frames import Framing
+from krammar.journal.framing import (
     JSON_CONTENT_TYPE,
     PROTOBUF_CONTENT_TYPE,
-    FixedFraming,
-    Framing,
     JSONFraming,
     framing_by_content_type,
     unpack_line,

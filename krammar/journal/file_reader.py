@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from krammar.journal.framing import Framing
+from krammar.journal.frames import Framing
 from krammar.journal.heads import fragment_path, fragments, readable_end
 from krammar.journal.journals import Frame
 from krammar.journal.specs import JournalSpec

@@ -31,7 +31,6 @@ from typing import Self
 
 from journal_wire import JournalSpec as WireSpec
 
-from krammar.journal import journal_file
 from krammar.journal.errors import AppendError, CorruptJournalError, UnknownJournalError
 from krammar.journal.file_reader import FileReader
 from krammar.journal.file_writer import FileAppend, Writer
@@ -44,7 +43,7 @@ from krammar.journal.heads import (
     read_head,
     readable_end,
 )
-from krammar.journal.journal_file import WriteSettings
+from krammar.journal.journal_file import WriteSettings, opening
 from krammar.journal.journals import Ticker
 from krammar.journal.listing import refreshing
 from krammar.journal.mapping import Partitions
@@ -307,14 +306,14 @@ def _make(path: Path, data: bytes) -> None:
 
 
 def _after_fork_in_child() -> None:
-    journal_file.after_fork()
+    opening.release()
     for journals in list(_all_journals):
         journals._begin_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=journal_file.before_fork,
-        after_in_parent=journal_file.after_fork,
+        before=opening.acquire,
+        after_in_parent=opening.release,
         after_in_child=_after_fork_in_child,
     )

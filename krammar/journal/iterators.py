@@ -10,7 +10,8 @@ from uuid import UUID
 
 from krammar.journal.checkpoints import Checkpoint
 from krammar.journal.errors import FrameError, MessageError, MustStartReplayError
-from krammar.journal.framing import MAGIC_WORD, FixedFraming, Framing
+from krammar.journal.fixed_framing import MAGIC_WORD, FixedFraming
+from krammar.journal.frames import Framing
 from krammar.journal.journals import Frame, Reader
 from krammar.journal.messages import Envelope, MessageClass, class_for
 from krammar.journal.sequencer import Sequencer

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from krammar.journal.errors import EmptyListError
-from krammar.journal.framing import Framing
+from krammar.journal.frames import Framing
 from krammar.journal.specs import JournalSpec
 
 Mapping = Callable[[Any], tuple[str, Framing]]

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from krammar.logfiles.damage import DamageError
+from krammar.logfiles.index import TransactionIndex
 from krammar.logfiles.names import DELETED, SNAPSHOT, TRANSACTION_INDEX, snapshot_offsets, stem
 from krammar.logfiles.partition import Partition
 from krammar.logfiles.segment import Segment
 from krammar.logfiles.snapshot import read_snapshot
-from krammar.logfiles.txnindex import TransactionIndex
 from krammar.wire.batches import BatchHeader, ControlRecordType
 
 _log = logging.getLogger(__name__)

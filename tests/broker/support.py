@@ -17,6 +17,8 @@ from typing import Any, Self
 
 import kafka_wire
 
+from krammar.broker.cluster import ClusterMetadata, Topic
+from krammar.broker.slices import finish
 from krammar.wire.connection import ClientConnection, ConnectionClosed, ResponseReceived
 
 # Far more than any operation here needs: it keeps a broken test from hanging.
@@ -145,3 +147,8 @@ class BrokerProcess:
     ) -> None:
         if self.process.poll() is None:
             self.kill()
+
+
+def new_topic(cluster: ClusterMetadata, name: str, partitions: int, **more: Any) -> Topic:
+    """Add a topic to the metadata at once, without logs."""
+    return finish(cluster.creating_topic(name, partitions, **more))

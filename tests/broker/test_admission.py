@@ -23,7 +23,7 @@ from krammar.broker import Broker
 from krammar.broker import admission as admission_module
 from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.broker.config.definitions import connections_by_ip
-from krammar.broker.log.segment import Segment
+from krammar.broker.log.segment import LogSegment
 from krammar.testing.certificates import make_certificates
 from tests.broker.requests import batch, create_topic, produce
 from tests.broker.support import PATIENCE, RawClient
@@ -141,7 +141,7 @@ def test_storage_errors_are_logged(
     def full(*args: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(Segment, "append", full)
+    monkeypatch.setattr(LogSegment, "append", full)
     for _ in range(3):
         assert produce(client, "t", batch(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     [line] = [line for line in caplog.messages if "Produce failed" in line]

@@ -140,7 +140,7 @@ def test_a_log_that_cannot_be_read_at_the_start(
             offline = "kafka_server_replicamanager_offlinereplicacount"
             assert broker.metrics.value(offline) == 1
             broker.call(broker.logs.flush)
-            broker.call(broker.logs.maintain)
+            broker.call(lambda: finish(broker.logs.maintaining()))
             create_topic(client, "u")
         if call == "open":
             mend(folder, "t-1", aside)
@@ -236,7 +236,7 @@ def test_a_transaction_waits_for_a_partition_that_is_offline(
         assert producer.end() == 0
         assert Producer(client).init() is ErrorCode.CONCURRENT_TRANSACTIONS
         for _ in range(5):
-            broker.call(broker.transactions._complete_all)
+            broker.call(broker.transactions.completion.complete_all)
     lines = [each for each in caplog.records if "it will be retried" in each.getMessage()]
     assert len(lines) == 1
     mend(folder, "t-1", aside)

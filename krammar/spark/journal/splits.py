@@ -14,7 +14,7 @@ from struct import Struct as Format
 from typing import Any
 
 from krammar.journal import FixedFraming, FrameError, Framing
-from krammar.journal.framing import MAGIC_WORD
+from krammar.journal.fixed_framing import MAGIC_WORD
 
 _HEADER = Format("<4sI")
 _CHUNK = 1 << 18

@@ -13,7 +13,7 @@ import pytest
 from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError
-from krammar.broker.log.compaction import Compaction
+from krammar.broker.log.cleaner import due_round
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
@@ -168,7 +168,7 @@ def check_indexes(log: PartitionLog) -> None:
 
 def compact(log: PartitionLog, now_ms: int) -> bool:
     """Compact a log completely if it is due. Returns whether it was."""
-    due = Compaction.due(log, now_ms)
+    due = due_round(log, now_ms)
     if due is None:
         return False
     for _ in due.run():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from krammar.broker.log.compaction import Compaction
+from krammar.broker.log.cleaner import due_round
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from tests.broker.log.support import (
@@ -57,7 +57,7 @@ def filled(setting: Setting) -> PartitionLog:
 
 def compact_beside_deletion(log: PartitionLog) -> None:
     """Compact, and delete the first segment as soon as its group has been half rewritten."""
-    found = Compaction.due(log, NOW)
+    found = due_round(log, NOW)
     assert found is not None
     for step, _ in enumerate(found.run()):
         if step == log.end_offset:

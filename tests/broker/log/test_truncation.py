@@ -63,7 +63,9 @@ def state(log: PartitionLog) -> object:
         log.end_offset,
         log.last_stable_offset,
         [(r.offset, r.value) for r in records_of(log)],
-        sorted((e.producer_id, e.last_sequence, e.last_offset) for e in log.producers()),
+        sorted(
+            (e.producer_id, e.last_sequence, e.last_offset) for e in log.producer_states.entries()
+        ),
         log.aborted_transactions(0, log.end_offset),
         [log.epoch_end_offset(epoch) for epoch in range(4)],
     )

@@ -202,7 +202,7 @@ def test_many_producers_are_fenced_in_many_turns(
         asyncio.get_running_loop().call_soon(happened.append, "turn")
 
     monkeypatch.setattr(StateStore, "put", noted_put)
-    monkeypatch.setattr("krammar.broker.transactions.coordinator.TURN_SECONDS", 0)
+    monkeypatch.setattr("krammar.broker.timers.PORTION_SECONDS", 0)
     with start(folder) as broker, RawClient(broker.port) as client:
         for producer in producers:
             producer.client = client

@@ -224,7 +224,7 @@ def test_compaction(keys: Path) -> None:
         # The log that is written to is not compacted; the next batch, much later, begins another one.
         later = encode_batch([Record(key=b"z", value=b"z", timestamp=NOW + (20 << 30))])
         assert not produce(proxy, 9, {("orders", 0): later})["orders", 0].error_code
-        while broker.broker.call(broker.broker.logs.compact):
+        while broker.broker.call(broker.broker.logs.cleaner.compact):
             pass
         found = [(each.offset, each.key, each.value) for each in everything(proxy)]
         assert all(each.headers == [("h", b"v")] for each in everything(proxy)[:-1])
