@@ -90,7 +90,7 @@ def check_fields(
             )
 
 
-def placed(item: Field, index: int) -> Field:
+def with_index(item: Field, index: int) -> Field:
     """Return the field with its index in a layout: a copy if it already has another index in another layout."""
     if item.index not in (-1, index):
         item = replace(item)

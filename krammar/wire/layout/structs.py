@@ -14,7 +14,7 @@ from krammar.wire.layout.fields import (
     check_fields,
     default_of,
     is_default,
-    placed,
+    with_index,
 )
 from krammar.wire.layout.reader import Node, Reader
 from krammar.wire.layout.scalars import Type
@@ -98,8 +98,8 @@ class Layout:
     def __post_init__(self) -> None:
         check_fields(self.title, self.fields, self.tags, self.absent)
         first = len(self.fields)
-        fields = tuple(placed(item, i) for i, item in enumerate(self.fields))
-        tags = tuple(placed(item, i) for i, item in enumerate(self.tags, first))
+        fields = tuple(with_index(item, i) for i, item in enumerate(self.fields))
+        tags = tuple(with_index(item, i) for i, item in enumerate(self.tags, first))
         object.__setattr__(self, "fields", fields)
         object.__setattr__(self, "tags", tags)
 
