@@ -21,7 +21,8 @@ from krammar.wire.batches import (
     encode_control_batch,
     read_batches,
 )
-from krammar.wire.batches.arrow import FEW, SCHEMA, iter_arrow, to_arrow
+from krammar.wire.batches.arrow import SCHEMA, iter_arrow, to_arrow
+from krammar.wire.batches.arrow_pieces import FEW
 from krammar.wire.errors import CorruptRecordError, DecodeError
 
 
