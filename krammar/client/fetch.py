@@ -23,7 +23,6 @@ from uuid import UUID
 from kafka_wire import ErrorCode, FetchRequest, IsolationLevel
 
 from krammar.client.cluster import Cluster
-from krammar.client.connection import RequestInFlight
 from krammar.client.deadline import Backoff, Deadline
 from krammar.client.errors import (
     ClientError,
@@ -34,6 +33,7 @@ from krammar.client.errors import (
     UnsupportedError,
     kafka_error,
 )
+from krammar.client.in_flight import RequestInFlight
 from krammar.client.metadata import NO_ID, TopicPartition
 from krammar.client.offsets import At, epoch_ends, group_topics, list_offsets
 from krammar.wire.batches import (

@@ -17,10 +17,11 @@ from kafka_wire import (
 )
 
 from krammar.client.cluster import Cluster
-from krammar.client.connection import ByVersion
 from krammar.client.errors import raise_code
+from krammar.client.in_flight import ByVersion
 from krammar.client.metadata import TopicPartition
 from krammar.client.offsets import group_topics
+from krammar.client.routing import call_coordinator
 from krammar.client.transactions import Committed, GroupMember
 
 # From version 10, topics are named by id, which a deleted topic does not have any more.
@@ -304,8 +305,15 @@ class Groups:
         low: int = 0,
         high: int = 32767,
     ) -> Any:
-        return self._cluster.call_coordinator(
-            CoordinatorType.GROUP, group_id, request, deadline, check, low=low, high=high
+        return call_coordinator(
+            self._cluster,
+            CoordinatorType.GROUP,
+            group_id,
+            request,
+            deadline,
+            check,
+            low=low,
+            high=high,
         )
 
 

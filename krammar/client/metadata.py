@@ -69,6 +69,7 @@ class Metadata:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.read_at: dict[str, float] = {}  # by time.monotonic
+        self.coordinators: dict[tuple[int, str], int] = {}  # by their type and their group or id
 
     def update(self, response: Any, now: float) -> list[Topic]:
         """Store a response; return its topics, including those with an error."""

@@ -25,7 +25,7 @@ from uuid import UUID
 from kafka_wire import ErrorCode, InitProducerIdRequest, ProduceRequest
 
 from krammar.client.cluster import Cluster
-from krammar.client.connection import Connection, RequestInFlight
+from krammar.client.connection import Connection
 from krammar.client.deadline import Deadline
 from krammar.client.delivery import (
     BATCH_OVERHEAD,
@@ -45,6 +45,7 @@ from krammar.client.errors import (
     describe,
     kafka_error,
 )
+from krammar.client.in_flight import RequestInFlight
 from krammar.client.metadata import NO_ID, Topic, TopicPartition
 from krammar.client.partitioner import Partitioner, partition_of_key
 from krammar.client.settings import Settings

@@ -15,6 +15,7 @@ from krammar.client.delivery import Identity
 from krammar.client.errors import ClientError, KafkaError, StateError, kafka_error
 from krammar.client.metadata import TopicPartition
 from krammar.client.offsets import group_topics
+from krammar.client.routing import call_coordinator
 
 # From these versions on, the broker itself adds partitions and groups to the transaction (KIP-890).
 PRODUCE_ADDS = 12
@@ -114,7 +115,8 @@ class Transactions:
         self, request: Any, deadline: Deadline, check: Any, *, low: int = 0, high: int = 32767
     ) -> Any:
         try:
-            return self._cluster.call_coordinator(
+            return call_coordinator(
+                self._cluster,
                 kw.CoordinatorType.TRANSACTION,
                 self.transactional_id,
                 request,
@@ -137,7 +139,9 @@ class Transactions:
         self._identify(deadline)
         level = self._cluster.features(deadline).get("transaction.version", 0)
         connection = self._cluster.any(deadline)
-        self.version = 2 if level >= 2 and connection.has(kw.ProduceRequest, PRODUCE_ADDS) else 1
+        self.version = (
+            2 if level >= 2 and connection.versions.has(kw.ProduceRequest, PRODUCE_ADDS) else 1
+        )
         self.state = State.READY
 
     def _identify(self, deadline: Deadline) -> None:
@@ -259,7 +263,8 @@ class Transactions:
 
         named = any((member.generation >= 0, member.member_id, member.group_instance_id))
         try:
-            self._cluster.call_coordinator(
+            call_coordinator(
+                self._cluster,
                 kw.CoordinatorType.GROUP,
                 member.group_id,
                 commit,
