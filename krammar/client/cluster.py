@@ -283,11 +283,6 @@ class Cluster:
             deadline, lambda: self.refresh_once(names, deadline, auto_create=auto_create)
         )
 
-    def _is_fresh(self, name: str) -> bool:
-        read_at = self.metadata.read_at.get(name)
-        limit = self.settings.metadata_max_age_ms / 1000
-        return read_at is not None and time.monotonic() - read_at < limit
-
     def update_topics(
         self, names: Iterable[str], deadline: Deadline, *, auto_create: bool | None = None
     ) -> None:
@@ -297,7 +292,8 @@ class Cluster:
             TransportError: the brokers cannot be reached.
             KafkaError: a topic has an error that is not retriable.
         """
-        stale = [name for name in dict.fromkeys(names) if not self._is_fresh(name)]
+        limit = self.settings.metadata_max_age_ms
+        stale = [n for n in dict.fromkeys(names) if not self.metadata.is_fresh(n, limit)]
         if stale:
             for topic in self.refresh_once(stale, deadline, auto_create=auto_create):
                 if topic.error is not None and not topic.error.retriable:
@@ -311,7 +307,7 @@ class Cluster:
         """
 
         def attempt() -> Topic:
-            if not self._is_fresh(name):
+            if not self.metadata.is_fresh(name, self.settings.metadata_max_age_ms):
                 for topic in self.refresh_once([name], deadline, auto_create=auto_create):
                     if topic.error is not None:
                         raise topic.error

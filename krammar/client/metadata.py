@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -107,6 +108,11 @@ class Metadata:
             self.topics[topic.name] = topic
             self.read_at[topic.name] = now
         return topics
+
+    def is_fresh(self, name: str, max_age_ms: int) -> bool:
+        """Return whether a topic was read at most ``max_age_ms`` ago."""
+        read_at = self.read_at.get(name)
+        return read_at is not None and time.monotonic() - read_at < max_age_ms / 1000
 
     def forget(self, name: str) -> None:
         """Discard a topic."""

@@ -63,7 +63,7 @@ def _java_class(kind: str, *names: str) -> Parser:
     return parse
 
 
-def acks(value: Any) -> int:
+def parse_acks(value: Any) -> int:
     word = choice("all", "-1", "0", "1")(value)
     return -1 if word == "all" else int(word)
 

@@ -116,7 +116,7 @@ class Settings:
     allow_auto_create_topics: bool = _of(boolean, False)
 
     # Writing.
-    acks: int = _of(parsers.acks, -1)
+    acks: int = _of(parsers.parse_acks, -1)
     enable_idempotence: bool = _of(boolean, True)
     max_in_flight_requests_per_connection: int = _of(integer(1), 5)
     compression_type: str = _of(choice(*(codec.name.lower() for codec in Compression)), "none")
