@@ -16,6 +16,7 @@ from krammar.wire.batches import (
     ControlRecord,
     Record,
     TimestampType,
+    arrow_pieces,
     encode_batch,
     encode_control_batch,
     read_batches,
