@@ -55,6 +55,21 @@ class Committed:
     metadata: str = ""
 
 
+def member_of(group: GroupMember | str) -> GroupMember:
+    """Return the member that commits, which may be only the id of a group."""
+    return GroupMember(group) if isinstance(group, str) else group
+
+
+def committed_offsets(
+    offsets: Mapping[TopicPartition, Committed | int] | Mapping[tuple[str, int], Committed | int],
+) -> dict[TopicPartition, Committed]:
+    """Return offsets that may be plain numbers, of partitions that may be plain pairs, in one form."""
+    return {
+        TopicPartition(*at): Committed(value) if isinstance(value, int) else value
+        for at, value in offsets.items()
+    }
+
+
 class State(Enum):
     """The state of a transactional producer; values are for messages."""
 
@@ -93,6 +108,11 @@ class Transactions:
         if self.error is not None:
             raise self.error
         raise StateError(f"the producer of {self.transactional_id!r} is {self.state.value}")
+
+    @property
+    def can_abort(self) -> bool:
+        """Whether a transaction is open that is not being committed."""
+        return self.state in (State.OPEN, State.ABORTABLE, State.ABORTING)
 
     def fail(self, error: ClientError) -> None:
         """Store an error that ends the transaction, or the use of the producer."""
@@ -209,12 +229,13 @@ class Transactions:
 
     def send_offsets(
         self,
-        offsets: Mapping[TopicPartition, Committed],
-        member: GroupMember,
+        given: Mapping[TopicPartition, Committed | int],
+        group: GroupMember | str,
         deadline: Deadline,
     ) -> None:
         """Commit offsets of a group with the transaction."""
         self.require(State.OPEN)
+        offsets, member = committed_offsets(given), member_of(group)
         if not offsets:
             return
         new = self.version >= 2
@@ -245,10 +266,10 @@ class Transactions:
                             committed_leader_epoch=offsets[at].leader_epoch,
                             committed_metadata=offsets[at].metadata,
                         )
-                        for at in group
+                        for at in partitions
                     ],
                 )
-                for name, group in group_topics(offsets).items()
+                for name, partitions in group_topics(offsets).items()
             ],
         )
 
