@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from krammar.cli.options import examples, key_values
+from krammar.cli.options import FOLDER, INPUT_FILE, examples, key_values
 
 MOST_NODES = 100
 
@@ -26,12 +26,10 @@ MOST_NODES = 100
         "krammar broker --data-dir data --protocol wafka --port 9095 --kafka-port 9092",
     )
 )
-@click.argument(
-    "properties", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
-)
+@click.argument("properties", type=INPUT_FILE, required=False)
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Folder for logs and metadata (log.dirs). A new folder is created.",
 )
 @click.option(
@@ -62,7 +60,7 @@ MOST_NODES = 100
 )
 @click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=INPUT_FILE,
     help="Another way to give PROPERTIES.",
 )
 @click.option(
@@ -99,7 +97,7 @@ MOST_NODES = 100
 @click.option(
     "--faults",
     "faults_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=INPUT_FILE,
     metavar="FILE",
     help="Apply the rules of FILE: answer errors, drop connections, delay and change messages. The exit "
     "code is 1 if a fault fires less often than FILE expects.",

@@ -15,6 +15,7 @@ from krammar.client.delivery import Identity
 from krammar.client.errors import ClientError, KafkaError, StateError, kafka_error
 from krammar.client.metadata import TopicPartition
 from krammar.client.offsets import group_topics
+from krammar.client.routing import call_coordinator
 
 # From these versions on, the broker itself adds partitions and groups to the transaction (KIP-890).
 PRODUCE_ADDS = 12
@@ -52,6 +53,21 @@ class Committed:
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+
+
+def member_of(group: GroupMember | str) -> GroupMember:
+    """Return the member that commits, which may be only the id of a group."""
+    return GroupMember(group) if isinstance(group, str) else group
+
+
+def committed_offsets(
+    offsets: Mapping[TopicPartition, Committed | int] | Mapping[tuple[str, int], Committed | int],
+) -> dict[TopicPartition, Committed]:
+    """Return offsets that may be plain numbers, of partitions that may be plain pairs, in one form."""
+    return {
+        TopicPartition(*at): Committed(value) if isinstance(value, int) else value
+        for at, value in offsets.items()
+    }
 
 
 class State(Enum):
@@ -93,6 +109,11 @@ class Transactions:
             raise self.error
         raise StateError(f"the producer of {self.transactional_id!r} is {self.state.value}")
 
+    @property
+    def can_abort(self) -> bool:
+        """Whether a transaction is open that is not being committed."""
+        return self.state in (State.OPEN, State.ABORTABLE, State.ABORTING)
+
     def fail(self, error: ClientError) -> None:
         """Store an error that ends the transaction, or the use of the producer."""
         code = error.code if isinstance(error, KafkaError) else None
@@ -114,7 +135,8 @@ class Transactions:
         self, request: Any, deadline: Deadline, check: Any, *, low: int = 0, high: int = 32767
     ) -> Any:
         try:
-            return self._cluster.call_coordinator(
+            return call_coordinator(
+                self._cluster,
                 kw.CoordinatorType.TRANSACTION,
                 self.transactional_id,
                 request,
@@ -137,7 +159,9 @@ class Transactions:
         self._identify(deadline)
         level = self._cluster.features(deadline).get("transaction.version", 0)
         connection = self._cluster.any(deadline)
-        self.version = 2 if level >= 2 and connection.has(kw.ProduceRequest, PRODUCE_ADDS) else 1
+        self.version = (
+            2 if level >= 2 and connection.versions.has(kw.ProduceRequest, PRODUCE_ADDS) else 1
+        )
         self.state = State.READY
 
     def _identify(self, deadline: Deadline) -> None:
@@ -205,12 +229,13 @@ class Transactions:
 
     def send_offsets(
         self,
-        offsets: Mapping[TopicPartition, Committed],
-        member: GroupMember,
+        given: Mapping[TopicPartition, Committed | int],
+        group: GroupMember | str,
         deadline: Deadline,
     ) -> None:
         """Commit offsets of a group with the transaction."""
         self.require(State.OPEN)
+        offsets, member = committed_offsets(given), member_of(group)
         if not offsets:
             return
         new = self.version >= 2
@@ -241,10 +266,10 @@ class Transactions:
                             committed_leader_epoch=offsets[at].leader_epoch,
                             committed_metadata=offsets[at].metadata,
                         )
-                        for at in group
+                        for at in partitions
                     ],
                 )
-                for name, group in group_topics(offsets).items()
+                for name, partitions in group_topics(offsets).items()
             ],
         )
 
@@ -259,7 +284,8 @@ class Transactions:
 
         named = any((member.generation >= 0, member.member_id, member.group_instance_id))
         try:
-            self._cluster.call_coordinator(
+            call_coordinator(
+                self._cluster,
                 kw.CoordinatorType.GROUP,
                 member.group_id,
                 commit,

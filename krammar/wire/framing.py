@@ -5,6 +5,8 @@ Kafka's clients and brokers send one request or one response per frame.
 
 from __future__ import annotations
 
+from typing import Any
+
 from krammar.wire.errors import DecodeError, EncodeError
 
 Buffer = bytes | bytearray | memoryview
@@ -65,6 +67,19 @@ def join_frame(parts: list[bytes]) -> bytes:
     if size > LARGEST_FRAME:
         raise EncodeError(f"a frame of {size} bytes: {LARGEST_FRAME} can be written at most")
     return b"".join((size.to_bytes(PREFIX, "big"), *parts))
+
+
+def message_frame(header: Any, header_version: int, body: Any, version: int) -> bytes:
+    """Encode a header and a body to a frame with its length prefix.
+
+    Raises:
+        UnsupportedVersionError: the body does not have this version.
+        EncodeError: a layout cannot represent a value, or the frame is too long.
+    """
+    parts: list[bytes] = []
+    header._encode_parts(header_version, parts)
+    body._encode_parts(version, parts)
+    return join_frame(parts)
 
 
 class FrameReader:

@@ -16,6 +16,7 @@ from typing import Any
 from krammar.compiler import ir, names
 from krammar.compiler.backends import python
 from krammar.compiler.backends.interface import Source
+from krammar.compiler.backends.python_classes import StructItem
 from krammar.compiler.backends.templates import TemplateBackend, templates_folder
 from krammar.compiler.steps import (
     Prefix,
@@ -92,7 +93,7 @@ class NativeContext:
         """Return the part of function names that identifies a struct."""
         return "__".join(names.snake_case(part) for part in struct.name.split("."))
 
-    def dispatch(self, item: python.StructItem) -> list[tuple[int, str]]:
+    def dispatch(self, item: StructItem) -> list[tuple[int, str]]:
         """Return each version with the name of its layout, newest first, as new versions are used most."""
         assert item.table is not None
         return sorted(
@@ -199,7 +200,7 @@ def _holds_struct(item: ir.Field) -> bool:
     )
 
 
-def _defaults(items: Sequence[python.StructItem]) -> list[ir.Struct]:
+def _defaults(items: Sequence[StructItem]) -> list[ir.Struct]:
     """The structs that occur as default values."""
     found: dict[str, ir.Struct] = {}
     for item in items:
