@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -17,7 +18,14 @@ from krammar.broker.log.flushing import FlushedLog
 from krammar.broker.log.loading import Loaded, UnreadableLog
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
 from krammar.broker.log.segment import Segment, segment_of
-from krammar.broker.log.validation import check, read_batch, too_large
+from krammar.broker.log.validation import (
+    QUICKLY_READ,
+    LongCheck,
+    check,
+    read_and_check,
+    read_batch,
+    too_large,
+)
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import (
@@ -169,6 +177,9 @@ class PartitionLog(FlushedLog):
         if self.offline:  # before duplicates are acknowledged again
             self.check_online()
         environment = self.environment
+        now = environment.now_ms() if now_ms is None else now_ms
+        if checked is None and quick and len(batch) > QUICKLY_READ:
+            raise LongCheck(partial(read_and_check, batch, self.config, now, environment.bounds))
         header, body = checked or read_batch(batch, self.config)
         states = self.producer_states
         idempotent = header.producer_id >= 0
@@ -182,7 +193,6 @@ class PartitionLog(FlushedLog):
                     first, sent.last_offset, append_time, self.log_start_offset, duplicate=True
                 )
         if checked is None:
-            now = environment.now_ms() if now_ms is None else now_ms
             body = check(body, header, self.config, now, environment.bounds, quick=quick)
         if idempotent:
             states.check_batch(header)
