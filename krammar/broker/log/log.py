@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -12,7 +13,14 @@ from krammar.broker.log.loading import Loaded, UnreadableLog
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
 from krammar.broker.log.retention import RetainedLog
 from krammar.broker.log.segment import LogSegment
-from krammar.broker.log.validation import check, read_batch, too_large
+from krammar.broker.log.validation import (
+    QUICKLY_READ,
+    LongCheck,
+    check,
+    read_and_check,
+    read_batch,
+    too_large,
+)
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.wire.batches import (
@@ -117,6 +125,10 @@ class PartitionLog(RetainedLog):
         """
         if self.offline:  # before duplicates are acknowledged again
             self.check_online()
+        environment = self.environment
+        now = environment.now_ms() if now_ms is None else now_ms
+        if checked is None and quick and len(batch) > QUICKLY_READ:
+            raise LongCheck(partial(read_and_check, batch, self.config, now, environment.bounds))
         header, body = checked or read_batch(batch, self.config)
         states = self.producer_states
         idempotent = header.producer_id >= 0
@@ -130,8 +142,7 @@ class PartitionLog(RetainedLog):
                     first, sent.last_offset, append_time, self.log_start_offset, duplicate=True
                 )
         if checked is None:
-            now = self.environment.now_ms() if now_ms is None else now_ms
-            body = check(body, header, self.config, now, self.environment.bounds, quick=quick)
+            body = check(body, header, self.config, now, environment.bounds, quick=quick)
         if idempotent:
             states.check_batch(header)
             if (
