@@ -123,8 +123,8 @@ class Connection(ByteConnection):
             session.principal = principal_of(transport)
         self.last_active = self.timers.loop.time()
         self.connections.open.add(self)
-        if self.connections.chain is not None:
-            self._filter(self.connections.chain)
+        if self._chain is not None:
+            self._filter(self._chain)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.remove(self)
@@ -214,20 +214,28 @@ class Connection(ByteConnection):
         if is_over and event.api_key not in apis.HANDSHAKE:
             raise CloseConnection("the login has expired")
         session.client_id = event.header.client_id
-        if self._filtered is None and self.connections.chain is not None:
-            self._filter(self.connections.chain)  # faults came after the connection
+        self._serve(event)
+
+    def _serve(self, event: RequestReceived) -> None:
+        """Let the filters and the handler answer."""
+        if self._filtered is None and self._chain is not None:
+            self._filter(self._chain)  # faults came after the connection
         if self._filtered is None:
             self.handle(event, event.request)
         else:
             self._filtered.request(event)
 
+    @property
+    def _chain(self) -> Chain | None:
+        """The filters of this protocol."""
+        return self.connections.chain
+
     def _filter(self, chain: Chain) -> None:
         """Run filters over requests and responses from now on."""
         from krammar.broker.filtered import Filtered
 
-        if self.listener.kafka:
-            self._filtered = Filtered(chain, self)
-            self._filtered.opened()
+        self._filtered = Filtered(chain, self)
+        self._filtered.opened()
 
     def handle(self, event: RequestReceived, request: Any) -> None:
         """Let the handler answer."""
