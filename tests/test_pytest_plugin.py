@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from krammar.testing import KafkaBroker
 from krammar.util.extras import MODULES
-from tests.broker.support import PATIENCE
+from tests.support.waiting import PATIENCE
 
 pytest_plugins = ["pytester"]
 

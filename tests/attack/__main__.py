@@ -24,7 +24,6 @@ from tests.attack.measure import (
     MEMORY,
     STOP,
     TURN,
-    WAIT,
     Attack,
     Cost,
     Other,
@@ -32,6 +31,7 @@ from tests.attack.measure import (
     stop_during,
 )
 from tests.attack.servers import BUILDS, KAFKA, KINDS, Build, Running
+from tests.support.waiting import PATIENCE
 
 ALL = [*kafka.ATTACKS, *pages.ATTACKS, *wafka.ATTACKS]
 # The most expensive rows of each server that are printed.
@@ -132,7 +132,7 @@ def main() -> None:
     names = [name.lower() for name in given.names]
     over = 0
     print(
-        f"Limits: a turn {TURN * 1000:.0f} ms, another client's request {WAIT * 1000:.0f} ms, memory"
+        f"Limits: a turn {TURN * 1000:.0f} ms, another client's request {PATIENCE * 1000:.0f} ms, memory"
         f" {MEMORY / MEGABYTE:.0f} MB above idle ({kafka.PER_CONNECTION // 1024} kB for each of many connections),"
         f" SIGTERM {STOP:.0f} s."
     )

@@ -48,14 +48,9 @@ from kafka_wire import (
 
 from krammar.broker import Broker
 from krammar.wire.connection import ClientConnection
-from tests.broker.requests import (
-    batch,
-    create_topic,
-    fetch_request,
-    open_transaction,
-    produce,
-)
-from tests.broker.support import PATIENCE, BrokerProcess, RawClient
+from tests.broker.requests import batch, create_topic, fetch_request, open_transaction, produce
+from tests.broker.support import BrokerProcess, RawClient
+from tests.support.waiting import PATIENCE
 
 MEGABYTE = 1 << 20
 TOPIC = "large"

@@ -26,7 +26,8 @@ from krammar.broker.config.definitions import connections_by_ip
 from krammar.broker.log.segment import Segment
 from krammar.testing.certificates import make_certificates
 from tests.broker.requests import batch, create_topic, produce
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 
 def connected(port: int) -> socket.socket:

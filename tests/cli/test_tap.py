@@ -16,7 +16,8 @@ from kafka_wire import ApiVersionsRequest, MetadataRequest
 
 from krammar.proxy.addresses import Address
 from krammar.tap.capture import Capture, CaptureWriter
-from tests.tap.support import PATIENCE, Client, Upstream, broker, framed, upstream
+from tests.support.waiting import PATIENCE
+from tests.tap.support import Client, Upstream, broker, framed, upstream
 
 COMMAND = (sys.executable, "-m", "krammar.cli", "tap")
 

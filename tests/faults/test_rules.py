@@ -405,12 +405,11 @@ def test_a_black_hole_swallows_what_follows() -> None:
     assert faults.talk().request(exchange(HeartbeatRequest(), 4)) is None
 
 
-@pytest.mark.parametrize("key", sorted(PACKAGE.requests))
+@pytest.mark.parametrize("key", [key for key, known in PACKAGE.requests.items() if known[1]])
 def test_every_message_with_an_error_code_can_be_answered(key: int) -> None:
     """A request that names something of everything is refused, in every version."""
     name, answer, low, high, *_ = PACKAGE.requests[key]
-    if answer is None:
-        return
+    assert answer and low <= high
     for version in range(low, high + 1):
         faults, talk = engine()
         api = name.removesuffix("Request")

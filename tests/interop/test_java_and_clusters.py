@@ -15,9 +15,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from krammar.broker import Cluster
-from tests.broker.support import PATIENCE, BrokerProcess
+from tests.broker.support import BrokerProcess
 from tests.broker.test_reading_from_followers import RACK_AWARE, Fetches
 from tests.interop.apache import CACHE, class_path, java
+from tests.support.waiting import PATIENCE
 
 SOURCES = [Path(__file__).parent / name for name in ("HttpControl.java", "Follower.java")]
 

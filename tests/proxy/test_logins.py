@@ -29,8 +29,8 @@ from krammar.testing.tokens import TokenIssuer
 from krammar.wire.connection import ClientConnection, ResponseReceived
 from tests.proxy.support import address
 from tests.proxy.test_tls import Certificates, confluent, connect, krammar, to
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 30
 USERS = {"carol": "carol's secret", "dave": "d,a=ve"}
 
 

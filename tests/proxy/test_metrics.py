@@ -16,9 +16,8 @@ from krammar.testing import KafkaBroker
 from krammar.wire.package import package_of
 from tests.proxy.support import address, echo, framed, read_frame
 from tests.proxy.test_tls import confluent
+from tests.support.waiting import PATIENCE
 from tests.tap.support import upstream as running
-
-PATIENCE = 30
 
 
 def value(proxy: Proxy, name: str, **labels: str) -> float:

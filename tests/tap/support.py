@@ -21,9 +21,7 @@ from krammar.tap.observer import Observer
 from krammar.tap.proxy import Route, Tap
 from krammar.wire.connection import ClientConnection, RequestReceived, ServerConnection
 from krammar.wire.package import package_of
-
-# Far above what anything here takes: it only keeps a broken test from hanging.
-PATIENCE = 60
+from tests.support.waiting import PATIENCE
 
 
 def inspector() -> Inspector:

@@ -31,7 +31,8 @@ from krammar.tap.proxy import TapError
 from krammar.tap.server import PageServer
 from krammar.wire.package import package_of
 from tests.cli.test_tap import started, talk
-from tests.tap.support import PATIENCE, broker, inspector, invoke, upstream
+from tests.support.waiting import PATIENCE
+from tests.tap.support import broker, inspector, invoke, upstream
 from tests.tap.test_exchanges import asking, beat
 from tests.tap.test_inspector import request, response
 

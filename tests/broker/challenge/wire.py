@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
+from tests.support.waiting import PATIENCE
+
 PRODUCE, FETCH, API_VERSIONS, DESCRIBE_TOPIC_PARTITIONS = 0, 1, 18, 75
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -25,7 +27,6 @@ NULL_CURSOR = b"\xff"
 NO_TAGS = b"\x00"
 # The authorized operations of a topic without ACLs: one bit per operation.
 ALL_TOPIC_OPERATIONS = 0x0DF8
-TIMEOUT = 20.0
 
 T = TypeVar("T")
 
@@ -473,7 +474,7 @@ class Connection:
     """A socket that sends frames and receives frames."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         self._correlation_id = 1000
 
     def __enter__(self) -> Connection:

@@ -85,6 +85,7 @@ def test_defaults_are_kafkas() -> None:
 
 
 def test_attributes_are_the_keys_values() -> None:
+    assert len(BrokerSettings.__annotations__) > 50
     config = BrokerConfig.defaults()
     for name in BrokerSettings.__annotations__:
         assert hasattr(config, name), name
@@ -272,6 +273,8 @@ def test_dynamic_settings_are_taken() -> None:
     config = BrokerConfig.defaults()
     config.check_dynamic({"message.max.bytes": "5", "of.a.plugin": "x"}, False)
     config.check_dynamic({"sasl.kerberos.service.name": "x"}, True)
+    with pytest.raises(ConfigError):
+        config.check_dynamic({"message.max.bytes": "five"}, False)
 
 
 @pytest.mark.parametrize("escape", ["\\u12", "\\u", "\\u12g4", "\\u 123"])

@@ -10,7 +10,7 @@ from typing import Self
 
 import pyarrow as pa
 
-PATIENCE = 180.0
+from tests.support.waiting import PATIENCE
 
 
 class Gate:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 import pyarrow as pa
@@ -22,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.interop import content
 from tests.interop.spark.alike import OURS, load
 from tests.interop.spark.cluster import Cluster
-from tests.interop.spark.gate import PATIENCE, Gate, through
+from tests.interop.spark.gate import Gate, through
 
 # Topics, with the records of each of their partitions. A task gives rows when it has 32768 of them: that
 # of ``long`` does so in its midst.

@@ -15,7 +15,6 @@ from krammar.wire.batches import Record, encode_batch
 from krammar.wire.connection import ResponseReceived
 from tests.proxy.support import Client, address
 
-PATIENCE = 30
 # The timestamp of records.
 NOW = 1_700_000_000_000
 
