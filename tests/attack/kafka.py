@@ -553,6 +553,7 @@ def delete_topics(server: Server) -> int:
 
 
 def _commit(group: str, topic: str, partitions: range) -> Any:
+    """Build a commit of offset 1 in each of a topic's partitions."""
     return OffsetCommitRequest(
         group_id=group,
         topics=[

@@ -115,6 +115,7 @@ class Setup:
 
 @contextmanager
 def started(*command: str, **options: object) -> Iterator[subprocess.Popen[str]]:
+    """Run a command, and stop it at the end of the block."""
     unwind_on_sigterm()
     process = subprocess.Popen(command, text=True, **options)  # type: ignore[call-overload]
     try:

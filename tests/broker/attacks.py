@@ -491,6 +491,7 @@ def other_client(victim: Victim, latencies: list[float]) -> Iterator[None]:
 
 
 def measure(victim: Victim, run: Callable[[Target], int]) -> Cost:
+    """Run an attack, and return what it cost the broker and another client."""
     cost = Cost()
     with other_client(victim, cost.latencies):
         while len(cost.latencies) < 100:

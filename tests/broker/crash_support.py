@@ -172,6 +172,7 @@ class Load(threading.Thread):
 def produce_request(
     topic: str, partition: int, records: bytes, *, transactional_id: str | None = None
 ) -> Any:
+    """Build a Produce request with acks=all for one partition."""
     return k.ProduceRequest(
         transactional_id=transactional_id,
         acks=-1,

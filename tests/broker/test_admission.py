@@ -35,6 +35,7 @@ def connected(port: int) -> socket.socket:
 
 
 def is_closed(client: socket.socket) -> bool:
+    """Return whether the broker has closed a connection. Waits for it."""
     try:
         return client.recv(1) == b""
     except ConnectionResetError:

@@ -47,12 +47,6 @@ def metrics(broker: Broker) -> Metrics:
     return broker.metrics
 
 
-@pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
-    with RawClient(broker.port) as client:
-        yield client
-
-
 def scrape(broker: Broker, path: str = "/metrics") -> str:
     host, port = broker.metrics_address
     with urlopen(f"http://{host}:{port}{path}", timeout=PATIENCE) as response:

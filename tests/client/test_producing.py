@@ -30,6 +30,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 def read_by_librdkafka(broker: Broker, topic: str, count: int) -> list[confluent_kafka.Message]:
+    """Return the first ``count`` committed messages that librdkafka reads."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,

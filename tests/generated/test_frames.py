@@ -39,6 +39,7 @@ BODY = bytes.fromhex("00 01 00 00")  # no topics, may create them
 
 
 def frame_of(message: Message, version: int, value: Any) -> bytes:
+    """Encode a request with its header."""
     package: Any = message.package
     header = package.RequestHeader(
         request_api_key=message.key,

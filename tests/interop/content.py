@@ -71,6 +71,7 @@ def settings(bootstrap: str, **more: Any) -> dict[str, Any]:
 
 
 def admin(bootstrap: str) -> AdminClient:
+    """Return an admin client with the settings of these tests."""
     return AdminClient(settings(bootstrap))
 
 

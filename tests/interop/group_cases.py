@@ -144,6 +144,7 @@ def wait_for_group(talk: Talk, group: str) -> None:
 
 
 def join_request(group: str, member: str = "", **changes: Any) -> JoinGroupRequest:
+    """Build a JoinGroup. ``changes`` replace fields."""
     topics = changes.pop("topics", ["t"])
     owned = changes.pop("owned", ())
     metadata = ConsumerProtocolSubscription(
@@ -169,6 +170,7 @@ def join_request(group: str, member: str = "", **changes: Any) -> JoinGroupReque
 
 
 def join(talk: Talk, group: str, version: int = 9, **changes: Any) -> Any:
+    """Send JoinGroup, and return the response."""
     response = talk.say(join_request(group, **changes), version)
     if response.error_code == 79:
         response = talk.say(join_request(group, response.member_id, **changes), version)
@@ -176,6 +178,7 @@ def join(talk: Talk, group: str, version: int = 9, **changes: Any) -> Any:
 
 
 def sync_request(group: str, joined: Any, **changes: Any) -> SyncGroupRequest:
+    """Build the SyncGroup that follows a JoinGroup."""
     shares = changes.pop("shares", {joined.member_id: b"share"})
     return SyncGroupRequest(
         **{
@@ -193,6 +196,7 @@ def sync_request(group: str, joined: Any, **changes: Any) -> SyncGroupRequest:
 
 
 def stable(talk: Talk, group: str, **changes: Any) -> Any:
+    """Let one member join and sync, and return its JoinGroup response."""
     joined = join(talk, group, **changes)
     instance = changes.get("group_instance_id")
     protocol = joined.protocol_name
@@ -207,6 +211,7 @@ def stable(talk: Talk, group: str, **changes: Any) -> Any:
 
 
 def beat(group: str, joined: Any, **changes: Any) -> HeartbeatRequest:
+    """Build a Heartbeat of a member that has joined."""
     return HeartbeatRequest(
         **{
             "group_id": group,
@@ -218,6 +223,7 @@ def beat(group: str, joined: Any, **changes: Any) -> HeartbeatRequest:
 
 
 def leave(group: str, *members: tuple[str, str | None], version: int = 5) -> LeaveGroupRequest:
+    """Build a LeaveGroup; old versions name only one member."""
     if version < 3:
         return LeaveGroupRequest(group_id=group, member_id=members[0][0])
     return LeaveGroupRequest(
@@ -231,6 +237,7 @@ def leave(group: str, *members: tuple[str, str | None], version: int = 5) -> Lea
 def commit(
     group: str, offsets: Mapping[int, int], topic: str | UUID = "t", **changes: Any
 ) -> OffsetCommitRequest:
+    """Build an OffsetCommit of partitions of one topic."""
     metadata = changes.pop("metadata", "note")
     return OffsetCommitRequest(
         **{
@@ -258,6 +265,7 @@ def fetch(
     partitions: Sequence[int] = (0, 1),
     **changes: Any,
 ) -> OffsetFetchRequest:
+    """Build an OffsetFetch of one group, in the form of a version."""
     if version < 8:
         topics = None
         if topic is not None:
@@ -284,6 +292,7 @@ def fetch(
 
 
 def delete_offsets(group: str, topic: str, *partitions: int) -> OffsetDeleteRequest:
+    """Build an OffsetDelete of partitions of one topic."""
     return OffsetDeleteRequest(
         group_id=group,
         topics=[

@@ -39,13 +39,6 @@ def program(kafka_jars: str) -> Path:
 
 
 @pytest.fixture
-def topic(request: pytest.FixtureRequest, broker: Server) -> str:
-    name = re.sub(r"\W", "-", request.node.name)
-    content.create(content.admin(broker.bootstrap), name, 2)
-    return name
-
-
-@pytest.fixture
 def say(program: Path, broker: Server, topic: str) -> Say:
     """What a scenario prints."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,6 @@ from tests.interop import content
 from tests.interop.processes import Server
 
 SOURCE = Path(__file__).parent / "kafkajs"
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest, broker: Server) -> str:
-    name = re.sub(r"\W", "-", request.node.name)
-    content.create(content.admin(broker.bootstrap), name, 2)
-    return name
 
 
 def run(scenario: str, broker: Server, topic: str, kafkajs_modules: Path) -> Any:

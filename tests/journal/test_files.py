@@ -21,11 +21,7 @@ from krammar.journal import (
     append_intents,
 )
 from krammar.journal import file_reader as module
-from tests.journal.stores import opened
-
-
-def frame(text: bytes) -> bytes:
-    return b"\x66\x33\x93\x36" + len(text).to_bytes(4, "little") + text
+from tests.journal.stores import frame, opened
 
 
 def read(

@@ -51,6 +51,7 @@ class Watch(Filter):
 
 
 def own(mechanism: str, user: str = "carol", password: str = USERS["carol"]) -> dict[str, str]:
+    """Return the settings of a client that logs in as a user."""
     return {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": mechanism,

@@ -12,7 +12,8 @@ from kafka_wire import ApiVersionsResponse, HeartbeatRequest, HeartbeatResponse,
 from krammar.proxy import Exchange, Filter, Proxy, on
 from krammar.proxy.chain import Work
 from krammar.proxy.rewritten import MAX_BYTES, MAX_ENTRIES, Rewritten
-from tests.proxy.support import address, framed, read_frame
+from tests.proxy.support import address
+from tests.support.frames import framed, read_frame
 from tests.tap.support import upstream as running
 
 WINDOW = 16

@@ -105,6 +105,7 @@ def confluent(settings: dict[str, str]) -> list[bytes | None]:
 
 
 def connect(settings: dict[str, Any]) -> Client:
+    """Return krammar's client for settings with dots in their names."""
     return Client(**{name.replace(".", "_"): value for name, value in settings.items()})
 
 

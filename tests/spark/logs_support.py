@@ -163,6 +163,7 @@ def _commit(servers: dict[str, str], folder: Folder, group: str, topic: str, off
 def consume(
     admin: AdminClient, servers: dict[str, str], topics: list[str], level: str
 ) -> dict[str, list[Row]]:
+    """Read topics with librdkafka, at an isolation level."""
     consumer = Consumer(
         {
             **servers,

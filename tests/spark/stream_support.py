@@ -150,6 +150,7 @@ def _copy(offsets: Json) -> Json:
 
 
 def records(topic: str, partition: int, *offsets: range) -> list[Where]:
+    """Return topic, partition and offset of records."""
     return [(topic, partition, offset) for each in offsets for offset in each]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -38,12 +37,6 @@ def shop(orders: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     stages.generate(generated)
     assert orders.__file__ is not None
     return Path(shutil.copytree(generated / "shop", Path(orders.__file__).parents[2] / "shop"))
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker.start() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,7 @@ HALF = FIRST_MS + 300 * STEP_MS
 
 
 def load(spark: SparkSession, broker: Broker, **options: object) -> DataFrame:
+    """Read a broker's topics; ``__`` in the name of an option is a dot."""
     reader = spark.read.format("krammar").option("kafka.bootstrap.servers", servers(broker))
     for name, value in options.items():
         reader = reader.option(name.replace("__", "."), str(value))
@@ -41,6 +42,7 @@ def load(spark: SparkSession, broker: Broker, **options: object) -> DataFrame:
 
 
 def servers(broker: Broker) -> str:
+    """Return the bootstrap address of a broker."""
     return str(broker.bootstrap_servers)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,6 @@ from krammar.client.transactions import Committed
 from krammar.spark.metrics import Lag, LagListener, lags
 from tests.spark.stream_support import Query, produce
 from tests.spark.test_stream_queries import needs_limits, start, stream
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker.start() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def client(broker: Broker) -> Iterator[Client]:
-    with Client(str(broker.bootstrap_servers)) as client:
-        yield client
 
 
 def group(client: Client, name: str) -> dict[str, int]:

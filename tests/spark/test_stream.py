@@ -26,12 +26,6 @@ from tests.spark.stream_support import Checkpoint, Query, by_partition, given, p
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker.start() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
 def client(broker: Broker) -> Iterator[Client]:
     with Client(str(broker.bootstrap_servers), retry_backoff_ms=10) as client:
         yield client

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,19 +27,8 @@ needs_limits = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker.start() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def client(broker: Broker) -> Iterator[Client]:
-    with Client(str(broker.bootstrap_servers)) as client:
-        yield client
-
-
 def stream(spark: SparkSession, broker: Broker, **options: object) -> DataFrame:
+    """Read a broker's topics as a stream."""
     return spark.readStream.format("krammar").options(**given(broker, options)).load()
 
 

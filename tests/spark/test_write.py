@@ -50,12 +50,6 @@ class Message(NamedTuple):
     headers: list[tuple[str, bytes | None]] | None
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker.start() as broker:
-        yield broker
-
-
 @pytest.fixture
 def topic(broker: Broker) -> str:
     """A topic of three partitions for each test."""

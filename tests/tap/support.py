@@ -25,11 +25,8 @@ from tests.support.waiting import PATIENCE
 
 
 def inspector() -> Inspector:
+    """Return an inspector of a Kafka conversation."""
     return Inspector(package_of(kafka_wire), 1)
-
-
-def framed(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
 
 
 class Recorder(Observer):
@@ -191,6 +188,7 @@ class Upstream:
 
 @contextmanager
 def upstream(handle: Callable[[socket.socket], None]) -> Iterator[Upstream]:
+    """Run a server whose connections a function handles."""
     server = Upstream(handle)
     try:
         yield server

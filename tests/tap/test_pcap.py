@@ -60,6 +60,7 @@ def exported(folder: Path, frames: list[Frame], client: str, broker: str, **opti
 
 
 def talk(size: int) -> list[Frame]:
+    """Return the frames of a Produce request with records of some size, and its response."""
     seen = inspector()
     message = ProduceRequest(
         acks=1,

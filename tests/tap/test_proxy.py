@@ -18,8 +18,9 @@ from krammar.tap.inspector import Frame, Status
 from krammar.tap.observer import Observer
 from krammar.tap.proxy import Route, TapError
 from krammar.wire.connection import ResponseReceived
+from tests.support.frames import framed
 from tests.support.waiting import PATIENCE
-from tests.tap.support import Client, Recorder, TapThread, Upstream, broker, framed, upstream
+from tests.tap.support import Client, Recorder, TapThread, Upstream, broker, upstream
 from tests.tap.test_inspector import request, response
 
 # A correlation id, and bytes that are not a valid body.

@@ -40,6 +40,7 @@ PACKAGE = package_of(kafka_wire)
 
 
 def feeding(**options: Any) -> tuple[Feed, Exchanges]:
+    """Return a feed, and the exchanges that fill it."""
     feed = Feed(PACKAGE, **options)
     return feed, Exchanges(Describer(PACKAGE), feed.ended, feed.begun)
 
@@ -93,6 +94,7 @@ class Served:
 
 @contextmanager
 def served(feed: Feed, host: str = "127.0.0.1") -> Iterator[Served]:
+    """Serve the page of a feed."""
     server = Served(feed, host)
     try:
         yield server

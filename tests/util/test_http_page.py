@@ -30,6 +30,7 @@ def serve(test: Callable[[Address], Awaitable[None]], content: str = "content\n"
 
 
 async def ask(address: Address, request: str) -> str:
+    """Send a request, and return the whole response; empty if the connection was cut."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         writer.write(request.encode())

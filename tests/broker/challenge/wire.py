@@ -35,6 +35,7 @@ T = TypeVar("T")
 
 
 def uvarint(value: int) -> bytes:
+    """Encode an unsigned varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -44,6 +45,7 @@ def uvarint(value: int) -> bytes:
 
 
 def compact_string(text: str) -> bytes:
+    """Encode a compact string."""
     data = text.encode()
     return uvarint(len(data) + 1) + data
 
@@ -53,6 +55,7 @@ def compact_bytes(data: bytes | None) -> bytes:
 
 
 def compact_array(items: Sequence[bytes]) -> bytes:
+    """Encode a compact array of encoded elements."""
     return uvarint(len(items) + 1) + b"".join(items)
 
 
@@ -77,6 +80,7 @@ def request_frame(
 
 
 def api_versions_body(version: int) -> bytes:
+    """Encode the body of an ApiVersions request."""
     if version < 3:
         return b""
     return compact_string("challenge") + compact_string("1.0") + NO_TAGS
@@ -545,5 +549,6 @@ class Connection:
 
 
 def correlation_id(frame: bytes) -> int:
+    """Return the correlation id of a response frame without its length."""
     (number,) = struct.unpack_from(">i", frame)
     return int(number)

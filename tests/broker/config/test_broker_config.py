@@ -13,6 +13,7 @@ from krammar.broker.config import (
     Listener,
 )
 from krammar.broker.config.settings import BrokerSettings
+from tests.broker.config.support import refusal
 
 INT64_MAX = 2**63 - 1
 
@@ -43,12 +44,6 @@ log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
-
-
-def refusal(text: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        BrokerConfig.from_properties(text)
-    return str(caught.value)
 
 
 def test_kafkas_own_file(tmp_path: Path) -> None:

@@ -758,11 +758,6 @@ def test_folders_of_a_topic_whose_deletion_a_crash_has_cut_short_are_not_taken_o
 # With librdkafka's admin client.
 
 
-@pytest.fixture
-def admin(broker: Broker) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-
-
 def test_admin_client(client: RawClient, admin: AdminClient) -> None:
     made = admin.create_topics(
         [NewTopic("one", 1, 1, config={"retention.ms": "1000"}), NewTopic("two", num_partitions=2)]

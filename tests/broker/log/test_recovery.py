@@ -6,7 +6,6 @@ import os
 import shutil
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,12 +28,6 @@ from tests.broker.log.support import (
 )
 
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
 
 
 def name(offset: int, ending: str) -> str:
@@ -246,6 +239,7 @@ def test_a_folder_with_nothing_but_logs(setting: Setting) -> None:
 
 
 def message_v1(offset: int, value: bytes, *, attributes: int = 0, timestamp: int = NOW) -> bytes:
+    """Encode a message of the old format, magic 1."""
     rest = struct.pack(">bbqii", 1, attributes, timestamp, -1, len(value)) + value
     return struct.pack(">qiI", offset, len(rest) + 4, zlib.crc32(rest)) + rest
 

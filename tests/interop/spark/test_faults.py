@@ -223,8 +223,8 @@ def ends(cluster: Cluster, topic: str) -> dict[int, int]:
         TopicPartition(topic, partition): OffsetSpec.latest()
         for partition in cluster.partitions(topic)
     }
-    found = cluster.admin.list_offsets(asked, request_timeout=content.WAIT)
-    return {at.partition: future.result(content.WAIT).offset for at, future in found.items()}
+    found = cluster.admin.list_offsets(asked, request_timeout=PATIENCE)
+    return {at.partition: future.result(PATIENCE).offset for at, future in found.items()}
 
 
 def until_more_than(cluster: Cluster, topic: str, rows: int) -> None:

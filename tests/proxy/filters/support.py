@@ -40,6 +40,7 @@ def answered(client: Client, request: Any, version: int) -> Any:
 
 
 def topic_id(client: Client, name: str) -> UUID:
+    """Return the id of a topic."""
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=name)])
     found: UUID = client.ask(request, 12).response.topics[0].topic_id
     return found
