@@ -31,6 +31,7 @@ from krammar.faults.shape import error_places
 from krammar.faults.steps import Close, Fate, Hold, Send, Wait
 from krammar.wire.batches import Record, encode_batch, read_headers
 from tests.faults.support import PACKAGE, engine, exchange, filled
+from tests.support.waiting import PATIENCE
 
 ORDERS = UUID(int=77)
 
@@ -496,7 +497,7 @@ def test_another_thread_waits_for_a_rule() -> None:
     waiting = threading.Thread(target=rule.wait, kwargs={"times": 3})
     waiting.start()
     beats(talk, 3)
-    waiting.join(timeout=30)
+    waiting.join(timeout=PATIENCE)
     assert not waiting.is_alive()
 
 

@@ -33,14 +33,14 @@ def program(kafka_jars: str) -> Path:
     folder = CACHE / f"clusters-{hashlib.sha256(text + jars.encode()).hexdigest()[:16]}"
     if not (folder / "HttpControl.class").exists():
         command = ["javac", "-proc:none", "-d", str(folder), "-cp", jars, *map(str, SOURCES)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
     return folder
 
 
 def run(program: Path, *arguments: str) -> str:
     command = java("broker", *arguments, level="error", classes=program)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.interop import content
 from tests.interop.processes import Server
+from tests.support.waiting import PATIENCE
 
 SOURCE = Path(__file__).parent / "kafkajs"
 
@@ -22,7 +23,7 @@ def run(scenario: str, broker: Server, topic: str, kafkajs_modules: Path) -> Any
         env={**os.environ, "KRAMMAR_NODE_MODULES": str(kafkajs_modules)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -22,6 +22,7 @@ from krammar.journal import (
 )
 from krammar.journal import file_reader as module
 from tests.journal.stores import frame, opened
+from tests.support.waiting import PATIENCE
 
 
 def read(
@@ -176,7 +177,7 @@ def test_a_reader_that_follows(small: FileJournals) -> None:
     thread = threading.Thread(target=follow)
     thread.start()
     small.append("x", frame(b"0")).result()
-    assert first.wait(30)
+    assert first.wait(PATIENCE)
     for number in range(1, 20):
         small.append("x", frame(b"%d" % number)).result()
     reader_of_all = small.reader("x", follow=True)
@@ -186,7 +187,7 @@ def test_a_reader_that_follows(small: FileJournals) -> None:
         first.clear()
         first.wait(1)
     reader.close()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert texts == [b"%d" % number for number in range(20)]
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib, for the chart, is not installed")
 
@@ -121,7 +123,7 @@ def test_lag_is_what_the_consumers_have_left(
 def _time_at(consumer: Consumer, partition: int, offset: int) -> int:
     """The time of a record, as librdkafka reads it."""
     consumer.assign([TopicPartition(TOPIC, partition, offset)])
-    message = consumer.poll(20)
+    message = consumer.poll(PATIENCE)
     assert message is not None and message.error() is None and message.offset() == offset
     return message.timestamp()[1]
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from pyspark.sql import SparkSession
@@ -114,7 +116,7 @@ def test_the_lag_of_queries(
         options = {"subscribe": "behind", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 7}
         writer = stream(spark, broker, **options).writeStream.format("noop").queryName("watched")
         query = start(writer, tmp_path)
-        assert last.wait(60)
+        assert last.wait(PATIENCE)
     finally:
         spark.streams.removeListener(listener)
     assert [lag.offsets for lag in found] == [

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from confluent_kafka import Producer
@@ -115,7 +117,7 @@ def test_restarts_and_failures_at_every_batch(
             producer.produce("once", value.encode(), partition=partition)
             produced.append([partition, counts[partition], value])
             counts[partition] += 1
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
 
     (tmp_path / "out").mkdir()
     sink = Sink(tmp_path / "out")
@@ -158,7 +160,7 @@ def test_a_running_query(
     try:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce("run-a", None, b"key", partition=0, headers=[("h", b"1"), ("h", None)])
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
         query.processAllAvailable()  # one record is not enough
         assert sum(progress.numInputRows for progress in query.recentProgress) == 0
         client.admin.create_partitions("run-a", 2)

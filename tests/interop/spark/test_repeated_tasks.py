@@ -49,7 +49,7 @@ def spark_cluster(folder: Path) -> Iterator[str]:
                 stdout=log,
                 stderr=log,
             )
-            stack.callback(process.wait, 60)
+            stack.callback(process.wait, PATIENCE)
             stack.callback(process.terminate)
         yield url
 
