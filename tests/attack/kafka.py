@@ -44,7 +44,8 @@ from tests.attack.measure import ANSWER, MEGABYTE, Attack, read_frame
 from tests.attack.servers import BROKERS, KAFKA, PERIOD_MS, Server
 from tests.broker.attacks import LONG_ID, frame
 from tests.broker.requests import batch, open_transaction, produce, produce_request
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 CODECS = tuple(codec for codec in Compression if codec)
 CONNECTIONS = 1000
@@ -603,6 +604,7 @@ def delete_topics(server: Server) -> int:
 
 
 def _commit(group: str, topic: str, partitions: range) -> Any:
+    """Build a commit of offset 1 in each of a topic's partitions."""
     return OffsetCommitRequest(
         group_id=group,
         topics=[

@@ -116,7 +116,7 @@ class Setup:
 
 @contextmanager
 def started(*command: str, **options: object) -> Iterator[subprocess.Popen[str]]:
-    """Start a process, and end it on exit or SIGTERM. Only the main thread can call this."""
+    """Run a command, and stop it at the end of the block or on SIGTERM. Only the main thread can call this."""
     unwind_on_sigterm()
     early: list[int] = []
     # An exception that SIGTERM raised within Popen would leave a process that nobody ends.

@@ -30,7 +30,8 @@ from krammar.broker.handlers.fetch import MAX_FETCH
 from krammar.wire.batches import read_batches
 from tests.broker.attacks import ATTACKS, MEGABYTE, Attack, Victim, frame, measure
 from tests.broker.requests import batch, create_topic, fetch_request, produce, produce_request
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE, until
 
 # Some attacks use topics of earlier ones.
 pytestmark = pytest.mark.xdist_group("attacks")
@@ -120,11 +121,9 @@ def test_a_client_that_goes_while_its_topics_are_made(broker: Broker) -> None:
         gone.send(MetadataRequest(topics=topics, allow_auto_topic_creation=True), 12)
         gone.socket.shutdown(socket.SHUT_WR)
         with RawClient(broker.port) as other:
-            while not other.call(MetadataRequest(topics=None), 12).topics:
-                pass
+            until(lambda: other.call(MetadataRequest(topics=None), 12).topics)
     with RawClient(broker.port) as other:
-        while len(other.call(MetadataRequest(topics=None), 12).topics) < 500:
-            pass
+        until(lambda: len(other.call(MetadataRequest(topics=None), 12).topics) == 500)
 
 
 def test_a_stop_while_topics_are_made(tmp_path: Path) -> None:
@@ -137,8 +136,7 @@ def test_a_stop_while_topics_are_made(tmp_path: Path) -> None:
         ]
         client.send(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
         with RawClient(broker.port) as other:
-            while not other.call(MetadataRequest(topics=None), 12).topics:
-                pass
+            until(lambda: other.call(MetadataRequest(topics=None), 12).topics)
     with Broker.start(data_dir=tmp_path) as broker:
         made = broker.call(lambda: list(broker.cluster.topics.values()))
         assert 0 < len(made) <= 40

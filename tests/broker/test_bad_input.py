@@ -29,8 +29,9 @@ from kafka_wire import (
 from krammar.wire.connection import ClientConnection
 from tests.broker.bad_frames import TOPIC, bad_frames, sensible_frames
 from tests.broker.requests import create_topic
-from tests.broker.support import PATIENCE, BrokerProcess, RawClient
+from tests.broker.support import BrokerProcess, RawClient
 from tests.generated.mutations import mutations
+from tests.support.waiting import PATIENCE
 
 FRAMES = 50_000
 WARM_UP = 10_000

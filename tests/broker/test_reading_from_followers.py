@@ -17,7 +17,8 @@ from kafka_wire import ErrorCode, FetchRequest, FetchResponse
 from krammar.broker import Cluster
 from krammar.client import Client
 from krammar.proxy.interface import Exchange, Filter, on
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 

@@ -32,7 +32,8 @@ from tests.broker.requests import (
     produce,
     produce_request,
 )
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 
 def closed(client: RawClient) -> bool:

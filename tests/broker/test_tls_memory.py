@@ -21,8 +21,9 @@ from krammar.broker.byte_connection import TLS_PIECE
 from krammar.testing.certificates import make_certificates
 from krammar.wire.batches import read_batches
 from tests.broker.requests import batch, create_topic, fetch_request, produce
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
 from tests.broker.test_admission import is_closed
+from tests.support.waiting import PATIENCE
 
 MEGABYTE = 1 << 20
 # The beginning of a TLS handshake.

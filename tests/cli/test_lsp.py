@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.waiting import PATIENCE
+
 
 def message(method: str, params: object, number: int | None = None) -> bytes:
     content: dict[str, object] = {"jsonrpc": "2.0", "method": method, "params": params}
@@ -31,7 +33,7 @@ def test_a_log_contains_defects_and_no_refusals(tmp_path: Path) -> None:
         [sys.executable, "-m", "krammar", "lsp", "--log-file", str(log)],
         input=b"".join(talk),
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -19,12 +18,9 @@ from krammar.util.diagnostics import (
     format_json,
     format_text,
 )
+from tests.compiler.conftest import Report
 
 Files = str | bytes | Mapping[str, str]
-
-
-class Report(Protocol):
-    def __call__(self, files: Files, *, strict: bool = False) -> str: ...
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ def exchange(request: Any, version: int, *, client_id: str = "test", **known: An
 
 
 def engine(**options: Any) -> tuple[Faults, Talk]:
+    """Return rules of faults, and the talk of one connection."""
     faults = Faults(kafka_wire, **options)
     return faults, faults.talk()
 

@@ -31,6 +31,7 @@ from krammar.faults.shape import error_places
 from krammar.faults.steps import Close, Fate, Hold, Send, Wait
 from krammar.wire.batches import Record, encode_batch, read_headers
 from tests.faults.support import PACKAGE, engine, exchange, filled
+from tests.support.waiting import PATIENCE
 
 ORDERS = UUID(int=77)
 
@@ -405,12 +406,11 @@ def test_a_black_hole_swallows_what_follows() -> None:
     assert faults.talk().request(exchange(HeartbeatRequest(), 4)) is None
 
 
-@pytest.mark.parametrize("key", sorted(PACKAGE.requests))
+@pytest.mark.parametrize("key", [key for key, known in PACKAGE.requests.items() if known[1]])
 def test_every_message_with_an_error_code_can_be_answered(key: int) -> None:
     """A request that names something of everything is refused, in every version."""
     name, answer, low, high, *_ = PACKAGE.requests[key]
-    if answer is None:
-        return
+    assert answer and low <= high
     for version in range(low, high + 1):
         faults, talk = engine()
         api = name.removesuffix("Request")
@@ -497,7 +497,7 @@ def test_another_thread_waits_for_a_rule() -> None:
     waiting = threading.Thread(target=rule.wait, kwargs={"times": 3})
     waiting.start()
     beats(talk, 3)
-    waiting.join(timeout=30)
+    waiting.join(timeout=PATIENCE)
     assert not waiting.is_alive()
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer
 
-# Far above what a client needs that works, in seconds.
-LIMIT = 10.0
+from tests.support.waiting import PATIENCE
+
 # Clients look for new leaders and coordinators soon, and send each record at once.
 _SOON = {
     "retry.backoff.ms": 50,
@@ -65,9 +65,9 @@ class Sent:
 
 
 def read(consumer: Consumer, count: int) -> list[bytes]:
-    """Poll until ``count`` records have come, or for ``LIMIT`` seconds. Returns their values."""
+    """Poll until ``count`` records have come, or for ``PATIENCE`` seconds. Returns their values."""
     values: list[bytes] = []
-    until = time.monotonic() + LIMIT
+    until = time.monotonic() + PATIENCE
     while len(values) < count and time.monotonic() < until:
         message = consumer.poll(0.1)
         if message is not None and not message.error():
@@ -76,8 +76,8 @@ def read(consumer: Consumer, count: int) -> list[bytes]:
 
 
 def poll_until(poll: Callable[[float], object], done: Callable[[], bool]) -> bool:
-    """Poll until something is done, or for ``LIMIT`` seconds. Returns whether it is done."""
-    until = time.monotonic() + LIMIT
+    """Poll until something is done, or for ``PATIENCE`` seconds. Returns whether it is done."""
+    until = time.monotonic() + PATIENCE
     while not done() and time.monotonic() < until:
         poll(0.05)
     return done()

@@ -201,6 +201,7 @@ def pairs(layout: Layout, shape: Shape) -> list[tuple[Field, Slot]]:
 
 
 def inner(item: Field) -> Layout:
+    """Return the layout of the struct in a field or in its array."""
     type_ = item.type.element if isinstance(item.type, Array) else item.type
     assert isinstance(type_, Nested), f"{item.name} is {type_}, no struct"
     return type_.layout

@@ -39,6 +39,7 @@ BODY = bytes.fromhex("00 01 00 00")  # no topics, may create them
 
 
 def frame_of(message: Message, version: int, value: Any) -> bytes:
+    """Encode a request with its header."""
     package: Any = message.package
     header = package.RequestHeader(
         request_api_key=message.key,
@@ -54,6 +55,7 @@ def frame_of(message: Message, version: int, value: Any) -> bytes:
 
 @pytest.mark.parametrize("message", requests, ids=str)
 def test_every_request_is_parsed(message: Message) -> None:
+    assert message.versions
     package: Any = message.package
     for version in message.versions:
         layout = message.layout(version)
@@ -76,6 +78,7 @@ def test_every_request_is_parsed(message: Message) -> None:
 
 @pytest.mark.parametrize("message", responses, ids=str)
 def test_every_response_is_parsed(message: Message) -> None:
+    assert message.versions
     package: Any = message.package
     for version in message.versions:
         layout = message.layout(version)
@@ -129,6 +132,7 @@ def test_frames_of_kafka_python() -> None:
 
 def test_header_versions() -> None:
     """Flexible versions have request header 2 and response header 1, but for two exceptions."""
+    assert len(requests) > 90
     for message in requests:
         if message.package is wafka_wire:
             assert wafka_wire.header_versions(0, 3) == (1, 0)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.interop.processes import Server, Unavailable
 from tests.ports import free_port
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "build" / "interop"
@@ -43,7 +44,9 @@ START_SCRIPT_JVM = (
 @cache
 def _java_version() -> int:
     """The first number that ``java -version`` says; 1 for those of old that begin with it."""
-    said = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60).stderr
+    said = subprocess.run(
+        ["java", "-version"], capture_output=True, text=True, timeout=PATIENCE
+    ).stderr
     number = re.search(r'version "(\d+)', said)
     return int(number[1]) if number else 0
 
@@ -95,7 +98,7 @@ def tool(
     main: str,
     *arguments: str,
     text: str | None = None,
-    timeout: float = 60,
+    timeout: float = PATIENCE,
     check: bool = True,
     jars: str = "tools",
     jvm: Sequence[str] = (),

@@ -62,6 +62,7 @@ def heartbeat(
 
 
 def joining(group: str, member: str, **changes: Any) -> ConsumerGroupHeartbeatRequest:
+    """Build the first heartbeat of a member that subscribes to the topic t."""
     return heartbeat(
         group,
         member,

@@ -15,9 +15,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from krammar.broker import Cluster
-from tests.broker.support import PATIENCE, BrokerProcess
+from tests.broker.support import BrokerProcess
 from tests.broker.test_reading_from_followers import RACK_AWARE, Fetches
 from tests.interop.apache import CACHE, class_path, java
+from tests.support.waiting import PATIENCE
 
 SOURCES = [Path(__file__).parent / name for name in ("HttpControl.java", "Follower.java")]
 
@@ -32,14 +33,14 @@ def program(kafka_jars: str) -> Path:
     folder = CACHE / f"clusters-{hashlib.sha256(text + jars.encode()).hexdigest()[:16]}"
     if not (folder / "HttpControl.class").exists():
         command = ["javac", "-proc:none", "-d", str(folder), "-cp", jars, *map(str, SOURCES)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
     return folder
 
 
 def run(program: Path, *arguments: str) -> str:
     command = java("broker", *arguments, level="error", classes=program)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

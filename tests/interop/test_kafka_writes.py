@@ -20,6 +20,7 @@ from tests.interop.apache import ApacheKafka, apache_kafka, tool
 from tests.interop.conftest import AGAINST_APACHE, our_broker
 from tests.interop.dump import dump, files
 from tests.interop.processes import Krammar, Server
+from tests.support.waiting import PATIENCE
 
 # Compacts at once; the folder's copies are left as they are.
 EAGER = {"log.cleaner.backoff.ms": "100"}
@@ -89,7 +90,7 @@ def _written_by_its_tools(bootstrap: str) -> None:
     member.subscribe(["plain"])
     read: list[Message] = []
     while len(read) < 360:
-        read += member.consume(360, content.WAIT)
+        read += member.consume(360, PATIENCE)
     member.commit(asynchronous=False)
     member.close()
 
@@ -151,7 +152,7 @@ def _kill_under_load(kafka: ApacheKafka) -> tuple[list[bytes], list[bytes]]:
     for thread in threads:
         thread.start()
     try:
-        assert enough.wait(content.WAIT)
+        assert enough.wait(PATIENCE)
         kafka.kill()
     finally:
         over.set()
@@ -226,7 +227,7 @@ def test_it_goes_on_where_kafka_stopped(left: Left, tmp_path: Path) -> None:
         again = content.transactional(broker.bootstrap, "tx-1")
         again.begin_transaction()
         again.produce("open", "by the old name", partition=0)
-        again.commit_transaction(content.WAIT)
+        again.commit_transaction(PATIENCE)
         stable = content.read(broker.bootstrap, [("open", 0)], committed=True)["open", 0]
         assert stable[-1][4] == b"by the old name"
 
@@ -283,7 +284,7 @@ def test_users_log_in_with_their_passwords(
         )
 
     right = client(password)
-    assert "plain" in right.list_topics(timeout=content.WAIT).topics
+    assert "plain" in right.list_topics(timeout=PATIENCE).topics
     right.close()
     wrong = client(password + "x")
     with pytest.raises(Exception, match=r"TRANSPORT|AUTHENTICATION|timed out"):

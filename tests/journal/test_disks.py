@@ -11,7 +11,8 @@ import pytest
 
 from krammar.journal import AppendError, FileJournals, journal_file
 from tests.journal.disks import ERRORS, Disk, each_call
-from tests.journal.test_power_cuts import frame, read, restart
+from tests.journal.stores import frame
+from tests.journal.test_power_cuts import read, restart
 
 
 @pytest.mark.parametrize("stays", [False, True], ids=["once", "for a while"])

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from krammar.journal import AppendError, FileJournals, JournalSpec
-from tests.journal.stores import opened
-from tests.journal.test_power_cuts import frame, read
+from tests.journal.stores import frame, opened
+from tests.journal.test_power_cuts import read
 
 # A process with a writer forks a child, and is killed while it writes.
 KILLED_PARENT = """\

@@ -23,14 +23,11 @@ from krammar.journal import (
 )
 from krammar.journal import heads as module
 from krammar.util import boot as boot_module
-from tests.journal.stores import opened
-
-
-def frame(text: bytes) -> bytes:
-    return b"\x66\x33\x93\x36" + len(text).to_bytes(4, "little") + text
+from tests.journal.stores import frame, opened
 
 
 def read(journals: FileJournals, begin: int = 0) -> list[tuple[int, bytes]]:
+    """Read all frames of the journal x, with their offsets."""
     reader = journals.reader("x", begin)
     found = []
     while frames := reader.read():

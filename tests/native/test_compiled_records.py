@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import Any
@@ -61,7 +61,9 @@ def _outcome(what: Callable[[], Any]) -> Any:
         return type(error), str(error), getattr(error, "path", ""), getattr(error, "offset", None)
 
 
-def lists_of_records() -> Iterator[list[Record]]:
+def lists_of_records() -> list[list[Record]]:
+    """Ten lists of one to 9,000 records, with and without headers."""
+    found = []
     rng = Random(5)
     sizes = (0, 1, 63, 64, 127, 128, 8191, 8192)
     for count in (1, 2, 70, 200, 9000):
@@ -84,7 +86,9 @@ def lists_of_records() -> Iterator[list[Record]]:
                         (rng.choice(("", "trace", "é")), rng.choice((None, b"", b"x" * 99)))
                     ] * rng.choice((1, 2, 9))
                 records.append(record)
-            yield records
+            found.append(records)
+    assert len(found) == 10
+    return found
 
 
 def decoded(

@@ -29,8 +29,8 @@ from krammar.testing.tokens import TokenIssuer
 from krammar.wire.connection import ClientConnection, ResponseReceived
 from tests.proxy.support import address
 from tests.proxy.test_tls import Certificates, confluent, connect, krammar, to
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 30
 USERS = {"carol": "carol's secret", "dave": "d,a=ve"}
 
 
@@ -51,6 +51,7 @@ class Watch(Filter):
 
 
 def own(mechanism: str, user: str = "carol", password: str = USERS["carol"]) -> dict[str, str]:
+    """Return the settings of a client that logs in as a user."""
     return {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": mechanism,

@@ -14,11 +14,11 @@ from krammar.proxy.filters.tenants import Tenants
 from krammar.proxy.metrics import ProxyMetrics, Total
 from krammar.testing import KafkaBroker
 from krammar.wire.package import package_of
-from tests.proxy.support import address, echo, framed, read_frame
+from tests.proxy.support import address, echo
 from tests.proxy.test_tls import confluent
+from tests.support.frames import framed, read_frame
+from tests.support.waiting import PATIENCE
 from tests.tap.support import upstream as running
-
-PATIENCE = 30
 
 
 def value(proxy: Proxy, name: str, **labels: str) -> float:

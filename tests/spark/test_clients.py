@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from kafka_wire import ApiKey
@@ -110,7 +112,7 @@ def test_idle_client_is_closed_after_its_time(settings: Settings) -> None:
     client = used(clients, settings)
     for thread in threading.enumerate():
         if thread not in others and thread.name == "krammar-idle-clients":
-            thread.join(30)
+            thread.join(PATIENCE)
     assert len(clients) == 0
     assert is_closed(client)
     # A later task has a client that is closed in its turn.

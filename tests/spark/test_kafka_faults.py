@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from confluent_kafka import Producer
@@ -44,7 +46,7 @@ def append(broker: Broker, name: str, counts: list[int]) -> None:
     for partition, count in enumerate(counts):
         for number in range(count):
             producer.produce(name, b"v%d" % number * 20, partition=partition)
-            assert producer.flush(30) == 0
+            assert producer.flush(PATIENCE) == 0
 
 
 # Logins.
@@ -297,7 +299,7 @@ def spread(address: str) -> None:
     for number in range(100):
         at = FIRST_MS + number * STEP_MS
         producer.produce("metered", bytes(10_000), partition=0, timestamp=at)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
 
 
 def test_filters_of_spark_save_bytes(spark: SparkSession, tmp_path: Path) -> None:

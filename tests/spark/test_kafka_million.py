@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from confluent_kafka import Producer
@@ -46,7 +48,7 @@ def million() -> Iterator[Broker]:
         )
         for number in range(RECORDS):
             producer.produce("million", b"%100d" % number, partition=number % PARTITIONS)
-        assert producer.flush(120) == 0
+        assert producer.flush(PATIENCE) == 0
         yield broker
 
 

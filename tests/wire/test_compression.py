@@ -254,15 +254,14 @@ def test_many_empty_members() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_truncation(codec: Compression) -> None:
     compressed = compress(text(3000), codec)
+    accepted = {}
     for size in range(len(compressed)):
         try:
-            data = decompress(compressed[:size], codec)
+            accepted[size] = decompress(compressed[:size], codec)
         except DecodeError:
             continue
-        # Blocks of snappy have no end mark: without the last of them there is less.
-        assert codec == Compression.SNAPPY
-        assert size == 16
-        assert data == b""
+    # Blocks of snappy have no end mark: without the last of them there is less.
+    assert accepted == ({16: b""} if codec == Compression.SNAPPY else {})
 
 
 @pytest.mark.parametrize("codec", CODECS)

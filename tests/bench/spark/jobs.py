@@ -63,6 +63,7 @@ class Topic:
 
 
 def topics(*, quick: bool) -> list[Topic]:
+    """Return the topics that the jobs read: each record size, compressed or not."""
     return [
         Topic(size, codec, count // (10 if quick else 1))
         for size, count in COUNTS.items()

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from krammar.testing import KafkaBroker
 from tests.interop.go import go_program
 from tests.interop.processes import Unavailable
+from tests.support.waiting import PATIENCE
 
 _HERE = Path(__file__).parent
 
@@ -24,13 +25,13 @@ def _exchange(broker: KafkaBroker, command: list[str], **environment: str) -> No
     for _ in range(2):
         for value in (b"a", b"b", b"c"):
             producer.produce("in", value)
-        assert producer.flush(10) == 0
+        assert producer.flush(PATIENCE) == 0
         done = subprocess.run(
             [*command, broker.bootstrap_servers, "3"],
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=PATIENCE,
         )
         assert done.returncode == 0, done.stderr[-3000:]
     assert [record.value for record in broker.records("out")] == [b"A", b"B", b"C"] * 2

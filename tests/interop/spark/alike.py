@@ -67,6 +67,7 @@ class Outcome:
 
 
 def load(spark: SparkSession, kind: str, options: Mapping[str, str]) -> DataFrame:
+    """Read with one of the two data sources."""
     reader = spark.read.format(kind)
     for name, value in options.items():
         reader = reader.option(name, value)

@@ -10,7 +10,7 @@ from typing import Self
 
 import pyarrow as pa
 
-PATIENCE = 180.0
+from tests.support.waiting import PATIENCE
 
 
 class Gate:
@@ -80,8 +80,8 @@ def through(
     def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
             if number == ahead:
-                with socket.create_connection(("127.0.0.1", port), 60) as connection:
-                    connection.settimeout(180)
+                with socket.create_connection(("127.0.0.1", port), PATIENCE) as connection:
+                    connection.settimeout(PATIENCE)
                     connection.recv(1)
             yield batch
 

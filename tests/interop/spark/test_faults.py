@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 import pyarrow as pa
@@ -22,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.interop import content
 from tests.interop.spark.alike import OURS, load
 from tests.interop.spark.cluster import Cluster
-from tests.interop.spark.gate import PATIENCE, Gate, through
+from tests.interop.spark.gate import Gate, through
 
 # Topics, with the records of each of their partitions. A task gives rows when it has 32768 of them: that
 # of ``long`` does so in its midst.
@@ -221,8 +223,8 @@ def ends(cluster: Cluster, topic: str) -> dict[int, int]:
         TopicPartition(topic, partition): OffsetSpec.latest()
         for partition in cluster.partitions(topic)
     }
-    found = cluster.admin.list_offsets(asked, request_timeout=content.WAIT)
-    return {at.partition: future.result(content.WAIT).offset for at, future in found.items()}
+    found = cluster.admin.list_offsets(asked, request_timeout=PATIENCE)
+    return {at.partition: future.result(PATIENCE).offset for at, future in found.items()}
 
 
 def until_more_than(cluster: Cluster, topic: str, rows: int) -> None:

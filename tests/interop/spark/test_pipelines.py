@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark.pipelines", reason="PySpark 4.1 is not installed")
 
 from krammar.client import Client
@@ -20,7 +22,7 @@ from tests.spark.support import STARTS, TOO_SLOW
 for needed in ("grpc", "grpc_status", "google.rpc", "pandas", "yaml", "zstandard"):
     pytest.importorskip(needed, reason=f"{needed} is not installed")
 
-PATIENCE = 600
+LONG = 4 * PATIENCE
 _SPEC = """\
 name: copy
 storage: {storage}
@@ -55,7 +57,7 @@ def attempt(folder: Path) -> subprocess.CompletedProcess[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE,
+        timeout=LONG,
     )
 
 

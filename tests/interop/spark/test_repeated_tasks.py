@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 import journal_wire as wire
@@ -23,8 +25,8 @@ from krammar.testing import KafkaBroker
 from tests.interop.spark.repeated_tasks_driver import ROWS, TOPICS
 from tests.ports import free_port
 
+LONG = 5 * PATIENCE
 ROOT = Path(__file__).parents[3]
-PATIENCE = 900
 
 
 @contextmanager
@@ -47,7 +49,7 @@ def spark_cluster(folder: Path) -> Iterator[str]:
                 stdout=log,
                 stderr=log,
             )
-            stack.callback(process.wait, 60)
+            stack.callback(process.wait, PATIENCE)
             stack.callback(process.terminate)
         yield url
 
@@ -71,7 +73,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=LONG,
         )
         assert done.stdout.count("saved") == len(TOPICS), done.stdout + done.stderr
         yield broker

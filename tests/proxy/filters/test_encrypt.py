@@ -19,7 +19,8 @@ from krammar.proxy.filters.tenants import Tenants
 from krammar.proxy.filters.validate import Validate
 from krammar.wire.batches import Compression, Record, encode_batch, read_batches
 from tests.proxy.filters.encrypted import decoded, fetch_direct, key_of, line, stored
-from tests.proxy.filters.support import NOW, PATIENCE, fetch, produce, through
+from tests.proxy.filters.support import NOW, fetch, produce, through
+from tests.support.waiting import PATIENCE
 
 SECRET = b"a secret that must not be in the log"
 

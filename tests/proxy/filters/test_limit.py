@@ -10,7 +10,8 @@ from kafka_wire import FetchRequest, MetadataRequest, ProduceRequest
 
 from krammar.proxy.filters.limit import Limit
 from krammar.wire.batches import Record, encode_batch
-from tests.proxy.filters.support import PATIENCE, Client, address, through
+from tests.proxy.filters.support import Client, address, through
+from tests.support.waiting import PATIENCE
 
 RECORDS = encode_batch([Record(value=bytes(1000))])
 
