@@ -44,7 +44,7 @@ from confluent_kafka import Producer
 def send(broker, topic, value=b"one", **settings):
     producer = Producer({**broker.clients.confluent_kafka, **settings})
     producer.produce(topic, value)
-    assert producer.flush(PATIENCE) == 0
+    assert producer.flush(60) == 0
 
 def values(broker, topic):
     return [record.value for record in broker.records(topic)]
