@@ -113,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = False  # the client has closed its side
         self._waits = False  # for the next turn
         self._received_at = 0.0  # when the decoding of the current request began
-        self._later: Timer | None = None  # goes on with the connection
+        self._later: Timer | None = None  # continues the connection
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
         self._rest = memoryview(b"")  # of a response, once the client's connection is full
         self.number = 0  # from 1, in the order of connections
