@@ -107,7 +107,7 @@ class Fetched:
 
 @dataclass(slots=True, eq=False)
 class _Position:
-    """The position of a partition: where it is read next."""
+    """The position of a partition: the next offset to read."""
 
     at: TopicPartition
     offset: int
