@@ -21,7 +21,7 @@ Code = tuple[int, str]
 
 
 class _Answering(Action):
-    """Base of actions that answer an error code: ``exchange.chosen``, once the action has decided."""
+    """Base of actions that answer an error code, which is ``exchange.chosen`` after the action has decided."""
 
     at: str | None = None
 

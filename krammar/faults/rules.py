@@ -257,7 +257,7 @@ class Rule:
     # What the engine asks.
 
     def target(self, exchange: Exchange) -> Target | None:
-        """Return the message-version that the rule applies to, or None if it is not armed or does not concern the exchange."""
+        """Return the message-version to act on; None if the rule is not armed, or is not about the exchange."""
         if not self.actions:
             return None
         for name, wanted in self._client.items():

@@ -80,7 +80,7 @@ def run(kind: str, build: Build, chosen: Iterator[Attack], *, stops: bool) -> It
                 if any(attack is each for _, each in ALL):
                     by_hand.append(attack)
                 if cost.error or running.server.process.memory("VmRSS") > MEMORY:
-                    # What attacks have left in the memory must not hide what the next ones need.
+                    # Memory that earlier attacks have left must not hide the needs of the next ones.
                     other.__exit__()
                     running.__exit__()
                     running = other = None
