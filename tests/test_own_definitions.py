@@ -1,6 +1,6 @@
 """A protocol of your own, by the steps of docs/definitions.md.
 
-The first tests run the page's own blocks, word for word, in an empty folder. The others go on with
+The first tests run the page's own blocks, word for word, in an empty folder. The others continue with
 the package that results from them.
 """
 

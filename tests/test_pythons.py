@@ -1,4 +1,4 @@
-"""Which Pythons the tests are run on, and what the package says about it."""
+"""Which Pythons the tests run on, and the package's metadata about it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _BLOCK = re.compile(r'^```(\w+)(?: title="(.*?)")?\n(.*?)^```$', re.MULTILINE | 
 
 @contextmanager
 def _background(command: str, expected: list[str], folder: Path) -> Iterator[None]:
-    """A command that goes on running, once it has printed what the page shows."""
+    """A command that continues to run, after it has printed the page's output."""
     process = subprocess.Popen(
         ["bash", "-c", command],
         cwd=folder,

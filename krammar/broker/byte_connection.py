@@ -86,7 +86,7 @@ class ByteConnection(asyncio.BufferedProtocol, ABC):
         self._paused = False  # we do not read from the socket
         self._own_memory = False  # the next bytes go into the frame's own buffer
         self._ended = False  # the client has closed its side
-        self._later: Timer | None = None  # goes on with the connection
+        self._later: Timer | None = None  # continues the connection
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
         self._rest = memoryview(b"")  # of a response, once the client's connection is full
 

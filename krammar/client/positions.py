@@ -25,7 +25,7 @@ from krammar.client.offsets import At, epoch_ends, list_offsets
 
 @dataclass(slots=True, eq=False)
 class ReadPosition:
-    """The position of a partition: where it is read next."""
+    """The position of a partition: the next offset to read."""
 
     at: TopicPartition
     offset: int

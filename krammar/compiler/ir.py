@@ -186,7 +186,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class ReservedTag:
-    """A tag that no field may have, because a removed field had it. ``position`` is that of its number."""
+    """A tag that no field may have, because a removed field had it. ``position`` is the position of the tag's number."""
 
     tag: int
     position: Position = field(compare=False)

@@ -199,7 +199,7 @@ def min_size(wire: WireType) -> int:
 class Step:
     """A field of variable width, with its form on the wire.
 
-    ``since`` and ``until`` are the first and the last version of a tagged field, where a codec has others too.
+    ``since`` and ``until`` are the first and the last version of a tagged field, if the codec also serves others.
     """
 
     field: ir.Field
@@ -217,7 +217,7 @@ class Step:
 class Tags:
     """The tagged fields at the end of a struct in a flexible version, in ascending order (KIP-482).
 
-    ``since`` is the first flexible version, where a codec has others too. ``shared`` is whether the codec serves
+    ``since`` is the first flexible version, if the codec also serves others. ``shared`` is whether the codec serves
     all versions.
     """
 

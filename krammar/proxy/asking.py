@@ -1,4 +1,4 @@
-"""Requests that the proxy itself sends to a broker: those of filters, and those of its login."""
+"""Requests that the proxy itself sends to a broker, for filters and for its login."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Asking(End):
         self._renew = self._renewing = False  # whether a login at the broker is due, or under way
 
     async def _finish(self, finished: Awaitable[None]) -> None:
-        """Wait for something that delays the client's requests, then go on with them."""
+        """Wait for something that delays the client's requests, then continue with them."""
         raise NotImplementedError
 
     # -- logins at the broker (KIP-368)

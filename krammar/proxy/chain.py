@@ -30,7 +30,7 @@ SASL_HANDSHAKE = 17
 
 
 class Refused(Exception):
-    """A frame cannot go on, and its connection must be closed."""
+    """A frame cannot be passed on, and its connection must be closed."""
 
 
 class FilterError(Exception):
@@ -159,7 +159,7 @@ class Chain:
         each.attached(self.refresh)
 
     def refresh(self) -> None:
-        """Find out again what the filters name. Raises TypeError for a class of another protocol."""
+        """Ask the filters again which messages they name. Raises TypeError for a class of another protocol."""
         methods: dict[int, list[tuple[Any, Method]]] = {}
         for each in self.filters:
             for named, method in each.methods():
@@ -187,7 +187,7 @@ class Chain:
         )
 
     def unknown(self, api: int) -> Work | None:
-        """Return what is done for a request that the protocol does not define."""
+        """Return the work for a request that the protocol does not define."""
         key, version = api >> 16, api & 0xFFFF
         if key == API_VERSIONS and self.is_kafka:
             return self._work(key, version)  # the broker answers with its versions (KIP-511)
@@ -365,7 +365,7 @@ class Chain:
         )
 
     def before(self, work: Work, answered_by: int) -> tuple[Method, ...]:
-        """Return the methods that an answer passes: those of the filters before the one that answered."""
+        """Return the methods that an answer passes: the ones of filters before the filter that answered."""
         answering = work.requests[answered_by].__self__  # type: ignore[attr-defined]
         position = self.filters.index(answering)
         return tuple(

@@ -183,7 +183,7 @@ class Requests(Asking):
 
         Raises:
             Incomplete: more bytes are needed to decide.
-            Refused: the request must not go on.
+            Refused: the request must not be passed on.
         """
         if work.refusal:
             raise Refused(work.refusal)
@@ -209,7 +209,7 @@ class Requests(Asking):
             if not whole:
                 raise
             if work.has_acks:
-                # The response to a later request could be taken for that of this one, and would not be read.
+                # Otherwise the response to a later request could be matched with this one, and would not be read.
                 raise Refused(
                     f"a Produce request has no acks within its first {LARGEST_HEAD} bytes"
                 ) from None

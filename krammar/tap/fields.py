@@ -87,7 +87,7 @@ def masked(package: Package, frame: Frame) -> bytes:
         return frame.data
     found = fields_of(package, frame)
     if len(found.parts) < 2 or found.error or frame.status is not Status.OK:
-        # Nobody knows what the bytes are that do not fit the layout.
+        # Unparsed bytes may contain secrets.
         return _mask(frame.data, 8 if frame.is_request else 4, len(frame.data))
     data = frame.data
     for part in found.parts:

@@ -96,13 +96,13 @@ class FrameReader:
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = max_frame
-        self._buffer: bytearray | memoryview = bytearray()  # a view of what is lent
+        self._buffer: bytearray | memoryview = bytearray()  # a view of the lent buffer
         self._begin = 0
         self._error: FrameError | None = None
         # The pieces of a large frame, prefix included, and its size; empty while there is none.
         self._large: list[memoryview] = []
         self._large_size = 0
-        self._room = _NOTHING  # what is not filled of the last piece
+        self._room = _NOTHING  # the unfilled rest of the last piece
 
     def feed(self, data: Buffer, *, lent: bool = False) -> None:
         """Append received bytes.

@@ -147,7 +147,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 class _UvarintTable(dict[int, bytes]):
-    """``UVARINT[n]`` is the encoding of n; those of one byte, and recent two-byte ones, are kept."""
+    """``UVARINT[n]`` is the encoding of n. One-byte encodings and recent two-byte ones are cached."""
 
     __slots__ = ()
 

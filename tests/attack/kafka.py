@@ -554,7 +554,7 @@ def partitions(server: Server) -> int:
 
 
 def _let_pass(server: Server, topic: str, configs: dict[str, str]) -> int:
-    """Write to 2,000 partitions of a topic with these settings, and wait for what the broker does each second."""
+    """Write to 2,000 partitions of a topic with these settings, and wait for the broker's periodic work."""
     sent = _create(server, topic, partitions=2000, configs=configs)
     keyed = encode_batch([Record(key=b"k", value=b"x")])
     request = produce_request(topic, *[keyed] * 2000)

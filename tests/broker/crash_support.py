@@ -819,7 +819,7 @@ class Damage:
         return sorted(one for one in self.data.iterdir() if one.is_dir() and segments(one))
 
     def torn_batch(self) -> None:
-        """The last write got only as far as some byte of its batch."""
+        """The last write stopped at some byte of its batch."""
         folder = self.random.choice(self.partitions())
         if folder.name.startswith("__cluster_metadata"):
             return

@@ -302,7 +302,7 @@ def delete_made_topics(target: Target) -> None:
 
 
 def test_frames_that_bad_ones_are_made_of(scene: Scene) -> None:
-    """Every api answers them in every version, so that mutations get as far as its handler."""
+    """Every API answers them in every version, so that mutations reach its handler."""
     for frame in sensible_frames(scene.topic_id):
         _, request = kafka_wire.parse_request(frame)
         if getattr(request, "acks", 1) == 0:

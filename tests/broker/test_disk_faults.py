@@ -24,7 +24,7 @@ from tests.support.waiting import until
 
 
 def site(call: str, path: str) -> tuple[str, str]:
-    """A call and the kind of file: numbers and unique ids are left out."""
+    """Return a call and the kind of file, without numbers and unique ids."""
     path = re.sub(r"\.[0-9a-f]{32}-", ".UUID-", path)
     return call, re.sub(r"[0-9]{10,}", "N", path)
 

@@ -533,7 +533,7 @@ def json_lines(result: Result) -> list[dict[str, Any]]:
 
 
 def test_committed_offsets(broker: Broker, topic: str) -> None:
-    """What a real group leaves behind: offsets and the group itself, told apart by their keys."""
+    """The records of a real group: offsets and the group itself, which differ by their keys."""
     numbers(broker, topic)
     consumer = confluent_kafka.Consumer(
         {

@@ -1,4 +1,4 @@
-"""``krammar lsp`` as a process. tests/lsp/test_server.py tests what it answers."""
+"""``krammar lsp`` as a process. tests/lsp/test_server.py tests its responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def message(method: str, params: object, number: int | None = None) -> bytes:
 
 
 def test_a_log_contains_defects_and_no_refusals(tmp_path: Path) -> None:
-    """Input that is no message does not end the server, and neither does the end of its input."""
+    """Invalid input does not end the server, and neither does the end of its input."""
     log = tmp_path / "server.log"
     unknown = {"command": "krammar.showBytes", "arguments": ["file:///nowhere/a.krm", "A"]}
     talk = [

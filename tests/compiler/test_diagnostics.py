@@ -1067,7 +1067,7 @@ def test_all_diagnostics_of_a_run_are_reported(report: Report) -> None:
 
 
 def test_a_broken_line_is_reported_once(report: Report) -> None:
-    """Neither its owner nor its users are reported too."""
+    """Its owner and its users are not reported too."""
     shown = report(
         "A => not top levl\n"
         "  A: int8\n"

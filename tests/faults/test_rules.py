@@ -1,4 +1,4 @@
-"""The engine: which rules match, how often they fire, and what they make of messages."""
+"""The engine: which rules match, how often they fire, and how they change messages."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_topics_are_known_by_their_ids() -> None:
     rule = faults.on("Produce", topic="orders").drop()
     by_id = produce(("", 0))
     by_id.topic_data[0].topic_id = ORDERS
-    assert talk.request(exchange(by_id, 13)) is None  # nobody has said what the id means
+    assert talk.request(exchange(by_id, 13)) is None  # the id's name is not known yet
     topics = MetadataResponse(topics=[MetadataResponse.Topic(name="orders", topic_id=ORDERS)])
     talk.response(exchange(MetadataRequest(), 12), topics)
     assert talk.request(exchange(by_id, 13)) is not None

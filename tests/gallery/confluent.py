@@ -31,7 +31,7 @@ def producer(servers: str, **settings: Any) -> Producer:
 
 @contextlib.contextmanager
 def consumer(servers: str, **settings: Any) -> Iterator[Consumer]:
-    """A consumer of group ``g`` that begins at the earliest record and commits only when told to."""
+    """A consumer of group ``g`` that begins at the earliest record and commits only if the test commits."""
     more = {name.replace("_", "."): value for name, value in settings.items()}
     basic = {
         "bootstrap.servers": servers,
@@ -50,7 +50,7 @@ def consumer(servers: str, **settings: Any) -> Iterator[Consumer]:
 
 
 class Sent:
-    """What became of the records that a producer was given, in the order of its reports."""
+    """The outcomes of a producer's records, in the order of its reports."""
 
     def __init__(self) -> None:
         self.stored: list[bytes] = []

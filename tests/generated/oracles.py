@@ -157,7 +157,7 @@ class Known:
     shape: Shape
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
-    # Bytes of our version field, which the oracle neither reads nor writes.
+    # The size of our version field, which the oracle does not know.
     skip: int = 0
 
     def __repr__(self) -> str:

@@ -131,7 +131,7 @@ def test_frames_of_kafka_python() -> None:
 
 
 def test_header_versions() -> None:
-    """Flexible versions have request header 2 and response header 1, but for two exceptions."""
+    """Flexible versions have request header 2 and response header 1, with two exceptions."""
     assert len(requests) > 90
     for message in requests:
         if message.package is wafka_wire:
@@ -305,7 +305,8 @@ def test_wafka_has_one_version() -> None:
 @pytest.mark.parametrize("version", [6, 99])
 def test_api_versions_of_an_unknown_version_is_answered(version: int) -> None:
     """KIP-511: with a response of version 0 that says UNSUPPORTED_VERSION and lists the keys. What
-    comes of it is read by clients that asked for a version of theirs, here kafka-python and kio."""
+    resulting frame is read by clients that asked for a version of theirs, here kafka-python and kio.
+    """
     asked = RequestHeader(
         request_api_key=18, request_api_version=version, correlation_id=77, client_id="newer"
     )

@@ -230,7 +230,7 @@ def tagged_request() -> Any:
 
 
 def test_kio_fails_on_unknown_tags() -> None:
-    """Which is why they are left out of kio's values; a release of kio that skips them fails here."""
+    """So kio's values do not contain them. A release of kio that skips them fails here."""
     known = kio()["ListPartitionReassignmentsRequest", 0]
     with pytest.raises(KeyError, match="Unknown tagged field tag"):
         known.decode(tagged_request().encode(0))

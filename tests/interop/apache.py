@@ -25,7 +25,7 @@ CACHE = ROOT / "build" / "interop"
 VERSION = "4.4.0"
 OLDEST_JAVA = 17
 
-# A tool lives for a second or two: what a long run gains by is left out.
+# A tool runs for a second or two, so optimisations for long runs are switched off.
 _TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
@@ -43,7 +43,7 @@ START_SCRIPT_JVM = (
 
 @cache
 def _java_version() -> int:
-    """The first number that ``java -version`` says; 1 for those of old that begin with it."""
+    """Return the first number of Java's version; 1 for old versions such as 1.8."""
     said = subprocess.run(
         ["java", "-version"], capture_output=True, text=True, timeout=PATIENCE
     ).stderr

@@ -40,7 +40,7 @@ from tests.support.waiting import PATIENCE
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-# Long enough that no transaction that is left open is aborted for its age.
+# Long enough that no open transaction is aborted because of its age.
 OPEN_TRANSACTION_MS = 900_000
 
 DYNAMIC = frozenset(
@@ -55,7 +55,7 @@ DYNAMIC = frozenset(
 
 @dataclass(frozen=True)
 class Written:
-    """What ``write`` left behind and tests go on with."""
+    """The state after ``write``, with which tests continue."""
 
     began: int
     open_transactions: tuple[str, ...] = ("tx-open", "tx-open-offsets")
@@ -89,7 +89,7 @@ def producer(bootstrap: str, **config: Any) -> Producer:
 
 
 def consumer(bootstrap: str, group: str, **config: Any) -> Consumer:
-    """A consumer that begins at the beginning and commits when it is told to."""
+    """A consumer that begins at the earliest record and commits only if the test commits."""
     kept = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "group.id": group}
     return Consumer({**kept, **settings(bootstrap, **config)})
 
@@ -155,7 +155,7 @@ def _codecs(client: AdminClient, bootstrap: str, began: int) -> None:
                     timestamp=began + batch * 60_000 + number,
                 )
             flush(source)
-    # The broker compresses anew: what is on disk is its own work.
+    # The broker compresses again, so the bytes on the disk are its own.
     create(client, "recompressed", 1, compression_type="zstd")
     source = producer(bootstrap, compression_type="gzip")
     for number in range(100):
@@ -418,7 +418,7 @@ def _describe_topics(client: AdminClient, names: dict[str, int]) -> dict[str, An
 def _offsets(
     client: AdminClient, records: dict[Where, list[tuple[Any, ...]]]
 ) -> dict[Where, dict[str, Any]]:
-    """What ListOffsets says of each partition: ends, and the first record at or behind a time, for times
+    """The result of ListOffsets for each partition: ends, and the first record at or after a time, for times
     between records, on them, before the first and behind the last."""
     found: dict[Where, dict[str, Any]] = {where: {} for where in records}
     times: dict[Where, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Apache Kafka's own reading of a folder's files: DumpLogSegments, and what it complains of."""
+"""Apache Kafka's own reading of a folder's files: DumpLogSegments, and its complaints."""
 
 from __future__ import annotations
 

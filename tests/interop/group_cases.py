@@ -355,7 +355,7 @@ def joins(talk: Talk, topic_id: UUID) -> None:
 
 @case
 def states_of_new_groups(talk: Talk, topic_id: UUID) -> None:
-    """A group is there from the first JoinGroup on, if only that one is refused."""
+    """A group exists from the first JoinGroup on, even if that one is refused."""
     for name, changes in (("a", {"names": []}), ("b", {"protocol_type": ""}), ("c", {})):
         group = f"new-{name}"
         talk.say(join_request(group, **changes), 9)

@@ -179,7 +179,7 @@ class Krammar(Server):
         return [sys.executable, "-m", "krammar", "broker", str(config)]
 
     def complaints(self) -> list[str]:
-        """An exception in the log is a bug, whatever the clients made of it."""
+        """An exception in the log is a bug, even if the clients worked."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         first = text.find("Traceback (most recent call last)")
         return [] if first < 0 else [text[max(0, first - 300) : first + 3000]]

@@ -61,7 +61,7 @@ def test_control_from_java(program: Path, tmp_path: Path) -> None:
     assert 'did you mean \\"Produce\\"' in seen["refused"]
     assert seen["end"] == {"end_offset": 7}
     assert seen["divergent"] == 7
-    # With a policy, the consumer goes on at the first lost offset.
+    # With a policy, the consumer continues at the first lost offset.
     assert (seen["read after the truncation"], seen["position"]) == (1, 8)
     assert (seen["killed"], seen["started"]) == (False, True)
     assert seen["hours ahead"] == 1

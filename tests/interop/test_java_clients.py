@@ -26,7 +26,7 @@ Say = Callable[[str], Any]
 
 @pytest.fixture(scope="module")
 def program(kafka_jars: str) -> Path:
-    """The folder with the compiled program. Compiling takes longer than most of what it does."""
+    """The folder with the compiled program, which is compiled once because that is slow."""
     if shutil.which("javac") is None:
         pytest.skip("needs javac")
     jars = class_path("broker")

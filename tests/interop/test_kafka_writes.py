@@ -22,14 +22,14 @@ from tests.interop.dump import dump, files
 from tests.interop.processes import Krammar, Server
 from tests.support.waiting import PATIENCE
 
-# Compacts at once; the folder's copies are left as they are.
+# Compacts at once; the copies of the folder do not change.
 EAGER = {"log.cleaner.backoff.ms": "100"}
 LAZY = {"log_cleaner_backoff_ms": "600000"}
 
 
 @dataclass
 class Left:
-    """A folder that Apache Kafka has left, and what it had shown to a client before."""
+    """A folder of a stopped Apache Kafka, and the records that it showed to a client before."""
 
     kafka: ApacheKafka
     seen: dict[str, Any]
@@ -215,7 +215,7 @@ def test_it_goes_on_where_kafka_stopped(left: Left, tmp_path: Path) -> None:
             last = left.seen["offsets"][where]["latest, read_uncommitted"][0]
             assert (after[where][-1][0], after[where][-1][4]) == (last, b"from krammar")
 
-        # Two transactions were open when Kafka went: whoever takes their names over ends them.
+        # Two transactions were open when Kafka stopped. New producers with the same ids end them.
         for name in ("tx-open", "tx-open-offsets"):
             content.transactional(broker.bootstrap, name)
         stable = content.read(broker.bootstrap, [("open", 0)], committed=True)["open", 0]
@@ -252,7 +252,7 @@ def test_what_kafka_wrote_stays_as_it_is(left: Left, tmp_path: Path) -> None:
 
 
 def test_kafka_reads_the_indexes_that_were_made_anew(killed: Left, tmp_path: Path) -> None:
-    """Those of a killed Kafka have zeros at their ends, and are cut by whoever opens them."""
+    """Indexes of a killed Kafka have zeros at their ends. The broker that opens them cuts them."""
     with killed.copy(tmp_path / "ours", **LAZY) as broker:
         content.read(broker.bootstrap, [("plain", 0)])
     result = dump(

@@ -43,7 +43,7 @@ def program() -> Path:
 
 
 def schemas(folder: Path, text: str) -> dict[str, str]:
-    """The schemas of a request and its response, as far as Kafka has such."""
+    """The schemas of a request and its response that Kafka has."""
     diagnostics = Diagnostics()
     (protocol,) = compile_source(write_files(folder, text), diagnostics)
     assert diagnostics.found == []

@@ -66,7 +66,7 @@ def values(client: RawClient) -> list[bytes]:
 
 
 def test_transactions_outlive_a_change_of_brokers(kafka_jars: str, tmp_path: Path) -> None:
-    """One transaction goes on under the other broker, one times out there; both brokers crash."""
+    """One transaction continues under the other broker, one times out there; both brokers crash."""
     expected: list[bytes] = []
     left: list[Producer] = []
     for turn, kind in enumerate((ApacheKafka, our_broker, ApacheKafka, our_broker)):

@@ -221,7 +221,7 @@ def test_closing_writes_what_waits(tmp_path: Path) -> None:
         journals.append("x", b"")
 
 
-# Offsets at which nothing is left.
+# Offsets after which no frame remains.
 
 
 def test_fragments_are_pruned(small: FileJournals, tmp_path: Path, caplog: Any) -> None:
@@ -234,7 +234,7 @@ def test_fragments_are_pruned(small: FileJournals, tmp_path: Path, caplog: Any) 
     assert small.prune("x", 1000) == 90
     assert small.offsets("x") == (90, 100)
     assert caplog.text == ""
-    # An open fragment stays readable; then it goes on with what is left.
+    # An open fragment stays readable; then reading continues with the remaining ones.
     assert [f[0] for f in iter(lambda: (followed.read() or [None])[0], None)] == [20, 90]
     assert "x: offsets 30 to 90 do not exist any more; skipping them" in caplog.text
     assert read(small) == [b"91"]
@@ -249,7 +249,7 @@ def test_a_fragment_in_the_middle_is_gone(small: FileJournals, tmp_path: Path, c
     assert read(small) == [b"01", b"11", b"21", b"61", b"71", b"81", b"91"]
     assert "x: offsets 30 to 60 do not exist any more" in caplog.text
     caplog.clear()
-    # And one that ends too early, in the middle of a frame: what is left of that is reported as no frame.
+    # And one that ends too early, in the middle of a frame: the rest is reported as damaged.
     os.truncate(tmp_path / "x" / f"{60:020}.fragment", 14)
     reader = small.reader("x", 60)
     found = [f for _ in range(5) for f in reader.read()]
@@ -258,7 +258,7 @@ def test_a_fragment_in_the_middle_is_gone(small: FileJournals, tmp_path: Path, c
 
 
 def test_ranges_whose_first_ones_are_gone(tmp_path: Path) -> None:
-    """Large ones too, after which a read would return what it has."""
+    """Large frames too, after which a read would return early."""
     journals = opened(tmp_path, fragment_bytes=10_000)
     journals.create("x")
     ends = [0]

@@ -95,7 +95,7 @@ def test_threads_of_a_forked_process_lose_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("switching")
 def test_forks_while_threads_append(tmp_path: Path) -> None:
-    """Each process writes what it has begun, and nothing of another one."""
+    """Each process writes its own appends, and none of another process."""
     journals = opened(tmp_path, linger_ms=0)
     journals.create("x")
     stop = threading.Event()

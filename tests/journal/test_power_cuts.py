@@ -65,7 +65,7 @@ def disk(tmp_path: Path) -> Path:
 
 
 def test_offsets_are_used_once(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is left of head and bytes, and wherever a reader had been."""
+    """With any remains of head and bytes, and any position of a reader."""
     heads = [disk / which / "x/head" for which in ("early", "late")]
     for number, head in enumerate(heads):
         for size in range(37):
@@ -212,7 +212,7 @@ def test_an_append_that_was_on_the_disk_but_not_shown(
             journals.append("x", frame(b"2")).result()
     assert [text for _, text in read(journals)] == [b"1"]
     shutil.copytree(tmp_path / "x", tmp_path / "other/x")
-    # A process that goes on, and the machine after a restart.
+    # A process that continues, and the machine after a restart.
     journals.append("x", frame(b"3")).result()
     assert read(journals) == [(0, b"1"), (9, b"2"), (18, b"3")]
     restart(monkeypatch)

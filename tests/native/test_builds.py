@@ -46,7 +46,7 @@ def pairs(builds: Builds, name: str, version: int) -> Iterator[tuple[Any, Any]]:
     compiled, pure = messages(builds, name)
     layout = pure.layout(version)
     rng = Random(f"{name} {version}")
-    # A struct of defaults has a version field of 0, whatever this one's version is.
+    # A struct with defaults has version field 0, even if this one's version differs.
     for style in (*STYLES[name == "Stamped" :], *["random"] * 30):
         plain = Values(rng, style).message(pure, version)
         yield build(compiled.package, layout, plain), build(pure.package, layout, plain)

@@ -32,7 +32,7 @@ print(type(EverythingRequest).__name__, EverythingRequest.decode(EverythingReque
 
 
 def say(folder: Path, **env: str) -> list[str]:
-    """What a new process says of the package in ``folder``: warnings, status, and that it works."""
+    """Return a new process's output about the package in ``folder``: warnings, status, and that it works."""
     found = subprocess.run(
         [sys.executable, "-c", _SAY],
         env={**os.environ, "PYTHONPATH": str(folder), **env},

@@ -157,7 +157,7 @@ def test_encode_what_is_rare_or_wrong(both: Callable[..., Any], record: Any) -> 
 
 
 def test_encode_what_is_no_list_or_int(both: Callable[..., Any]) -> None:
-    """The same bytes or the same EncodeError, whatever compiled code would have accepted."""
+    """The same bytes or the same EncodeError, even for values that compiled code would accept."""
     records = [Record(5, 6, b"k", b"v"), Record(6, 7, b"k", b"v")]
     plain = both(partial(encode_records, records, 0, 0))
     assert both(partial(encode_records, Plain(records), 0, 0)) == plain
@@ -223,7 +223,7 @@ def test_hostile_arrow(both: Callable[..., Any]) -> None:
     data = encode_batch(records)
     kinds = set()
     for spoilt in mutations([data], Random(9), 400):
-        # What is behind the header; a header itself is read by neither loop.
+        # The bytes after the header; neither loop reads the header itself.
         whole = data[:61] + spoilt[61:]
         whole = whole[:8] + (len(whole) - 12).to_bytes(4, "big") + whole[12:]
         kinds.add(type(both(partial(arrow, whole, validate_crc=False))))

@@ -377,7 +377,7 @@ def test_a_slow_client_slows_the_broker() -> None:
     ):
         slow.socket.sendall(framed(head(4000, 0, 1)))
         assert slow.read_exactly(len(answer)) == answer
-        # While nobody reads, the proxy has many turns of its loop. It reads what the buffers hold.
+        # While the client does not read, the proxy has many turns of its loop, and reads the bytes in the buffers.
         for _ in range(300):
             with Client(address(proxy)):
                 pass

@@ -208,7 +208,7 @@ def test_frames_before_the_login_are_small(caplog: pytest.LogCaptureFixture) -> 
 
 
 class Raw:
-    """A client that sends what it is told."""
+    """A client that sends exactly the requests of the test."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.socket = socket.create_connection(address(proxy), timeout=PATIENCE)
@@ -276,7 +276,7 @@ def test_a_client_that_logs_in_although_the_proxy_does(caplog: pytest.LogCapture
 
 
 def test_the_proxy_logs_in_again_before_its_login_ends(caplog: pytest.LogCaptureFixture) -> None:
-    """The broker closes connections whose login has ended (KIP-368); requests go on through several logins."""
+    """The broker closes connections whose login has ended (KIP-368); requests continue through several logins."""
     caplog.set_level(logging.INFO)
     with (
         KafkaBroker.start(

@@ -134,7 +134,7 @@ def test_sums_of_workers_do_not_fall_when_one_dies() -> None:
         each.request(0, 100)
         each.response(0, 50, 0.0)
     total = Total()
-    total.lost(None)  # it has never told its numbers
+    total.lost(None)  # it has never sent its numbers
     total.lost(one.registry.numbers())
     found = total.of([other.registry.numbers()])
     assert found.value("krammar_proxy_requests_total", {"api": "Produce"}) == 2

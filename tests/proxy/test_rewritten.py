@@ -21,7 +21,7 @@ WINDOW = 16
 
 
 def frames(key: int, version: int) -> bytes:
-    """Requests whose bodies nobody reads, with the correlation ids from 1 on."""
+    """Requests with bodies that are not read, and correlation ids from 1."""
     head = key.to_bytes(2, "big") + version.to_bytes(2, "big")
     return b"".join(
         framed(head + number.to_bytes(4, "big") + b"\xff\xff") for number in range(1, WINDOW + 1)

@@ -103,7 +103,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 @pytest.fixture(scope="session")
 def live(folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker with what librdkafka has written; ``folder.rows`` is what it reads of it."""
+    """A broker with records of librdkafka; ``folder.rows`` are the rows that it reads."""
     copy = tmp_path_factory.mktemp("live") / "data"
     shutil.copytree(folder.path, copy)
     # The records are years old, and some tests take minutes: they would be deleted.

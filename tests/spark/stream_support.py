@@ -1,4 +1,4 @@
-"""Streams without Spark: what it calls, in its order, and what it keeps in a checkpoint."""
+"""Streams without Spark: the same calls in the same order, and the same state in a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``make demo`` on a small day: what it shows is what was produced."""
+"""``make demo`` on a small day: it shows exactly the produced orders."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_spark_names_all_servers_that_cannot_be_reached(spark: SparkSession, liv
 def test_a_driver_that_reaches_no_advertised_address(
     stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a network of its own, while the executors are in that of the brokers."""
+    """The driver is in a network of its own, while the executors are in the brokers' network."""
     monkeypatch.setattr(advertised, "_PATIENCE", 0.5)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # without listening

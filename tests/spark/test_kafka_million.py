@@ -62,7 +62,7 @@ def test_each_once_in_bounded_memory(spark: SparkSession, million: Broker) -> No
     )
     before = _workers()
     for process in before:
-        (process / "clear_refs").write_text("5")  # its peak is now what it has
+        (process / "clear_refs").write_text("5")  # its peak is now its present memory
     totals = frame.groupBy("partition").agg(
         *(
             make(column)

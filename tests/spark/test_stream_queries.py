@@ -1,4 +1,4 @@
-"""Streaming queries of Spark: restarts, failures, triggers, and what progress tells."""
+"""Streaming queries of Spark: restarts, failures, triggers, and the progress report."""
 
 from __future__ import annotations
 

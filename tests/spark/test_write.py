@@ -287,7 +287,7 @@ def test_what_was_read_is_written(spark: SparkSession, broker: Broker, topic: st
         .option("includeHeaders", "true")
         .load()
     )
-    # partition is a column of both; topic, offset and timestamp are not taken over.
+    # Both have the column partition; topic, offset and timestamp are not copied.
     save(frame, broker, topic=topic)
     assert messages(broker, topic) == messages(broker, source)
 

@@ -97,7 +97,7 @@ def test_a_body_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_clients_without_the_token_cut_no_command_off() -> None:
-    """The command goes on while more connections come than the server accepts."""
+    """The command continues while more connections arrive than the server accepts."""
     started, go_on = threading.Event(), threading.Event()
 
     def command(method: str, path: str, body: str) -> Reply:

@@ -288,7 +288,7 @@ def test_partial_batch_at_the_end_is_left_out() -> None:
 
 
 def test_batch_without_records() -> None:
-    """Compaction keeps the header of a batch, for the producer's sequence, when no record is left."""
+    """Compaction keeps the header of a batch without records, for the producer's sequence."""
     data = encode_batch(
         [],
         base_offset=40,

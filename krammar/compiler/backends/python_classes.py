@@ -44,7 +44,7 @@ class StructItem:
 
     @property
     def facts(self) -> list[str]:
-        """What the class says of its versions and its request, as keywords of the class statement."""
+        """The keywords of the class statement: the class's versions, and its request."""
         found: list[str] = []
         if self.request is not None:
             found.append(f"api_key={self.request.key}")

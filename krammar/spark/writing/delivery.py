@@ -1,4 +1,4 @@
-"""The interface between writers and deliveries, and what a task reports."""
+"""The interface between writers and deliveries, and the report of a task."""
 
 from __future__ import annotations
 

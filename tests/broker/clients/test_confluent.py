@@ -224,7 +224,7 @@ def test_only_the_invalid_records_of_a_batch_are_blamed(
     kafka_broker: Broker, admin: AdminClient
 ) -> None:
     create(admin, "t", cleanup_policy="compact")
-    # Nothing but a flush, or the size of a batch, ends the wait: so all are of one batch.
+    # Only a flush or a full batch ends the wait, so all records are in one batch.
     to = producer(kafka_broker, linger_ms=200_000, batch_num_messages=6)
     reports: dict[int, KafkaError] = {}
     for at, key in enumerate([b"a", None, b"b", None, None, b"c"]):

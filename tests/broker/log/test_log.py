@@ -285,7 +285,7 @@ def test_segments_end_by_size_age_index_and_distance(setting: Setting) -> None:
     assert len(log.segments) == 2
     log.append(batch(b"x", timestamp=NOW + 5001))
     assert [s.base_offset for s in log.segments] == [0, 1, 3]
-    # Offsets in the index are of 32 bits.
+    # Offsets in the index have 32 bits.
     log.end_offset += 2**31 - 1
     log.append(batch(b"x", timestamp=NOW + 5001))
     assert [s.base_offset for s in log.segments] == [0, 1, 3, 3 + 2**31]

@@ -109,7 +109,7 @@ def test_only_what_is_behind_the_recovery_point_is_verified(setting: Setting) ->
     path = setting.path / name(0, ".log")
     data = bytearray(path.read_bytes())
     size = len(data) // 10
-    data[3 * size - 2] ^= 1  # a record before it, which Kafka would not look at either
+    data[3 * size - 2] ^= 1  # a record before it, which Kafka would ignore too
     path.write_bytes(data)
     log = setting.crash(log)
     assert (log.end_offset, setting.warnings) == (10, [])

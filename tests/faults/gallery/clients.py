@@ -1,6 +1,6 @@
 """Three Kafka clients with the same few methods.
 
-A method returns what a program sees: the values that it reads, and the names of errors. Settings are
+A method returns the results for a program: the values that it reads, and the names of errors. Settings are
 the clients' own defaults unless a situation says otherwise.
 """
 

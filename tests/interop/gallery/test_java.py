@@ -39,7 +39,7 @@ def program(kafka_jars: str) -> Path:
 
 @contextlib.contextmanager
 def _running(program: Path, scenario: str, servers: str) -> Iterator[Step]:
-    """Run a scenario. ``step`` lets it begin or go on, and returns the line that it prints."""
+    """Run a scenario. ``step`` lets it begin or continue, and returns the line that it prints."""
     command = java("broker", "Bugs", scenario, servers, "orders", level="off", classes=program)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

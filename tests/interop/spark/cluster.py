@@ -47,7 +47,7 @@ class Cluster:
                 "offsets.topic.replication.factor": "3",
                 "transaction.state.log.replication.factor": "3",
                 "transaction.state.log.min.isr": "2",
-                # Nobody is to wait long for what a broker that is gone has led.
+                # Partitions of a stopped broker get a new leader soon.
                 "broker.session.timeout.ms": "4000",
                 "broker.heartbeat.interval.ms": "500",
                 "replica.lag.time.max.ms": "10000",
@@ -120,7 +120,7 @@ class Cluster:
             broker.kill()
 
     def until(self, reached: Callable[[], bool], timeout: float = PATIENCE) -> None:
-        """Ask until it is so. Raises AssertionError after ``timeout`` seconds."""
+        """Ask until a function returns true. Raises AssertionError after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -183,7 +183,7 @@ class Cluster:
         return found
 
     def reassign(self, topic: str, wanted: Mapping[int, list[int]]) -> None:
-        """Kafka's tool moves partitions to other nodes, the first of which is to lead; until it is so."""
+        """Move partitions to other nodes with Kafka's tool, and wait until the first node leads."""
         moves = [
             {"topic": topic, "partition": partition, "replicas": nodes}
             for partition, nodes in wanted.items()

@@ -1,4 +1,4 @@
-"""Where tasks of a query wait until the test lets them go on."""
+"""A place at which tasks of a query wait until the test lets them continue."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Gate:
                     self._waiting.put(connection)
 
     def wait(self, count: int) -> None:
-        """Until so many tasks wait here; they go on waiting."""
+        """Wait until this many tasks wait here; they continue to wait."""
         found = [self._waiting.get(timeout=PATIENCE) for _ in range(count)]
         for one in found:
             self._waiting.put(one)

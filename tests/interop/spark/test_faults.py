@@ -1,5 +1,5 @@
 """Brokers are killed, stopped and started, and partitions move, while Spark reads and writes: exactly the
-records, once; twice only what is of a micro-batch that was stopped in its midst."""
+records, once. Only records of an interrupted micro-batch can appear twice."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check(found: pa.Table, counts: dict[str, list[int]] = COUNTS) -> None:
 
 
 class Running(threading.Thread):
-    """Something beside the test; ``result`` waits for what it gives."""
+    """Runs a function in a thread; ``result`` waits for its result."""
 
     def __init__(self, work: Callable[[], pa.Table]) -> None:
         super().__init__(daemon=True)
@@ -182,7 +182,7 @@ PADDING = "array(named_struct('key', 'padding', 'value', cast(repeat('.', 500) a
 def copying(
     spark: SparkSession, cluster: Cluster, target: str, folder: Path, *, to_end: bool = False
 ) -> Iterator[tuple[StreamingQuery, Gate]]:
-    """A query by the sink itself; with ``to_end`` it ends when all that is there is written. What is of one
+    """A query by the sink itself; with ``to_end``, it ends when all existing records are written. Records of one
     partition has a few keys of its own."""
     options = reader_options(cluster, STEADY)
     limit = str(TASKS * ROWS_IN_TASK)

@@ -48,7 +48,7 @@ def attempt(folder: Path) -> subprocess.CompletedProcess[str]:
     command = ["spark-pipelines", "run"]
     for setting in (*settings, "spark.driver.memory=1g", "spark.ui.enabled=false"):
         command += ["--conf", setting]
-    # Variables of Spark are of a session that other tests have started.
+    # Spark's environment variables belong to a session that other tests have started.
     kept = {name: value for name, value in os.environ.items() if "SPARK" not in name}
     return subprocess.run(
         command,

@@ -1,4 +1,4 @@
-"""Tasks that fail, and tasks that Spark runs twice at the same time: what the sinks promise holds."""
+"""Tasks that fail, and tasks that Spark runs twice at the same time: the sinks keep their promises."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def spark_cluster(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """A broker with what the driver has written."""
+    """A broker with the records that the driver has written."""
     if sys.platform != "linux":
         pytest.skip("other systems have no 127.0.0.2")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
@@ -95,5 +95,5 @@ def test_delivery_at_least_once_loses_no_row(written: KafkaBroker, how: str) -> 
     records = written.records(TOPICS[how, "at-least-once"])
     found = Counter(int(record.value or b"") for record in records)
     assert sorted(found) == list(range(ROWS))
-    # Those of the first attempt are there too.
+    # Records of the first attempt exist too.
     assert set(found.values()) == {1, 2}

@@ -1,4 +1,4 @@
-"""Keys for the tests of Encrypt, and what the broker has."""
+"""Keys for the tests of Encrypt, and the values that the broker stores."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def test_a_producer_cannot_forge_an_envelope_or_encrypted_headers(keys: Path) ->
 
 
 def test_compaction(keys: Path) -> None:
-    """Any record of a batch can be the only one that is left, and a null value deletes its key."""
+    """Any record of a batch can be the only remaining one, and a null value deletes its key."""
     with through(Encrypt(keys=keys, headers=True), topics=()) as (broker, proxy):
         with KrammarClient(proxy.bootstrap_servers) as client:
             configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
@@ -256,7 +256,7 @@ def test_with_other_filters_of_records(keys: Path) -> None:
             ("other", 0): ErrorCode.INVALID_RECORD,
         }
         del batches["orders", 0]
-        found = produce(proxy, 13, batches)  # nothing is left for the broker
+        found = produce(proxy, 13, batches)  # the broker gets no request
         assert {each.error_code for each in found.values()} == {ErrorCode.INVALID_RECORD}
         assert len(found) == 2
         assert list(map(is_sealed, stored(broker))) == [True]

@@ -17,7 +17,7 @@ RECORDS = encode_batch([Record(value=bytes(1000))])
 
 
 class Clocked(Limit):
-    """A limit in whose time nothing passes, except for what it waits for."""
+    """A limit whose clock only advances by its own waits."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

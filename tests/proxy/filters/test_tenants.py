@@ -1,4 +1,4 @@
-"""Tenants at krammar's broker: what one can see and change of another. Each message is sent as it is."""
+"""Tenants at krammar's broker: none sees or changes anything of another. Tests send the messages themselves."""
 
 from __future__ import annotations
 
