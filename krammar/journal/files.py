@@ -45,8 +45,7 @@ from krammar.journal.heads import (
 )
 from krammar.journal.journal_file import WriteSettings, opening
 from krammar.journal.journals import Ticker
-from krammar.journal.listing import refreshing
-from krammar.journal.mapping import Partitions
+from krammar.journal.mapping import Partitions, refreshing
 from krammar.journal.specs import JournalSpec, check_name
 from krammar.util.boot import current_boot
 from krammar.util.durable import make_folders, sync

@@ -20,8 +20,7 @@ from krammar.client.errors import DeadlineError, UnknownTopicOrPartition
 from krammar.journal.errors import AppendError, UnknownJournalError
 from krammar.journal.fixed_framing import FIXED_CONTENT_TYPE
 from krammar.journal.journals import Ticker
-from krammar.journal.listing import refreshing
-from krammar.journal.mapping import Partitions
+from krammar.journal.mapping import Partitions, refreshing
 from krammar.journal.specs import JournalSpec
 from krammar.journal.topic_reader import TopicReader
 

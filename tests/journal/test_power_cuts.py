@@ -195,7 +195,7 @@ def test_an_append_that_was_on_the_disk_but_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its writer was cut off between the fsync of the head and its next write. No offset is used twice."""
-    journals = opened(tmp_path, fsync=True)
+    journals = opened(tmp_path, fsync=True, linger_ms=600_000)
     journals.create("x")
     journals.append("x", frame(b"1")).result()
     real = os.fsync

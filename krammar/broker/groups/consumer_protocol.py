@@ -20,7 +20,7 @@ from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import Key
 from krammar.broker.groups.host import AnyGroup, GroupClient, Host, rebalance_key, session_key
-from krammar.broker.groups.matching import Matching, hash_of
+from krammar.broker.groups.matching import Matching, topics_digest
 from krammar.broker.groups.member import (
     AWAY,
     UNREVOKED,
@@ -211,7 +211,7 @@ class ConsumerProtocol:
         group.subscriptions = group.subscribed_topics()
         known = self._cluster.topics
         topics = [known[name] for name in sorted(group.subscribed_topics() & known.keys())]
-        before, group.topics_hash = group.topics_hash, hash_of(topics)
+        before, group.topics_hash = group.topics_hash, topics_digest(topics)
         return group.topics_hash != before
 
     def _assign(self, group: ConsumerGroup, assignor: str) -> None:
