@@ -25,8 +25,9 @@ log = logging.getLogger("krammar.broker")
 
 # Bytes of responses that a client has not read; above this, the broker handles no further request of it.
 WRITE_HIGH_WATER = 64 * 1024
-# Bytes that are encrypted at once.
+# Bytes that are encrypted at once, and that are written at once of larger responses than this.
 TLS_PIECE = 256 * 1024
+LARGE_RESPONSE = 16 << 20
 
 
 class ByteConnection(asyncio.BufferedProtocol, ABC):
@@ -169,11 +170,12 @@ class ByteConnection(asyncio.BufferedProtocol, ABC):
             self.pump()
 
     def write(self, frame: bytes) -> None:
-        """Send a response. Over TLS, a long one is encrypted in pieces, as the client reads.
+        """Send a response. A long one is written in pieces, as the client reads.
 
-        TLS transports do not count what they have passed on to their socket, so ``unread`` would miss it.
+        TLS transports do not count what they have passed on to their socket, so ``unread`` would miss it. Other
+        transports copy what the client does not read at once.
         """
-        if not self._tls or len(frame) <= TLS_PIECE:
+        if len(frame) <= (TLS_PIECE if self._tls else LARGE_RESPONSE):
             self.transport.write(frame)
             return
         self._rest = memoryview(frame)

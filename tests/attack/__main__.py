@@ -13,7 +13,9 @@ import resource
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 import kafka_wire
 
@@ -34,6 +36,8 @@ from tests.attack.measure import (
 from tests.attack.servers import BUILDS, KAFKA, KINDS, Build, Running
 
 ALL = [*kafka.ATTACKS, *pages.ATTACKS, *wafka.ATTACKS]
+# One request that keeps a server busy for more seconds can also delay a stop.
+LONG = 1.0
 # The most expensive rows of each server that are printed.
 WORST = 8
 
@@ -52,48 +56,66 @@ def attacks(kind: str, names: Sequence[str], *, newest: bool) -> Iterator[Attack
                 yield kafka.request_of(case)
 
 
+class Target:
+    """A server with all that attacks need, and another client of it."""
+
+    def __init__(self, kind: str, build: Build, folder: Path) -> None:
+        with ExitStack() as stack:
+            self.server = stack.enter_context(Running(kind, build, folder)).server
+            kafka.fill(self.server)
+            self._other = stack.enter_context(Other(self.server))
+            self._other.asks_again()
+            self._idle = self.server.process.memory("VmRSS")
+            self._opened = stack.pop_all()
+
+    def attack(self, attack: Attack) -> Cost:
+        """Attack it, and measure the cost."""
+        return measure(self.server, attack, self._other, self._idle)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether attacks have left much in its memory."""
+        return self.server.process.memory("VmRSS") - self._idle > MEMORY / 2
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.close()
+
+
 def run(kind: str, build: Build, chosen: Iterator[Attack], *, stops: bool) -> Iterator[Cost]:
-    """Attack a server with all of ``chosen``, then stop new ones during the attacks of more than one request."""
+    """Attack a server with all of ``chosen``, then stop new ones during each that can delay a stop."""
+    long: list[Attack] = []
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        target: Target | None = None
+        for attack in chosen:
+            if target is None:
+                target = stack.enter_context(Target(kind, build, Path(name)))
+            cost = target.attack(attack)
+            over = cost.over()
+            if over and not cost.error:
+                costs = [cost, *(alone(kind, build, attack) for _ in range(2))]
+                cost = sorted(costs, key=lambda each: (bool(each.error), each.part))[1]
+                parts = ", ".join(f"{each.part:.0%}" for each in costs)
+                print(
+                    f"repeated: {attack.name}: {', '.join(over)}; of the limits: {parts}",
+                    file=sys.stderr,
+                )
+            yield cost
+            if cost.used > LONG or any(attack is each for _, each in ALL):
+                long.append(attack)
+            if cost.error or target.is_full:
+                # What attacks have left must not count as what the next ones need.
+                stack.close()
+                target = None
+    # Its own folder: a server that begins with all that attacks have left needs long.
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        by_hand: list[Attack] = []
-        running: Running | None = None
-        try:
-            other: Other | None = None
-            for attack in chosen:
-                if running is None or other is None:
-                    running = Running(kind, build, folder)
-                    kafka.fill(running.server)
-                    other = Other(running.server)
-                    other.__enter__()
-                cost = measure(running.server, attack, other)
-                over = cost.over()
-                if over and not cost.error:
-                    costs = [cost, *(alone(kind, build, attack) for _ in range(2))]
-                    cost = sorted(costs, key=lambda each: (bool(each.error), each.part))[1]
-                    parts = ", ".join(f"{each.part:.0%}" for each in costs)
-                    print(
-                        f"repeated: {attack.name}: {', '.join(over)}; of the limits: {parts}",
-                        file=sys.stderr,
-                    )
-                yield cost
-                if any(attack is each for _, each in ALL):
-                    by_hand.append(attack)
-                if cost.error or running.server.process.memory("VmRSS") > MEMORY:
-                    # What attacks have left in the memory must not hide what the next ones need.
-                    other.__exit__()
-                    running.__exit__()
-                    running = other = None
-        finally:
-            if other is not None:
-                other.__exit__()
-            if running is not None:
-                running.__exit__()
-        for attack in by_hand if stops else ():
-            with Running(kind, build, folder) as again:
-                kafka.fill(again.server)
-                wall, used = stop_during(again.server, attack)
-            cost = Cost(Attack(f"SIGTERM: {attack.name}", attack.run), turn=0.0)
+        for attack in long if stops else ():
+            with Running(kind, build, Path(name)) as running:
+                kafka.fill(running.server)
+                wall, used = stop_during(running.server, attack)
+            cost = Cost(Attack(f"SIGTERM: {attack.name}", attack.run), used=used)
             if wall > STOP:
                 cost.error = f"ended after {wall:.1f} s ({used:.1f} s of processor time)"
             yield cost
@@ -101,10 +123,8 @@ def run(kind: str, build: Build, chosen: Iterator[Attack], *, stops: bool) -> It
 
 def alone(kind: str, build: Build, attack: Attack) -> Cost:
     """Measure an attack on a server that has seen no other."""
-    with tempfile.TemporaryDirectory() as name, Running(kind, build, Path(name)) as running:
-        kafka.fill(running.server)
-        with Other(running.server) as other:
-            return measure(running.server, attack, other)
+    with tempfile.TemporaryDirectory() as name, Target(kind, build, Path(name)) as target:
+        return target.attack(attack)
 
 
 def row(kind: str, cost: Cost) -> str:

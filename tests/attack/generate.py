@@ -196,7 +196,16 @@ def cases(
 
 
 def served(*, newest: bool = False) -> Iterator[tuple[int, int]]:
-    """Yield each served API key and version."""
+    """Yield each served API key and version, newest versions first.
+
+    A version is skipped if its request and its response have the same layouts as those of the next version.
+    """
     for key, (low, high) in RANGES.items():
-        for version in [high] if newest else range(low, high + 1):
-            yield key, version
+        pair = kafka_wire.request_class(key), kafka_wire.response_class(key)
+        last = None
+        for version in [high] if newest else range(high, low - 1, -1):
+            # The first line names the version.
+            layouts = [str(kafka_wire.layout(cls, version)).partition("=>")[2] for cls in pair]
+            if layouts != last:
+                yield key, version
+            last = layouts

@@ -30,6 +30,7 @@ from kafka_wire import (
     InitProducerIdRequest,
     JoinGroupRequest,
     ListGroupsRequest,
+    ListOffsetsRequest,
     ListTransactionsRequest,
     MetadataRequest,
     OffsetCommitRequest,
@@ -108,8 +109,23 @@ def fill(server: Server) -> None:
             open_transaction(client, LONG_ID)
 
 
-_GZIP = CreateTopicsRequest.CreatableTopicConfig(name="compression.type", value="gzip")
-_TOPICS = (("large", 1, []), ("plain", 1, []), ("gzip", 1, [_GZIP]), ("wide", 1000, []))
+def _settings(**values: str) -> list[Any]:
+    return [
+        CreateTopicsRequest.CreatableTopicConfig(name=name.replace("_", "."), value=value)
+        for name, value in values.items()
+    ]
+
+
+_GZIP = _settings(compression_type="gzip")
+_FRAMES = _settings(max_message_bytes=str(100 * MEGABYTE))  # batches as large as frames
+_TOPICS: tuple[tuple[str, int, list[Any]], ...] = (
+    ("large", 1, []),
+    ("plain", 1, []),
+    ("gzip", 1, _GZIP),
+    ("frames", 1, _FRAMES),
+    ("frames-gzip", 1, [*_FRAMES, *_GZIP]),
+    ("wide", 1000, []),
+)
 
 
 # What attacks send.
@@ -188,7 +204,7 @@ for codec, topic in itertools.product(CODECS, ("plain", "gzip")):
                 topic, _headers(codec, number)
             )(server)
         )
-    for size in (1 << 30, 64 * MEGABYTE - 100, 16 * MEGABYTE):
+    for size in (320 * MEGABYTE, 64 * MEGABYTE - 100, 16 * MEGABYTE):
         attack(f"{name}: {size / MEGABYTE:,.0f} MB of zeros", KAFKA)(
             lambda server, codec=codec, topic=topic, size=size: _produce(  # type: ignore[misc]
                 topic, _bomb(codec, size)
@@ -199,6 +215,23 @@ for codec, topic in itertools.product(CODECS, ("plain", "gzip")):
             topic, _empty(codec, 300_000)
         )(server)
     )
+
+
+# Batches that are not compressed, as large as a frame.
+for topic in ("frames", "frames-gzip"):
+    for what, build, number in (
+        ("47,000,000 empty headers in a record", _headers, 47_000_000),
+        ("1,000,000 empty headers in a record", _headers, 1_000_000),
+        ("99 MB of zeros", _bomb, 99 * MEGABYTE),
+        ("63 MB of zeros", _bomb, 63 * MEGABYTE),
+        ("8,000,000 empty records", _empty, 8_000_000),
+        ("1,000,000 empty records", _empty, 1_000_000),
+    ):
+        attack(f"Produce v12, topic {topic}, not compressed: {what}", KAFKA)(
+            lambda server, topic=topic, build=build, number=number: _produce(  # type: ignore[misc]
+                topic, build(0, number)
+            )(server)
+        )
 
 
 @attack("Produce v12: a bomb of 16 MB for each of 100 partitions", KAFKA)
@@ -215,10 +248,10 @@ def many_api_versions(server: Server) -> int:
     return _pipelined(server, frame(ApiVersionsRequest(), 0) * 20_000)
 
 
-@attack("5,000 Metadata v12 of a topic with 1,000 partitions at once")
+@attack("1,000 Metadata v12 of a topic with 1,000 partitions at once")
 def many_metadata(server: Server) -> int:
     topic = MetadataRequest.Topic(name="wide")
-    return _pipelined(server, frame(MetadataRequest(topics=[topic]), 12) * 5000)
+    return _pipelined(server, frame(MetadataRequest(topics=[topic]), 12) * 1000)
 
 
 @attack("5,000 Produce v12 with acks=0 at once", BROKERS)
@@ -346,6 +379,24 @@ def unread_records(server: Server) -> int:
     return _crowd(server, Server.connect, frame(request, 12) * 5, 24)
 
 
+@attack("a batch of 60 MB, and 24 connections that fetch it and do not read it", crowd=True)
+def unread_batch(server: Server) -> int:
+    sent = _produce("frames", _bomb(0, 60 * MEGABYTE))(server)
+    with server.client() as client:
+        listed = client.call(_last_offset("frames"), 7).topics[0].partitions[0].offset
+    partition = FetchRequest.FetchPartition(fetch_offset=listed - 1, partition_max_bytes=1 << 30)
+    topic = FetchRequest.FetchTopic(topic="frames", partitions=[partition])
+    request = FetchRequest(max_bytes=1 << 30, topics=[topic])
+    return sent + _crowd(server, Server.connect, frame(request, 12) * 5, 24)
+
+
+def _last_offset(topic: str) -> Any:
+    partition = ListOffsetsRequest.ListOffsetsPartition(timestamp=-1)
+    return ListOffsetsRequest(
+        topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])]
+    )
+
+
 @attack("20 connections, each with half of a request of 16 MB", crowd=True)
 def half_requests(server: Server) -> int:
     request = MetadataRequest(topics=[MetadataRequest.Topic(name="x" * 32_000)] * 500)
@@ -371,12 +422,12 @@ def zeros(server: Server) -> int:
     return send(server, struct.pack(">i", len(body)) + body)
 
 
-@attack("500 frames of 8 kB that end too early")
+@attack("200 frames of 8 kB that end too early")
 def malformed(server: Server) -> int:
     topics = [MetadataRequest.Topic(name="a") for _ in range(420)]
     whole = frame(MetadataRequest(topics=topics), 12)
     broken = struct.pack(">i", len(whole) - 5) + whole[4:-1]
-    return sum(send(server, broken) for _ in range(500))
+    return sum(send(server, broken) for _ in range(200))
 
 
 # Members of groups.

@@ -50,6 +50,7 @@ class Attack:
 class Cost:
     """The cost of an attack: bytes, seconds of processor time, and bytes above the idle server.
 
+    ``used``   how long the server has worked
     ``error``  what has failed, if anything has
     """
 
@@ -57,6 +58,7 @@ class Cost:
     sent: int = 0
     turn: float = 0.0
     wait: float = 0.0
+    used: float = 0.0
     memory: int = 0
     error: str = ""
 
@@ -130,12 +132,18 @@ def read_frame(client: socket.socket) -> int:
     return int(size[0])
 
 
-def measure(server: Server, attack: Attack, other: Other) -> Cost:
-    """Attack a server, and measure until it is idle again."""
+def measure(server: Server, attack: Attack, other: Other, idle: int | None = None) -> Cost:
+    """Attack a server, and measure until it is idle again.
+
+    ``idle`` is the memory of the server before its first attack, in bytes: memory that earlier attacks have left
+    counts, because it would hide what this one needs.
+    """
     process = server.process
     cost = Cost(attack)
     other.asks_again()
-    idle = process.memory("VmRSS")
+    if idle is None:
+        idle = process.memory("VmRSS")
+    before = process.cpu
     process.forget()
     other.wait = 0.0
     try:
@@ -144,6 +152,7 @@ def measure(server: Server, attack: Attack, other: Other) -> Cost:
         cost.error = f"{type(error).__name__}: {error}"
     other.asks_again()
     settle(server)
+    cost.used = process.cpu - before
     other.asks_again()
     cost.turn, cost.wait = process.turn, other.wait
     cost.memory = max(0, process.memory("VmHWM") - idle)

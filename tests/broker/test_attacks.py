@@ -21,10 +21,12 @@ from kafka_wire import (
     OffsetFetchRequest,
 )
 
-from krammar.broker import Broker
+from krammar.broker import Broker, byte_connection
 from krammar.broker import connection as connection_module
 from krammar.broker import connections as connections_module
+from krammar.broker.byte_connection import TLS_PIECE
 from krammar.broker.connections import RECEIVE_SIZE
+from krammar.broker.handlers.fetch import MAX_FETCH
 from krammar.wire.batches import read_batches
 from tests.broker.attacks import ATTACKS, MEGABYTE, Attack, Victim, frame, measure
 from tests.broker.requests import batch, create_topic, fetch_request, produce, produce_request
@@ -287,3 +289,50 @@ def test_unread_responses_are_limited(
         assert fetch_all(client) == 8
     assert any("bytes of responses" in line for line in caplog.messages)
     deaf.socket.close()
+
+
+def test_a_large_batch_waits_until_others_have_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each client that does not read would hold one; small batches are served meanwhile."""
+    filled(broker)
+    with RawClient(broker.port) as client:
+        create_topic(client, "large", max_message_bytes=str(MAX_FETCH * 2))
+        large = batch(bytes(MAX_FETCH))
+        assert produce(client, "large", large).error_code == 0
+        asked = [("large", 0, 0)]
+
+        def fetched(**given: int) -> int:
+            request = fetch_request(asked, max_bytes=1, partition_max_bytes=1 << 30, **given)
+            return len(client.call(request, 12).responses[0].partitions[0].records)
+
+        assert fetched() == len(large)
+        deaf = Deaf(broker)
+        monkeypatch.setattr(connections_module, "MAX_UNREAD", MEGABYTE)
+        assert fetched(max_wait_ms=0) == 0
+        assert fetched(max_wait_ms=100) == 0
+        assert fetch_all(client) == 1
+        deaf.socket.close()
+        while broker.call(lambda: broker.connections.blocked):
+            pass
+        assert fetched(max_wait_ms=0) == len(large)
+
+
+def test_large_responses_are_written_as_the_client_reads(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Transports copy what they cannot send at once."""
+    monkeypatch.setattr(byte_connection, "LARGE_RESPONSE", MEGABYTE)
+    filled(broker)
+    deaf = Deaf(broker)
+    [(unread, written)] = broker.call(
+        lambda: [
+            (each.unread, each.transport.get_write_buffer_size())
+            for each in broker.connections.blocked
+        ]
+    )
+    assert unread > 3 * MEGABYTE
+    assert written <= TLS_PIECE
+    deaf.socket.close()
+    with RawClient(broker.port) as client:
+        assert fetch_all(client) == 8

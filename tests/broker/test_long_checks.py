@@ -18,10 +18,10 @@ from krammar.broker import Broker
 from krammar.broker.errors import ApiError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
-from krammar.broker.log.validation import QUICK, LongCheck, check, read_batch
+from krammar.broker.log.validation import QUICK, QUICKLY_READ, LongCheck, check, read_batch
 from krammar.broker.worker import WorkerThread
 from krammar.wire.batches import Bounds, Compression, read_batches
-from tests.attack.batches import empty_records, raw_batch, with_headers
+from tests.attack.batches import empty_records, raw_batch, with_headers, with_value
 from tests.broker.requests import batch, create_topic, produce, produce_request
 from tests.broker.support import RawClient
 
@@ -77,6 +77,36 @@ def test_records_are_compressed_in_the_thread(broker: Broker, client: RawClient)
     noise = random.Random(1).randbytes(300_000)
     assert produce(client, "t", batch(noise)).base_offset == 0
     assert jobs(broker) == 1
+
+
+def test_a_large_batch_is_copied_in_the_thread(broker: Broker, client: RawClient) -> None:
+    create_topic(client, "t", max_message_bytes=str(100 << 20))
+    large = batch(bytes(QUICKLY_READ))
+    assert produce(client, "t", large).base_offset == 0
+    assert jobs(broker) == 1
+    broken = bytearray(large)
+    broken[-1] ^= 1
+    answer = produce(client, "t", bytes(broken))
+    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+    assert jobs(broker) == 2
+    assert produce(client, "t", batch(bytes(QUICKLY_READ - 200))).base_offset == 1
+    assert jobs(broker) == 2
+
+
+@pytest.mark.parametrize("config", [{}, {"compression_type": "gzip"}])
+def test_uncompressed_records_have_the_limit_of_readers(
+    client: RawClient, config: dict[str, str]
+) -> None:
+    """Compressed by the broker, readers would refuse them."""
+    create_topic(client, "t", max_message_bytes=str(100 << 20), **config)
+    most = Bounds().uncompressed
+    body = with_value(most)
+    answer = produce(client, "t", raw_batch(body, 1))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert f"{len(body)} bytes of records in a batch, more than {most}" in answer.error_message
+    assert "KRAMMAR_MAX_UNCOMPRESSED" in answer.error_message
+    fits = raw_batch(with_value(most - (len(body) - most)), 1)
+    assert produce(client, "t", fits).base_offset == 0
 
 
 def test_others_are_served_meanwhile(broker: Broker, client: RawClient) -> None:

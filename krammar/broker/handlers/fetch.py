@@ -22,6 +22,7 @@ from krammar.broker.nodes import Leaders, Logs, Nodes
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps
 from krammar.broker.timers import Timers
+from krammar.logfiles.index import INT32_MAX
 from krammar.wire.batches import read_headers
 
 Waiting = list[tuple[PartitionLog, int]]  # the logs and offsets that a request waits for
@@ -154,11 +155,12 @@ class FetchHandlers:
         answers: Answers = []
         waiting: Waiting | None = []
         size = 0
+        held_back = False
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-        # If many clients do not read their responses, each gets only one batch.
-        left = min(
-            request.max_bytes, self.config.fetch_max_bytes, MAX_FETCH, self.connections.room()
-        )
+        # If many clients do not read their responses, others get only one batch, and wait for a large one.
+        room = self.connections.room()
+        first = INT32_MAX if room else MAX_FETCH
+        left = min(request.max_bytes, self.config.fetch_max_bytes, MAX_FETCH, room)
         # Since consumers can name their rack, they may read from replicas (KIP-392).
         get = self.logs.get if version < _RACKS else self.logs.follow
         rack = request.rack_id if self.config.replica_selector_class == _RACK_AWARE else ""
@@ -192,7 +194,10 @@ class FetchHandlers:
                 if offset < end or offset > log.end_offset or offset < log.log_start_offset:
                     # The response has at least one batch, whatever its size, so that clients make
                     # progress (KIP-74).
-                    records = log.read(offset, min(most, left), end, at_least_one=size == 0)
+                    records = log.read(offset, min(most, left), end, first=0 if size else first)
+                    if not records and not size and offset < end:
+                        held_back = True  # until others have read their responses, or max_wait_ms
+                        continue
                     if records:
                         answer.records = records
                         size += len(records)
@@ -206,7 +211,7 @@ class FetchHandlers:
                 answer.aborted_transactions = _aborted(log, offset, end, answer.records or b"")
             if waiting is not None:
                 waiting.append((log, offset))
-        return answers, size, waiting or None
+        return answers, size, waiting if waiting or held_back else None
 
     def _is_nearer(self, answer: FetchResponse.PartitionData, topic: str, rack: str) -> bool:
         """Name the replica that the client reads from, if this node is the leader, and another one is nearer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -12,7 +13,14 @@ from krammar.broker.log.loading import Loaded, UnreadableLog
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
 from krammar.broker.log.retention import RetainedLog
 from krammar.broker.log.segment import LogSegment
-from krammar.broker.log.validation import check, read_batch, too_large
+from krammar.broker.log.validation import (
+    QUICKLY_READ,
+    LongCheck,
+    check,
+    read_and_check,
+    read_batch,
+    too_large,
+)
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.wire.batches import (
@@ -68,7 +76,6 @@ class PartitionLog(RetainedLog):
         """
         super().__init__(path, topic, partition, config, environment)
         self.topic_id = topic_id
-        self.deleted = False
         self.cleaned_to = cleaned_to
         interval = config.index_interval_bytes
         if failed is None:
@@ -117,6 +124,10 @@ class PartitionLog(RetainedLog):
         """
         if self.offline:  # before duplicates are acknowledged again
             self.check_online()
+        environment = self.environment
+        now = environment.now_ms() if now_ms is None else now_ms
+        if checked is None and quick and len(batch) > QUICKLY_READ:
+            raise LongCheck(partial(read_and_check, batch, self.config, now, environment.bounds))
         header, body = checked or read_batch(batch, self.config)
         states = self.producer_states
         idempotent = header.producer_id >= 0
@@ -130,8 +141,7 @@ class PartitionLog(RetainedLog):
                     first, sent.last_offset, append_time, self.log_start_offset, duplicate=True
                 )
         if checked is None:
-            now = self.environment.now_ms() if now_ms is None else now_ms
-            body = check(body, header, self.config, now, self.environment.bounds, quick=quick)
+            body = check(body, header, self.config, now, environment.bounds, quick=quick)
         if idempotent:
             states.check_batch(header)
             if (
@@ -163,11 +173,10 @@ class PartitionLog(RetainedLog):
         """
         now = self.environment.now_ms()
         append_time = self.config.message_timestamp_type == "LogAppendTime"
-        times = [now if record.timestamp == -1 else record.timestamp for record in records]
         return encode_batch(
             [
-                Record(-1, timestamp, record.key, record.value, record.headers)
-                for timestamp, record in zip(times, records, strict=True)
+                Record(-1, r.timestamp if r.timestamp != -1 else now, r.key, r.value, r.headers)
+                for r in records
             ],
             base_offset=0,
             timestamp_type=(
@@ -301,11 +310,6 @@ class PartitionLog(RetainedLog):
         most = {"always": 1, "off": INT64_MAX}
         self._most_unforced = most.get(self.environment.fsync, config.flush_messages)
 
-    def release(self) -> None:
-        """Release files and indexes of all segments but the active one; they are read again on demand."""
-        for segment in self.segments[:-1]:
-            segment.release()
-
     def close(self) -> None:
         """Close the log, so that it can be opened without verification. Raises OSError.
 
@@ -329,11 +333,3 @@ class PartitionLog(RetainedLog):
             for segment in self.segments:
                 segment.close()
             self.notify()
-
-    def mark_deleted(self) -> None:
-        """Close without writing anything, because the folder will be removed."""
-        self.deleted = True
-        self.closed = True
-        for segment in self.segments:
-            segment.close()
-        self.notify()

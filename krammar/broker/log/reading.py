@@ -14,6 +14,7 @@ from krammar.broker.log.loading import Loaded
 from krammar.broker.log.producers import Producers
 from krammar.broker.log.segment import LogSegment, segment_of
 from krammar.logfiles.damage import DamageError
+from krammar.logfiles.index import INT32_MAX
 from krammar.wire.batches import RecordBatch, read_batches
 from krammar.wire.batches.header import SIZE_END, header_at
 from krammar.wire.errors import WireError
@@ -80,13 +81,13 @@ class ReadableLog:
         if self.offline:
             raise self._failure(f"the partition is offline: {self.offline}")
 
-    def read(self, offset: int, max_bytes: int, end: int, *, at_least_one: bool = True) -> bytes:
+    def read(self, offset: int, max_bytes: int, end: int, *, first: int = INT32_MAX) -> bytes:
         """Read bytes of one segment, from the batch with ``offset`` on. The last batch may be incomplete.
 
         Args:
             end: batches at this offset or later are excluded
-            at_least_one: return the first batch completely, even if it is larger than ``max_bytes``; otherwise the
-                result is empty then
+            first: return the first batch completely, even if it is larger than ``max_bytes``, up to this size in
+                bytes; the result is empty if it is larger
 
         Raises:
             ApiError: the offset is out of range, or the log cannot be read.
@@ -106,11 +107,11 @@ class ReadableLog:
                 return b""
             size = min(max(max_bytes, SIZE_END), left)
             data = segment.read(position, size)
-            first = int.from_bytes(data[8:SIZE_END], "big") + SIZE_END
-            if first > max_bytes:
-                if not at_least_one:
+            size = int.from_bytes(data[8:SIZE_END], "big") + SIZE_END
+            if size > max_bytes:
+                if size > first:
                     return b""
-                data = data[:first] if first <= len(data) else segment.read(position, first)
+                data = data[:size] if size <= len(data) else segment.read(position, size)
             self._remember(segment, position, data)
         except (OSError, DamageError) as error:
             raise self._failure(str(error)) from None
@@ -293,3 +294,8 @@ class ReadableLog:
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest epoch up to ``leader_epoch`` and its end offset; (-1, -1) if it is unknown."""
         return self._epochs.end_of(leader_epoch, self.end_offset)
+
+    def release(self) -> None:
+        """Release files and indexes of all segments but the active one; they are read again on demand."""
+        for segment in self.segments[:-1]:
+            segment.release()

@@ -47,6 +47,13 @@ class Bounds:
             )
         return _error(f"{compressed} bytes expand more than {self.ratio} times", "ratio")
 
+    def check_size(self, size: int) -> None:
+        """Raise BatchLimitError if records of this size in bytes, which are not compressed, are too large."""
+        if size > self.uncompressed:
+            raise _error(
+                f"{size} bytes of records in a batch, more than {self.uncompressed}", "uncompressed"
+            )
+
     def check_count(self, count: int) -> None:
         """Raise BatchLimitError if a batch with this number of records has too many."""
         if count > self.records:

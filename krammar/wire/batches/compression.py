@@ -41,7 +41,7 @@ _LEVELS = {
 }
 
 
-def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
+def compress(data: Data, codec: int, level: int | None = None) -> bytes:
     """Compress ``data`` in the form that Kafka's Java clients write.
 
     Args:
@@ -52,7 +52,7 @@ def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
         EncodeError: the codec is unknown, or does not have this level.
     """
     if codec == Compression.NONE:
-        return data
+        return data if isinstance(data, bytes) else bytes(data)
     try:
         compressor = _COMPRESSORS[codec]
     except (KeyError, TypeError):
@@ -136,7 +136,7 @@ def _fill(into: Callable[[Any, Any], int], data: Data, most: int, max_uncompress
 _PIECE = 16 * 1024
 
 
-def _gzip(data: bytes, level: int) -> bytes:
+def _gzip(data: Data, level: int) -> bytes:
     return zlib.compress(data, level, wbits=31)
 
 
@@ -170,7 +170,7 @@ _XERIAL_BLOCK = 32 * 1024
 _INT32 = Struct(">i")
 
 
-def _snappy(data: bytes, level: int) -> bytes:
+def _snappy(data: Data, level: int) -> bytes:
     from cramjam import snappy
 
     view = memoryview(data)
@@ -235,12 +235,12 @@ _LZ4_BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
 _UINT32_LITTLE = Struct("<I")
 
 
-def _lz4(data: bytes, level: int) -> bytes:
+def _lz4(data: Data, level: int) -> bytes:
     from cramjam import lz4
 
     # Kafka does not read blocks that refer to earlier ones (KIP-57).
     compressor = lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))
     return bytes(compressor.finish())
 
 
@@ -332,7 +332,7 @@ _ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
 _ZSTD_LARGEST_BLOCK = 128 * 1024
 
 
-def _zstd(data: bytes, level: int) -> bytes:
+def _zstd(data: Data, level: int) -> bytes:
     from cramjam import zstd
 
     return bytes(zstd.compress(data, level=level))
@@ -393,7 +393,7 @@ def _zstd_bound(view: memoryview) -> int:
     return most
 
 
-_COMPRESSORS: dict[int, Callable[[bytes, int], bytes]] = {
+_COMPRESSORS: dict[int, Callable[[Data, int], bytes]] = {
     Compression.GZIP: _gzip,
     Compression.SNAPPY: _snappy,
     Compression.LZ4: _lz4,

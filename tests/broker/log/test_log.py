@@ -140,8 +140,8 @@ def test_reads_are_bounded(setting: Setting) -> None:
     assert len(log.read(0, 1, 3)) == sizes[0]
     assert len(log.read(0, sizes[0] + 10, 3)) == sizes[0] + 10
     assert len(log.read(1, 10, 3)) == sizes[1]
-    assert log.read(1, sizes[1] - 1, 3, at_least_one=False) == b""
-    assert len(log.read(1, sizes[1], 3, at_least_one=False)) == sizes[1]
+    assert log.read(1, sizes[1] - 1, 3, first=0) == b""
+    assert len(log.read(1, sizes[1], 3, first=0)) == sizes[1]
     for offset in (-1, 4):
         with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
             log.read(offset, 100, 3)
