@@ -223,11 +223,11 @@ class LogSegment(Segment):
         """Write the bytes from ``position`` on again, unchanged. Raises OSError."""
         write_again(self.fd, position, self.size)
 
-    def write_indexes(self, *, sync: bool = False) -> None:
+    def write_indexes(self) -> None:
         """Write the index files, where necessary. Raises OSError."""
         for index in (*(self._index or ()), self._transactions):
             if index is not None and not index.is_written:
-                index.write(sync=sync)
+                index.write()
 
     def sync(self) -> None:
         """Force the batches to the disk. Raises OSError."""

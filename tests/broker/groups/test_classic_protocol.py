@@ -21,7 +21,7 @@ from kafka_wire import (
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.classic_protocol import ClassicProtocol
-from krammar.broker.groups.group import GroupState, Key
+from krammar.broker.groups.group import Commit, GroupState, Key
 from krammar.broker.groups.host import AnyGroup, GroupClient
 from krammar.broker.groups.records import CLASSIC, group_records, read_group
 
@@ -586,17 +586,18 @@ def test_who_may_commit(state: str, member: str, generation: int, code: ErrorCod
         member_id = ""
     who = member_id if member == "member" else member
     check = world.group.check_commit
+    commit = Commit(who, None, generation)
     if code is None:
-        check(who, None, generation, transactional=False)
+        check(commit)
     else:
-        assert refused(check, who, None, generation, transactional=False) == code
+        assert refused(check, commit) == code
 
 
 def test_transactions_of_old_clients_commit_without_a_generation() -> None:
     world = World()
     world.stable(1)
-    world.group.check_commit("", None, -1, transactional=True)
-    code = refused(world.group.check_commit, "x", None, 1, transactional=True)
+    world.group.check_commit(Commit("", None, -1, transactional=True))
+    code = refused(world.group.check_commit, Commit("x", None, 1, transactional=True))
     assert code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
