@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from krammar.journal.errors import MustStartReplayError, SequencerError
 from krammar.journal.messages import Envelope
@@ -17,31 +18,21 @@ _CONTINUES = Flags.CONTINUE_TXN.value << 48 | VERSION_1
 _AT_ONCE = 256
 
 
+@dataclass(slots=True, eq=False)
 class Replay:
     """A committed transaction of which some ``ranges`` must be read again.
 
     Its messages there are those of the producer ``node`` with ``floor < clock < ack``. The ``held`` ones follow.
     """
 
-    __slots__ = ("ack", "floor", "held", "iterator", "journal", "node", "ranges", "requested")
-
-    def __init__(
-        self,
-        journal: str,
-        node: int,
-        ranges: list[tuple[int, int]],
-        floor: int,
-        ack: int,
-        held: deque[Envelope],
-    ) -> None:
-        self.journal = journal
-        self.node = node
-        self.ranges = ranges
-        self.floor = floor
-        self.ack = ack
-        self.held = held
-        self.requested = False
-        self.iterator: Iterator[Envelope] | None = None
+    journal: str
+    node: int
+    ranges: list[tuple[int, int]]
+    floor: int
+    ack: int
+    held: deque[Envelope]
+    requested: bool = False
+    iterator: Iterator[Envelope] | None = None
 
     @property
     def begin(self) -> int:
