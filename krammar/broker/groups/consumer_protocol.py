@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import kafka_wire as kw
@@ -37,23 +38,18 @@ if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig
 
 
+@dataclass(eq=False)
 class ConsumerProtocol:
     """Handles the requests of consumer groups, and their time-outs."""
 
-    def __init__(
-        self,
-        host: Host,
-        config: BrokerConfig,
-        cluster: ClusterMetadata,
-        classic: ClassicProtocol,
-        migration: Migration,
-    ) -> None:
-        self._host = host
-        self._config = config
-        self._cluster = cluster
-        self._classic = classic
-        self._migration = migration
-        self._matching = Matching(cluster)
+    _host: Host
+    _config: BrokerConfig
+    _cluster: ClusterMetadata
+    _classic: ClassicProtocol
+    _migration: Migration
+
+    def __post_init__(self) -> None:
+        self._matching = Matching(self._cluster)
 
     # -- ConsumerGroupHeartbeat
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -27,22 +28,18 @@ from krammar.wire.batches import Record
 WITH_EPOCHS = 9
 
 
+@dataclass(eq=False)
 class OffsetManager:
     """Reads and writes committed offsets. Methods raise ApiError."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        timers: Timers,
-        shards: Shards,
-        topics: Topics,
-        classic: ClassicProtocol,
-    ) -> None:
-        self._config = config
-        self._timers = timers
-        self._shards = shards
-        self._classic = classic
-        topics.deleted.append(self._topic_deleted)
+    _config: BrokerConfig
+    _timers: Timers
+    _shards: Shards
+    _topics: Topics
+    _classic: ClassicProtocol
+
+    def __post_init__(self) -> None:
+        self._topics.deleted.append(self._topic_deleted)
 
     def encode(
         self, request: kw.OffsetCommitRequest | kw.TxnOffsetCommitRequest, records: Sequence[Record]
