@@ -30,6 +30,7 @@ from krammar.broker.config import BrokerConfig, Listener
 from krammar.broker.errors import BrokerError
 from krammar.broker.timers import Timers, system_ms
 from krammar.broker.upkeep import Upkeep
+from krammar.util.closing import Closing
 from krammar.util.sockets import address_text
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ log = logging.getLogger("krammar.broker")
 T = TypeVar("T")
 
 
-class Broker(Assembly):
+class Broker(Assembly, Closing):
     """A broker with one node, or with several nodes on the same logs (``Cluster`` controls them).
 
     Args:
@@ -204,12 +205,6 @@ class Broker(Assembly):
                 self.loop.call_soon_threadsafe(self._stop.set)
             thread.join()
             self._remove_temporary()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:

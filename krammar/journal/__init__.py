@@ -72,8 +72,9 @@ from krammar.journal.mapping import (
     rendezvous_mapping,
 )
 from krammar.journal.messages import Envelope, Message, MessageClass
+from krammar.journal.producers import JournalProducer, ProducerState
 from krammar.journal.publisher import Publisher
-from krammar.journal.sequencer import JournalProducer, ProducerState, Sequencer
+from krammar.journal.sequencer import Sequencer
 from krammar.journal.specs import JournalSpec
 from krammar.journal.uuids import (
     NULL_UUID,

@@ -27,7 +27,6 @@ import threading
 import weakref
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
 
 from journal_wire import JournalSpec as WireSpec
 
@@ -45,10 +44,10 @@ from krammar.journal.heads import (
 )
 from krammar.journal.journal_file import WriteSettings, opening
 from krammar.journal.journals import Ticker
-from krammar.journal.listing import refreshing
-from krammar.journal.mapping import Partitions
+from krammar.journal.mapping import Partitions, refreshing
 from krammar.journal.specs import JournalSpec, check_name
 from krammar.util.boot import current_boot
+from krammar.util.closing import Closing
 from krammar.util.durable import make_folders, sync
 
 _SPEC = "spec"
@@ -56,7 +55,7 @@ _SPEC = "spec"
 _all_journals: weakref.WeakSet[FileJournals] = weakref.WeakSet()
 
 
-class FileJournals:
+class FileJournals(Closing):
     """The journals in the folders below ``root``.
 
     All methods are thread-safe, and a forked process can use the object too. It needs a local file system
@@ -249,12 +248,6 @@ class FileJournals:
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # Reading.
 

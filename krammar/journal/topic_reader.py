@@ -6,18 +6,18 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Self
 
 from krammar.client import Client, Settings, TopicPartition
 from krammar.client.errors import OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
 from krammar.journal.errors import UnknownJournalError
 from krammar.journal.journals import Frame
 from krammar.journal.specs import JournalSpec
+from krammar.util.closing import Closing
 
 log = logging.getLogger("krammar.journal")
 
 
-class TopicReader:
+class TopicReader(Closing):
     """Reads a partition's records as frames; see Reader.
 
     A reader has its own connection. Any thread may call ``close``; a ``read`` at that time is the last one.
@@ -107,12 +107,6 @@ class TopicReader:
         """End reading, and close the connection."""
         self._closed.set()
         self._stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _RangesReader(TopicReader):

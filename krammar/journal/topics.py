@@ -13,22 +13,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping as Dictionary
-from typing import Any, Self
+from typing import Any
 
 from krammar.client import At, Client, ClientError, Delivery, Producer, Settings, TopicPartition
 from krammar.client.errors import DeadlineError, UnknownTopicOrPartition
 from krammar.journal.errors import AppendError, UnknownJournalError
 from krammar.journal.fixed_framing import FIXED_CONTENT_TYPE
 from krammar.journal.journals import Ticker
-from krammar.journal.listing import refreshing
-from krammar.journal.mapping import Partitions
+from krammar.journal.mapping import Partitions, refreshing
 from krammar.journal.specs import JournalSpec
 from krammar.journal.topic_reader import TopicReader
+from krammar.util.closing import Closing
 
 log = logging.getLogger("krammar.journal")
 
 
-class TopicJournals:
+class TopicJournals(Closing):
     """The partitions of topics of a Kafka-compatible cluster.
 
     ``append``, ``flush`` and ``TopicAppend.result`` are thread-safe. A forked process must create its own object.
@@ -169,12 +169,6 @@ class TopicJournals:
             log.warning("appending to topics has failed: %s", error)
         finally:
             self._client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     # Reading.
 

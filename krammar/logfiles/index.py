@@ -64,11 +64,11 @@ class IndexFile:
         self.load(data)
         self.stored = len(self)
 
-    def write(self, *, sync: bool = False) -> None:
+    def write(self) -> None:
         """Write new entries to the file. Raises OSError; the entries remain in memory."""
         data = b"".join(self._encoded(self.stored))
         # The rest of the file may be space that Kafka preallocated, or entries that were removed.
-        write_from(self.path, self.stored * self.entry.size, data, sync=sync)
+        write_from(self.path, self.stored * self.entry.size, data)
         self.stored = len(self)
         self._longer = False
 

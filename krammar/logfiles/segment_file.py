@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Self
 
 from krammar.logfiles.damage import Damage, DamageError, raise_damage
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import DELETED, LOG, stem
+from krammar.util.closing import Closing
 from krammar.wire.batches import BatchHeader, RecordBatch, crc32c, read_batches
 from krammar.wire.batches.header import (
     CRC_COVERS_FROM,
@@ -26,7 +26,7 @@ _SCAN_CHUNK = 64 * 1024
 _CRC_CHUNK = 1 << 20
 
 
-class SegmentFile:
+class SegmentFile(Closing):
     """The file with the batches of a segment. It is opened on first use, so unused partitions have no open files.
 
     ``size``     the size in bytes when the segment was opened, or the given size: batches that are appended
@@ -88,12 +88,6 @@ class SegmentFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def read(self, position: int, size: int) -> bytes:
         """Read up to ``size`` bytes. Raises OSError."""

@@ -56,14 +56,12 @@ def write_fully(fd: int, data: bytes | bytearray | memoryview, position: int) ->
         position += n
 
 
-def write_from(path: StrPath, position: int, data: bytes, *, sync: bool = False) -> None:
+def write_from(path: StrPath, position: int, data: bytes) -> None:
     """Replace the content of a file from ``position`` on, or create the file. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
         os.ftruncate(fd, position)
         write_fully(fd, data, position)
-        if sync:
-            os.fsync(fd)
     finally:
         os.close(fd)
 

@@ -5,6 +5,7 @@ Kafka's clients and brokers send one request or one response per frame.
 
 from __future__ import annotations
 
+from mmap import mmap
 from typing import Any
 
 from krammar.wire.errors import DecodeError, EncodeError
@@ -20,6 +21,9 @@ LARGEST_FRAME = 0x7FFFFFFF
 # After this number of bytes of a frame, the rest is received into separate pieces of up to a megabyte.
 _PIECE = 16 * 1024
 _LARGEST_PIECE = 1 << 20
+# The pieces of frames above this size in bytes are mapped: the C library does not return freed memory in time, so they
+# would still need memory while the frame is handled.
+_MAPPED_FRAME = 32 << 20
 _NOTHING = memoryview(b"")
 
 
@@ -159,7 +163,8 @@ class FrameReader:
             size = min(self._large_size - held, held, _LARGEST_PIECE)
             if not size:
                 return None
-            self._room = memoryview(bytearray(size))
+            mapped = self._large_size > _MAPPED_FRAME
+            self._room = memoryview(mmap(-1, size) if mapped else bytearray(size))
             self._large.append(self._room)
         return self._room
 

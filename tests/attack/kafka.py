@@ -9,7 +9,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from kafka_wire import (
@@ -37,9 +37,10 @@ from kafka_wire import (
     OffsetFetchRequest,
 )
 
+from krammar.broker.apis import RANGES
 from krammar.wire.batches import Compression, Record, encode_batch
 from tests.attack.batches import empty_records, raw_batch, with_headers, with_value
-from tests.attack.generate import Case
+from tests.attack.generate import cases
 from tests.attack.measure import ANSWER, MEGABYTE, Attack, read_frame
 from tests.attack.servers import BROKERS, KAFKA, PERIOD_MS, Server
 from tests.broker.attacks import LONG_ID, frame
@@ -147,11 +148,15 @@ def send(server: Server, *frames: bytes, answers: int | None = None) -> int:
     return sent
 
 
-def request_of(case: Case) -> Attack:
-    """The attack with one request of the generator."""
+# The newest version of each API has room: all servers get it, in all builds.
+@lru_cache(maxsize=len(RANGES))
+def requests_of(key: int, version: int) -> list[Attack]:
+    """The attacks with one request of the generator each."""
+    return [_sends(case.name, frame(case.request, version)) for case in cases(key, version)]
 
+
+def _sends(name: str, data: bytes) -> Attack:
     def run(server: Server) -> int:
-        data = frame(case.request, case.version)
         with suppress(OSError), server.connect() as client:
             client.settimeout(ANSWER)
             with suppress(OSError):  # refused before it was complete
@@ -159,7 +164,7 @@ def request_of(case: Case) -> Attack:
             read_frame(client)
         return len(data)
 
-    return Attack(case.name, run)
+    return Attack(name, run)
 
 
 def _calls(server: Server, requests: Iterator[tuple[Any, int]]) -> int:
@@ -218,6 +223,12 @@ for codec, topic in itertools.product(CODECS, ("plain", "gzip")):
     )
 
 
+@cache
+def _noise(codec: int, size: int) -> bytes:
+    """A batch that does not become smaller."""
+    return encode_batch([Record(value=random.Random(1).randbytes(size))], compression=codec)
+
+
 # Batches that are not compressed, as large as a frame.
 for topic in ("frames", "frames-gzip"):
     for what, build, number in (
@@ -225,6 +236,7 @@ for topic in ("frames", "frames-gzip"):
         ("1,000,000 empty headers in a record", _headers, 1_000_000),
         ("99 MB of zeros", _bomb, 99 * MEGABYTE),
         ("63 MB of zeros", _bomb, 63 * MEGABYTE),
+        ("63 MB of noise", _noise, 63 * MEGABYTE),
         ("8,000,000 empty records", _empty, 8_000_000),
         ("1,000,000 empty records", _empty, 1_000_000),
     ):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, KeysView, Mapping
 import kafka_wire as kw
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import CONSUMER, Group, GroupState
+from krammar.broker.groups.group import CONSUMER, Commit, Group, GroupState
 from krammar.broker.groups.member import STABLE, UNRELEASED, UNREVOKED, Member, Place
 
 INT32_MAX = 2**31 - 1
@@ -171,15 +171,10 @@ class ConsumerGroup(Group):
                 kw.ErrorCode.ILLEGAL_GENERATION if is_classic else kw.ErrorCode.STALE_MEMBER_EPOCH
             )
 
-    def _check_member_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        transactional: bool,
-        places: Iterable[Place],
-    ) -> None:
-        self.check_epoch(member_id, generation, places, transactional=transactional)
+    def _check_member_commit(self, commit: Commit) -> None:
+        self.check_epoch(
+            commit.member_id, commit.epoch, commit.places, transactional=commit.transactional
+        )
 
     def expiry_base(self, commit_timestamp: int) -> int:
         return commit_timestamp

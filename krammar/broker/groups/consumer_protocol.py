@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import kafka_wire as kw
@@ -20,7 +21,7 @@ from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import Key
 from krammar.broker.groups.host import AnyGroup, GroupClient, Host, rebalance_key, session_key
-from krammar.broker.groups.matching import Matching, hash_of
+from krammar.broker.groups.matching import Matching, topics_digest
 from krammar.broker.groups.member import (
     AWAY,
     UNREVOKED,
@@ -37,23 +38,18 @@ if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig
 
 
+@dataclass(eq=False)
 class ConsumerProtocol:
     """Handles the requests of consumer groups, and their time-outs."""
 
-    def __init__(
-        self,
-        host: Host,
-        config: BrokerConfig,
-        cluster: ClusterMetadata,
-        classic: ClassicProtocol,
-        migration: Migration,
-    ) -> None:
-        self._host = host
-        self._config = config
-        self._cluster = cluster
-        self._classic = classic
-        self._migration = migration
-        self._matching = Matching(cluster)
+    _host: Host
+    _config: BrokerConfig
+    _cluster: ClusterMetadata
+    _classic: ClassicProtocol
+    _migration: Migration
+
+    def __post_init__(self) -> None:
+        self._matching = Matching(self._cluster)
 
     # -- ConsumerGroupHeartbeat
 
@@ -211,7 +207,7 @@ class ConsumerProtocol:
         group.subscriptions = group.subscribed_topics()
         known = self._cluster.topics
         topics = [known[name] for name in sorted(group.subscribed_topics() & known.keys())]
-        before, group.topics_hash = group.topics_hash, hash_of(topics)
+        before, group.topics_hash = group.topics_hash, topics_digest(topics)
         return group.topics_hash != before
 
     def _assign(self, group: ConsumerGroup, assignor: str) -> None:

@@ -37,7 +37,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         ) from None
 
 
-def hash_of(topics: Iterable[Topic]) -> int:
+def topics_digest(topics: Iterable[Topic]) -> int:
     """Return what identifies topics and their numbers of partitions; 0 without topics."""
     known = [(topic.topic_id, len(topic.partitions)) for topic in topics]
     digest = hashlib.sha256(repr(known).encode()).digest()

@@ -57,7 +57,8 @@ class ProduceHandlers:
     ) -> Steps[ProduceResponse | None]:
         """Append a batch per partition. Without acknowledgement, an error closes the connection."""
         responses = []
-        failed: ApiError | None = None
+        # The error itself would keep the batch in the memory: its traceback refers to this frame.
+        failed = ""
         listed = 0
         leaders = Leaders(self.nodes, self.config.node_id)
         for data in request.topic_data:
@@ -90,7 +91,7 @@ class ProduceHandlers:
                             session, request, topic, partition, version, checked
                         )
                 except ApiError as error:
-                    failed = error
+                    failed = str(error)
                     if error.code == ErrorCode.KAFKA_STORAGE_ERROR:
                         self._not_stored(f"Produce failed: {error}")
                     response = _refusal(partition.index, error, MOST_INVALID_RECORDS - listed)
@@ -106,7 +107,7 @@ class ProduceHandlers:
                 )
             )
         if request.acks == 0:
-            if failed is not None:
+            if failed:
                 raise CloseConnection(f"Produce without acknowledgement failed: {failed}")
             return None
         return ProduceResponse(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 from weakref import WeakSet
@@ -60,6 +61,7 @@ def due_round(log: PartitionLog, now_ms: int) -> Compaction | None:
     return Compaction(log, dirt, now_ms) if due else None
 
 
+@dataclass(eq=False)
 class Cleaner:
     """Compacts logs, the dirtiest first.
 
@@ -68,19 +70,13 @@ class Cleaner:
         cleaned: called with each log that was compacted, or whose compaction has failed
     """
 
-    def __init__(
-        self,
-        logs: Iterable[PartitionLog],
-        environment: Environment,
-        cleaned: Callable[[PartitionLog], None],
-    ) -> None:
-        self._logs = logs
-        self._environment = environment
-        self._cleaned = cleaned
-        # The current round of compaction, and the remaining steps of all rounds.
-        self._round: Compaction | None = None
-        self._steps: Generator[None] | None = None
-        self._uncleanable: WeakSet[PartitionLog] = WeakSet()
+    _logs: Iterable[PartitionLog]
+    _environment: Environment
+    _cleaned: Callable[[PartitionLog], None]
+    # The current round of compaction, and the remaining steps of all rounds.
+    _round: Compaction | None = field(init=False, default=None)
+    _steps: Generator[None] | None = field(init=False, default=None)
+    _uncleanable: WeakSet[PartitionLog] = field(init=False, default_factory=WeakSet)
 
     def compact(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
         """Compact logs, the dirtiest first, for ``budget_ms`` milliseconds.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from threading import Thread
 
 from krammar.broker.log.environment import Environment
@@ -92,6 +93,7 @@ class Flushing(Thread):
         return self._error
 
 
+@dataclass(eq=False)
 class Flusher:
     """Flushes the logs of some folders, one flush at a time.
 
@@ -100,18 +102,11 @@ class Flusher:
         flushed: called with the logs of each flush
     """
 
-    def __init__(
-        self,
-        logs: Iterable[FlushedLog],
-        folders: Sequence[LogFolder],
-        environment: Environment,
-        flushed: Callable[[Iterable[FlushedLog]], None],
-    ) -> None:
-        self._logs = logs
-        self._folders = folders
-        self._environment = environment
-        self._flushed = flushed
-        self._flushing: Flushing | None = None
+    _logs: Iterable[FlushedLog]
+    _folders: Sequence[LogFolder]
+    _environment: Environment
+    _flushed: Callable[[Iterable[FlushedLog]], None]
+    _flushing: Flushing | None = field(init=False, default=None)
 
     def flush(self) -> None:
         """Force what is due to the disk. Raises OSError."""

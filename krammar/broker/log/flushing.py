@@ -33,6 +33,7 @@ class FlushedLog(ReadableLog):
         self.config = config
         self.environment = environment
         self.watchers: set[Callable[[], None]] = set()
+        self.deleted = False
 
     def _begin_unflushed(self, recovery_point: int) -> None:
         """Regard all files as new, and the batches from the recovery point on as not on the disk."""
@@ -48,6 +49,14 @@ class FlushedLog(ReadableLog):
         """Call all watchers."""
         for watcher in tuple(self.watchers):
             watcher()
+
+    def mark_deleted(self) -> None:
+        """Close without writing anything, because the folder will be removed."""
+        self.deleted = True
+        self.closed = True
+        for segment in self.segments:
+            segment.close()
+        self.notify()
 
     def _force(self, segment: LogSegment, size: int, end_offset: int) -> None:
         """Force all batches to the disk, the last one of ``size`` bytes included. Raises ApiError."""

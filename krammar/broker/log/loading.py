@@ -201,10 +201,7 @@ class Loaded:
         return max(next_offset, segments[-1].base_offset)
 
     def _force_again(self, segment: LogSegment, position: int) -> None:
-        """Write the verified bytes from ``position`` on again, so that the next flush stores them.
-
-        After a failed fsync, the kernel shows bytes in its cache that it may never have written to the disk.
-        """
+        """Write the verified bytes from ``position`` on again, so that the next flush stores them."""
         if self._environment.durable:
             with self._environment.warning(f"{segment.path}: cannot be written again"):
                 segment.write_again(position)

@@ -76,7 +76,6 @@ class PartitionLog(RetainedLog):
         """
         super().__init__(path, topic, partition, config, environment)
         self.topic_id = topic_id
-        self.deleted = False
         self.cleaned_to = cleaned_to
         interval = config.index_interval_bytes
         if failed is None:
@@ -174,11 +173,10 @@ class PartitionLog(RetainedLog):
         """
         now = self.environment.now_ms()
         append_time = self.config.message_timestamp_type == "LogAppendTime"
-        times = [now if record.timestamp == -1 else record.timestamp for record in records]
         return encode_batch(
             [
-                Record(-1, timestamp, record.key, record.value, record.headers)
-                for timestamp, record in zip(times, records, strict=True)
+                Record(-1, r.timestamp if r.timestamp != -1 else now, r.key, r.value, r.headers)
+                for r in records
             ],
             base_offset=0,
             timestamp_type=(
@@ -312,11 +310,6 @@ class PartitionLog(RetainedLog):
         most = {"always": 1, "off": INT64_MAX}
         self._most_unforced = most.get(self.environment.fsync, config.flush_messages)
 
-    def release(self) -> None:
-        """Release files and indexes of all segments but the active one; they are read again on demand."""
-        for segment in self.segments[:-1]:
-            segment.release()
-
     def close(self) -> None:
         """Close the log, so that it can be opened without verification. Raises OSError.
 
@@ -340,11 +333,3 @@ class PartitionLog(RetainedLog):
             for segment in self.segments:
                 segment.close()
             self.notify()
-
-    def mark_deleted(self) -> None:
-        """Close without writing anything, because the folder will be removed."""
-        self.deleted = True
-        self.closed = True
-        for segment in self.segments:
-            segment.close()
-        self.notify()

@@ -294,3 +294,8 @@ class ReadableLog:
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest epoch up to ``leader_epoch`` and its end offset; (-1, -1) if it is unknown."""
         return self._epochs.end_of(leader_epoch, self.end_offset)
+
+    def release(self) -> None:
+        """Release files and indexes of all segments but the active one; they are read again on demand."""
+        for segment in self.segments[:-1]:
+            segment.release()

@@ -16,7 +16,7 @@ from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX, OffsetIndex, TimeIndex, TransactionIndex
 from krammar.logfiles.names import DELETED, INDEX, LOG, SEGMENT_FILES, TIME_INDEX, TRANSACTION_INDEX
 from krammar.logfiles.segment import Segment
-from krammar.util.durable import write_from, write_fully
+from krammar.util.durable import write_again, write_from, write_fully
 from krammar.wire.batches import BatchHeader, RecordBatch
 
 # The size of a single write. For larger ones the kernel uses larger pages, which it must find first: in a
@@ -221,18 +221,13 @@ class LogSegment(Segment):
 
     def write_again(self, position: int) -> None:
         """Write the bytes from ``position`` on again, unchanged. Raises OSError."""
-        while position < self.size:
-            piece = self.read(position, min(_PIECE, self.size - position))
-            if not piece:
-                return
-            write_fully(self.fd, piece, position)
-            position += len(piece)
+        write_again(self.fd, position, self.size)
 
-    def write_indexes(self, *, sync: bool = False) -> None:
+    def write_indexes(self) -> None:
         """Write the index files, where necessary. Raises OSError."""
         for index in (*(self._index or ()), self._transactions):
             if index is not None and not index.is_written:
-                index.write(sync=sync)
+                index.write()
 
     def sync(self) -> None:
         """Force the batches to the disk. Raises OSError."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka_wire import ErrorCode
 
@@ -122,8 +122,10 @@ def read_and_check(
     bounds: Bounds | None = None,
 ) -> tuple[BatchHeader, bytes]:
     """Read and check a batch in one step. Raises ApiError."""
-    header, body = read_batch(batch, config)
-    return header, check(body, header, config, now_ms, bounds)
+    parts: list[Any] = [*read_batch(batch, config)]
+    header = parts[0]
+    # Nothing here refers to the body any more, so that compressing it can free it.
+    return header, check(parts.pop(), header, config, now_ms, bounds)
 
 
 def too_large(size: int, config: LogConfig, reason: str = "") -> ApiError:
@@ -198,7 +200,9 @@ def check(
         _check_each(records, start, header, config, now_ms, certain=wrong or earliest != -1)
     body = _with_timestamps(body, header, config, now_ms, latest)
     if wanted != codec:
-        body = _with_compression(memoryview(records)[start:], header, wanted, config)
+        view = memoryview(records)[start:]
+        del records, body
+        body = _with_compression(view, header, wanted, config)
         if header.size_in_bytes > config.max_message_bytes:
             raise too_large(header.size_in_bytes, config, " with the topic's compression")
     return body
@@ -331,8 +335,9 @@ def one_batch(data: bytes) -> RecordBatch:
 def _with_compression(
     records: memoryview, header: BatchHeader, codec: int, config: LogConfig
 ) -> bytes:
-    """Compress the records with the topic's codec. Their bytes are the same with every codec."""
+    """Compress the records with the topic's codec, and free them. Their bytes are the same with every codec."""
     compressed = compress(records, codec, config.compression_level)
+    records.release()
     header.batch_length = BODY_AT + RECORDS_IN_BODY + len(compressed) - SIZE_END
     header.attributes = header.attributes & ~CODEC | codec
     return sealed(header, compressed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from kafka_wire import ErrorCode
 
@@ -23,6 +24,7 @@ RETRY = 0.5
 MARKED_AT_ONCE = 200
 
 
+@dataclass(eq=False)
 class Completion:
     """Completes prepared transactions, and retries what fails.
 
@@ -35,22 +37,15 @@ class Completion:
         marked: as for ``TransactionCoordinator``
     """
 
-    def __init__(
-        self,
-        timers: Timers,
-        logs: LogManager,
-        store: StateStore,
-        marked: Callable[[int, int, bool], None],
-    ) -> None:
-        self._timers = timers
-        self._logs = logs
-        self._store = store
-        self._marked = marked
-        self.markers: dict[str, set[TopicPartition]] = {}
-        self.unsettled: set[str] = set()
-        self.ended: Callable[[str], None] = lambda transactional_id: None
-        self._retry: Timer | None = None
-        self._failing = False  # whether the last attempt to complete a transaction has failed
+    _timers: Timers
+    _logs: LogManager
+    _store: StateStore
+    _marked: Callable[[int, int, bool], None]
+    markers: dict[str, set[TopicPartition]] = field(init=False, default_factory=dict)
+    unsettled: set[str] = field(init=False, default_factory=set)
+    ended: Callable[[str], None] = field(init=False)
+    _retry: Timer | None = field(init=False, default=None)
+    _failing: bool = field(init=False, default=False)  # whether the last attempt has failed
 
     def complete(self, transactional_id: str, prepared: Transaction) -> Transaction:
         """Write the markers of a prepared transaction, then its complete state, and return that.

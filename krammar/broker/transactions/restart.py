@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.manager import LogManager
@@ -16,6 +17,7 @@ from krammar.broker.transactions.store import StateStore
 log = logging.getLogger("krammar.broker.transactions")
 
 
+@dataclass(eq=False)
 class Restart:
     """Brings the states and the logs of the last run in line with each other.
 
@@ -23,23 +25,17 @@ class Restart:
         opened: called with each open transaction
     """
 
-    def __init__(
-        self,
-        timers: Timers,
-        logs: LogManager,
-        store: StateStore,
-        completion: Completion,
-        opened: Callable[[str, Transaction], None],
-    ) -> None:
-        self._timers = timers
-        self._logs = logs
-        self._store = store
-        self._completion = completion
-        self._opened = opened
-        completion.ended = self._ended
-        # Transactional ids whose producers a power cut has made unreliable, until they are fenced.
-        self._unfenced: set[str] = set()
-        self._all_known = False
+    _timers: Timers
+    _logs: LogManager
+    _store: StateStore
+    _completion: Completion
+    _opened: Callable[[str, Transaction], None]
+    # Transactional ids whose producers a power cut has made unreliable, until they are fenced.
+    _unfenced: set[str] = field(init=False, default_factory=set)
+    _all_known: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self._completion.ended = self._ended
 
     def load(self) -> None:
         """Load the states: complete prepared transactions, and start the timeouts of open ones."""
