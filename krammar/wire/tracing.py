@@ -39,10 +39,10 @@ class Trace:
         return self.parts[-1].node.end if self.parts else 0
 
 
-def trace_message(layout: Layout, data: bytes) -> Trace:
-    """Read a message."""
+def trace_message(layout: Layout, data: bytes, offset: int = 0) -> Trace:
+    """Read a message, which begins at ``offset`` of a frame or a file."""
     trace = Trace()
-    _add(trace, layout, data, 0, whole=True)
+    _add(trace, layout, data, offset, whole=True)
     return trace
 
 
