@@ -337,7 +337,8 @@ def encode(package: Package, frame: Frame) -> bytes:
     assert frame.api_key is not None
     versions = package.header_versions(frame.api_key, frame.body_version)
     header: bytes = frame.header.encode(versions.request if frame.is_request else versions.response)
-    return header + frame.message.encode(frame.body_version)
+    body: bytes = frame.message.encode(frame.body_version)
+    return header + body
 
 
 def _first_difference(left: bytes, right: bytes) -> int:
