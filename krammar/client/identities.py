@@ -12,7 +12,7 @@ from krammar.client.deadline import Deadline
 from krammar.client.delivery import NO_IDENTITY, Identity, Queue
 from krammar.client.errors import raise_code
 from krammar.client.metadata import TopicPartition
-from krammar.client.transactions import State, Transactions
+from krammar.client.transactions import TransactionalState, Transactions
 
 _MOST_EPOCH = 32767
 
@@ -28,7 +28,7 @@ class Identities:
     def identify(self, ready: Mapping[TopicPartition, Queue], deadline: Deadline) -> bool:
         """Give each queue the identity with which it writes; return False if that must wait."""
         if self._transactions is not None:
-            if self._transactions.state is not State.OPEN:
+            if self._transactions.state is not TransactionalState.OPEN:
                 return False
             self.current = self._transactions.identity
         elif self.current is NO_IDENTITY:

@@ -41,7 +41,7 @@ from krammar.client.settings import Settings
 from krammar.client.transactions import (
     Committed,
     GroupMember,
-    State,
+    TransactionalState,
     Transactions,
 )
 from krammar.wire.batches import Record
@@ -273,12 +273,12 @@ class Producer:
             ClientError: the first error of a record. The transaction can only be aborted then.
         """
         transactions = self._transactional()
-        transactions.require(State.OPEN, State.COMMITTING)
+        transactions.require(TransactionalState.OPEN, TransactionalState.COMMITTING)
         deadline = self.cluster.deadline("committing", timeout_ms)
-        if transactions.state is State.OPEN:
-            self._sender.drain(lambda: transactions.state is not State.OPEN, deadline)
-            transactions.require(State.OPEN)
-            transactions.state = State.COMMITTING
+        if transactions.state is TransactionalState.OPEN:
+            self._sender.drain(lambda: transactions.state is not TransactionalState.OPEN, deadline)
+            transactions.require(TransactionalState.OPEN)
+            transactions.state = TransactionalState.COMMITTING
         transactions.end(True, deadline)
 
     def abort(self, timeout_ms: float | None = None) -> None:
@@ -287,9 +287,11 @@ class Producer:
         It can be called again after DeadlineError.
         """
         transactions = self._transactional()
-        transactions.require(State.OPEN, State.ABORTABLE, State.ABORTING)
+        transactions.require(
+            TransactionalState.OPEN, TransactionalState.ABORTABLE, TransactionalState.ABORTING
+        )
         deadline = self.cluster.deadline("aborting", timeout_ms)
-        transactions.state = State.ABORTING
+        transactions.state = TransactionalState.ABORTING
         aborted = StateError("the transaction was aborted")
         self._accumulator.drop_waiting(aborted)
         # Wait for requests in flight: their records must not be written after the marker.
@@ -310,7 +312,7 @@ class Producer:
             self.commit()
         except BaseException:
             state = self._transactional().state
-            if state in (State.OPEN, State.ABORTABLE):
+            if state in (TransactionalState.OPEN, TransactionalState.ABORTABLE):
                 try:
                     self.abort()
                 except ClientError as error:
@@ -330,7 +332,7 @@ class Producer:
         if self._closed:
             raise StateError("the producer is closed")
         if self._transactions is not None:
-            self._transactions.require(State.OPEN)
+            self._transactions.require(TransactionalState.OPEN)
 
     def _limit(self, doing: str, timeout_ms: float | None) -> Deadline:
         limit = self.settings.delivery_timeout_ms + 1000 if timeout_ms is None else timeout_ms

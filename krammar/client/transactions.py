@@ -70,7 +70,7 @@ def committed_offsets(
     }
 
 
-class State(Enum):
+class TransactionalState(Enum):
     """The state of a transactional producer; values are for messages."""
 
     NEW = "not initialised"
@@ -89,7 +89,7 @@ class Transactions:
         self._cluster = cluster
         self.transactional_id = transactional_id
         self._timeout_ms = timeout_ms
-        self.state = State.NEW
+        self.state = TransactionalState.NEW
         self.error: ClientError | None = None
         self.identity = Identity(-1, -1)
         self.version = 1
@@ -101,7 +101,7 @@ class Transactions:
 
     # State.
 
-    def require(self, *states: State) -> None:
+    def require(self, *states: TransactionalState) -> None:
         """Raise the earlier error, or StateError, unless the producer is in one of the states."""
         if self.state in states:
             return
@@ -112,22 +112,26 @@ class Transactions:
     @property
     def can_abort(self) -> bool:
         """Whether a transaction is open that is not being committed."""
-        return self.state in (State.OPEN, State.ABORTABLE, State.ABORTING)
+        return self.state in (
+            TransactionalState.OPEN,
+            TransactionalState.ABORTABLE,
+            TransactionalState.ABORTING,
+        )
 
     def fail(self, error: ClientError) -> None:
         """Store an error that ends the transaction, or the use of the producer."""
         code = error.code if isinstance(error, KafkaError) else None
         if code in FATAL:
-            self.state, self.error = State.FATAL, error
-        elif self.state in (State.OPEN, State.COMMITTING):
-            self.state, self.error = State.ABORTABLE, error
+            self.state, self.error = TransactionalState.FATAL, error
+        elif self.state in (TransactionalState.OPEN, TransactionalState.COMMITTING):
+            self.state, self.error = TransactionalState.ABORTABLE, error
 
     def fail_produce(self, error: ClientError) -> None:
         """Store the error of a batch. Unless it says that the producer is fenced, the transaction can be aborted."""
         if isinstance(error, KafkaError) and error.code == kw.ErrorCode.PRODUCER_FENCED:
             self.fail(error)
-        elif self.state is State.OPEN:
-            self.state, self.error = State.ABORTABLE, error
+        elif self.state is TransactionalState.OPEN:
+            self.state, self.error = TransactionalState.ABORTABLE, error
 
     # Requests to the coordinators.
 
@@ -155,14 +159,14 @@ class Transactions:
 
     def init(self, deadline: Deadline) -> None:
         """Get id and epoch. An earlier producer is fenced, and its open transaction is aborted."""
-        self.require(State.NEW)
+        self.require(TransactionalState.NEW)
         self._identify(deadline)
         level = self._cluster.features(deadline).get("transaction.version", 0)
         connection = self._cluster.any(deadline)
         self.version = (
             2 if level >= 2 and connection.versions.has(kw.ProduceRequest, PRODUCE_ADDS) else 1
         )
-        self.state = State.READY
+        self.state = TransactionalState.READY
 
     def _identify(self, deadline: Deadline) -> None:
         mine = self.identity
@@ -179,8 +183,8 @@ class Transactions:
 
     def begin(self) -> None:
         """Begin a transaction. Nothing is sent to the coordinator yet."""
-        self.require(State.READY)
-        self.state = State.OPEN
+        self.require(TransactionalState.READY)
+        self.state = TransactionalState.OPEN
         self.error = None
         self.touched = self.gap = False
         self._added.clear()
@@ -234,7 +238,7 @@ class Transactions:
         deadline: Deadline,
     ) -> None:
         """Commit offsets of a group with the transaction."""
-        self.require(State.OPEN)
+        self.require(TransactionalState.OPEN)
         offsets, member = committed_offsets(given), member_of(group)
         if not offsets:
             return
@@ -324,5 +328,5 @@ class Transactions:
             # The sequence numbers of unwritten records cannot be used again in this epoch (KIP-360).
             self._identify(deadline)
             self.gap = False
-        self.state = State.READY
+        self.state = TransactionalState.READY
         self.error = None

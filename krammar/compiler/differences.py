@@ -268,7 +268,7 @@ def _moved_in(was: Step, now: Step, before: Sequence[str], after: Sequence[str])
 
 
 def _by_tag(one: StructLayout) -> dict[int, Step]:
-    return {step.field.tag or 0: step for step in (one.tags.known if one.tags else ())}
+    return {step.field.tag or 0: step for step in one.tagged}
 
 
 def _shown(wire: WireType) -> str:

@@ -14,7 +14,7 @@ from krammar.faults.steps import Exchange, Fate, Hold, Send, StepTo, Verdict, Wa
 from krammar.proxy.delivery import reset
 from krammar.tap.inspector import PRODUCE, Frame, encode
 from krammar.wire.connection import read_response
-from krammar.wire.framing import PREFIX, join_frame
+from krammar.wire.framing import PREFIX, message_frame
 
 # Why a connection ended, in the words of the proxy's other reasons.
 DROPPED = "client: the connection was closed by a fault"
@@ -222,7 +222,5 @@ def _encode_response(schema: Schema, exchange: Exchange, message: Any, version: 
     """Return the frame of a response, length prefix included. Raises EncodeError."""
     package = schema.package
     header = package.get("ResponseHeader")(correlation_id=exchange.correlation_id)
-    parts: list[bytes] = []
-    header._encode_parts(package.header_versions(exchange.api_key, version).response, parts)
-    message._encode_parts(version, parts)
-    return join_frame(parts)
+    header_version = package.header_versions(exchange.api_key, version).response
+    return message_frame(header, header_version, message, version)

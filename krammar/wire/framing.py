@@ -86,6 +86,14 @@ def message_frame(header: Any, header_version: int, body: Any, version: int) -> 
     return join_frame(parts)
 
 
+def body_frame(head: bytes, body: Any, version: int, rest: bytes = b"") -> bytes:
+    """Encode a body between other bytes of its frame. Errors are as for ``message_frame``."""
+    parts = [head]
+    body._encode_parts(version, parts)
+    parts.append(rest)
+    return join_frame(parts)
+
+
 class FrameReader:
     """Cuts a stream of bytes into frames. Frames of more than ``max_frame`` bytes are refused by their prefix.
 

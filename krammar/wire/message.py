@@ -2,6 +2,8 @@
 
 A generated module defines the slots and the constructor of each class, and a table of codecs by version for
 classes that can be encoded alone. The base classes contain everything that all classes share.
+
+It stays one file: every generated module imports it, and each file more costs every program 0.3 ms at its start.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from krammar.client import Client, Reader
 from krammar.spark import PUSHDOWN_SETTING
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, DataLossError, OptionError, SparkSourceError
-from krammar.spark.kafka.clients import Clients
+from krammar.spark.kafka.clients import ClientPool
 from krammar.spark.kafka.plan import Task
 from krammar.spark.kafka.source import KafkaReader, schema
 from krammar.spark.options import Options
@@ -441,7 +441,7 @@ def _place(row: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def test_first_responses_and_batches_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    idle = Clients()
+    idle = ClientPool()
     monkeypatch.setattr("krammar.spark.kafka.tasks.CLIENTS", idle)
     with Broker.start() as broker:
         producer = Producer({"bootstrap.servers": servers(broker), "batch.size": 16_384})

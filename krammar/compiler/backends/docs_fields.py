@@ -47,9 +47,7 @@ def field_rows(
 
 def _named(type_: ir.Type) -> str:
     """The struct or the enum with a name of its own in a type, or an empty text."""
-    while isinstance(type_, ir.Array):
-        type_ = type_.element
-    match type_:
+    match ir.innermost_type(type_):
         case ir.EnumType(enum):
             return enum.name
         case ir.StructType(struct) if not struct.anonymous:

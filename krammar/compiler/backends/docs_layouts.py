@@ -18,6 +18,7 @@ from krammar.compiler.steps import (
     WireType,
     WireVarint,
     WireVersioned,
+    innermost,
 )
 
 
@@ -88,8 +89,7 @@ def _inner(
     """The places in a struct, or in the elements of an array, which count from their own begin."""
     if not isinstance(wire, WireStruct) or wire.nullable:
         sign, offset = "+", 0
-    while isinstance(wire, WireArray):
-        wire = wire.element
+    wire = innermost(wire)
     if isinstance(wire, WireStruct):
         yield from _places(wire.layout, path, depth, sign, offset)
 
@@ -151,8 +151,7 @@ def _notation(name: str, shape: StructLayout, depth: int, before: str = "") -> I
     if shape.tags is not None:
         words.append("_tagged_fields")
     yield f"{'  ' * depth}{name} => {' '.join(words)}".rstrip()
-    tagged = () if shape.tags is None else shape.tags.known
-    for step in (*shape.fields, *tagged):
+    for step in shape.all_fields:
         wire = step.wire
         label = step.field.python_name
         if step.field.tag is not None:

@@ -45,6 +45,7 @@ from krammar.compiler.steps import (
     WireArray,
     WireStruct,
     WireType,
+    innermost,
 )
 from krammar.compiler.tables import tables
 
@@ -181,17 +182,14 @@ def module_context(source: Source, file: ir.DefinitionFile) -> dict[str, Any]:
 
 def wires(top: StructLayout) -> Iterator[WireType]:
     """Yield the types on the wire of all fields, tagged fields last."""
-    tagged = top.tags.known if top.tags is not None else ()
-    for step in (*top.fields, *tagged):
+    for step in top.all_fields:
         yield step.wire
 
 
 def nested_layouts(top: StructLayout) -> Iterator[StructLayout]:
     """Yield a layout and the layouts of all structs in it."""
     yield top
-    for wire in wires(top):
-        while isinstance(wire, WireArray):
-            wire = wire.element
+    for wire in map(innermost, wires(top)):
         if isinstance(wire, WireStruct):
             yield from nested_layouts(wire.layout)
 
@@ -226,7 +224,7 @@ def _runs(top: StructLayout) -> Iterator[Run]:
     """Every run that a codec of this layout reads or writes."""
     for inner in nested_layouts(top):
         steps = [*inner.steps, *(step for branch in _branches(inner) for step in branch.steps)]
-        for tagged in inner.tags.known if inner.tags is not None else ():
+        for tagged in inner.tagged:
             steps += tagged.alone
         for part in steps:
             if isinstance(part, Run):

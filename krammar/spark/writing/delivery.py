@@ -34,7 +34,7 @@ class Written(WriterCommitMessage):
 Messages = Sequence[WriterCommitMessage | None]
 
 
-class Delivery(Protocol):
+class WriteDelivery(Protocol):
     """Writes rows to topics. The driver creates it and sends it to the tasks.
 
     Its methods raise SparkSourceError.

@@ -200,8 +200,11 @@ class Layout:
         """Return the number of bytes of ``values``. Raises EncodeError as ``validate`` does."""
         return len(self.write(values))
 
-    def trace(self, data: Buffer) -> Node:
+    def trace(self, data: Buffer, *, whole: bool = True) -> Node:
         """Decode ``data`` to a tree of nodes, which contain the bytes of each value.
+
+        Args:
+            whole: False allows bytes after the value.
 
         Raises:
             DecodeError: the bytes do not match the layout. Its attribute ``node`` is the tree up to the error.
@@ -211,7 +214,7 @@ class Layout:
         reader.nodes = [root]
         try:
             root.value = self.read_fields(reader)
-            if reader.pos != len(data):
+            if whole and reader.pos != len(data):
                 raise DecodeError(self.trailing(len(data), reader.pos), offset=reader.pos)
         except DecodeError as error:
             error.node = root  # type: ignore[attr-defined]

@@ -28,6 +28,7 @@ from krammar.compiler.steps import (
     WireText,
     WireType,
     WireVersioned,
+    innermost,
     min_size,
 )
 
@@ -138,8 +139,7 @@ class NativeContext:
 
 
 def _has_bytes(wire: WireType) -> bool:
-    while isinstance(wire, WireArray):
-        wire = wire.element
+    wire = innermost(wire)
     if isinstance(wire, WireText):
         return wire.kind == "bytes"
     return isinstance(wire, WireSized | WireVersioned)
@@ -226,7 +226,7 @@ def _differing(context: NativeContext) -> list[ir.Struct]:
                 add(inner)
 
     for known in context.layouts.values():
-        for step in known.tags.known if known.tags is not None else ():
+        for step in known.tagged:
             add(step.field)
         for item in known.absent:
             if not item.ignorable:
