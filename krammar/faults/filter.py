@@ -115,6 +115,7 @@ class FaultFilter(Filter):
             connection.node,
         )
         verdict = talk.request(known)
+        exchange.notes += known.notes
         if verdict is None:
             return None
         act = partial(self._carry_out, talk, known, exchange, verdict)
@@ -147,7 +148,9 @@ class FaultFilter(Filter):
         return verdict.request if verdict.changed else None
 
     def _delivered(self, talk: Decides, known: Exchange, exchange: Exchanged, message: Any) -> Any:
+        before = len(known.notes)
         delivery = talk.response(known, message)
+        exchange.notes += known.notes[before:]
         if delivery is None:
             return message
         exchange.delivery = partial(talk.steps, delivery)

@@ -15,7 +15,9 @@ from krammar.proxy.interface import (
     Filter,
     Method,
     Patch,
+    Relay,
     Silence,
+    Watch,
 )
 from krammar.proxy.rewrite import METADATA, TAGGED_ENDPOINTS, may_change
 from krammar.util.printable import escape
@@ -122,6 +124,7 @@ class Chain:
         protocol: a generated package.
         refuse_unknown: whether requests are refused that the protocol does not define.
         counts: whether all requests and responses are counted.
+        pass_unreadable: whether frames that cannot be read pass as they came, instead of closing the connection.
 
     Raises:
         TypeError: an element is not a filter, or names a class of another protocol.
@@ -134,12 +137,14 @@ class Chain:
         *,
         refuse_unknown: bool = False,
         counts: bool = False,
+        pass_unreadable: bool = False,
     ) -> None:
         self.package: Package = package_of(protocol)
         self._protocol = protocol.__name__.partition(".")[0]
         self.filters: tuple[Filter, ...] = ()
         self._refuse_unknown = self.refuse_unknown = refuse_unknown
         self.counts = counts
+        self.pass_unreadable = pass_unreadable
         self.is_kafka = may_change(self.package, METADATA)
         self._methods: dict[int, list[tuple[Any, Method]]] = {}
         self.works: dict[int, Work | None] = {}
@@ -171,6 +176,9 @@ class Chain:
                     )
                 methods.setdefault(key, []).append((named, method))
         before, self._methods = self._methods, methods
+        self._watches = any(
+            type(each).watch_connection is not Filter.watch_connection for each in self.filters
+        )
         self.refuse_unknown = self._refuse_unknown or any(
             each.refuse_unknown for each in self.filters
         )
@@ -194,7 +202,9 @@ class Chain:
         known = self.package.versions().get(key)
         work = Work(key, version)
         work.counts = self.counts
-        if not self.refuse_unknown and (known is None or not self.limits(key)):
+        if not self.refuse_unknown and (
+            self.pass_unreadable or known is None or not self.limits(key)
+        ):
             return work if self.counts else None
         if known is None:
             work.refusal = f"api key {key} v{version} is unknown"
@@ -205,7 +215,12 @@ class Chain:
 
     def limits(self, api_key: int) -> bool:
         """Whether ApiVersions offers only versions of this API that can be read."""
-        return self.refuse_unknown or api_key in self._methods or self._rewrites(api_key)
+        return (
+            self.refuse_unknown
+            or self._watches
+            or api_key in self._methods
+            or self._rewrites(api_key)
+        )
 
     def _rewrites(self, api_key: int) -> bool:
         return self.is_kafka and may_change(self.package, api_key)
@@ -238,6 +253,13 @@ class Chain:
                 each.opened(connection)
             except Exception as error:
                 raise _hook_error(each, "opened", error) from error
+
+    def watches(self, connection: Connection, relay: Relay) -> list[Watch]:
+        """Return what sees the bytes of a new connection."""
+        if not self._watches:
+            return []
+        found = (each.watch_connection(connection, relay) for each in self.filters)
+        return [each for each in found if each is not None]
 
     def closed(self, connection: Connection) -> list[Exception]:
         """Call the filters for the end of a connection. Returns their errors."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from krammar.proxy.chain import Chain, Work
 from krammar.proxy.heads import Data
-from krammar.proxy.interface import Connection, Exchange
+from krammar.proxy.interface import Connection, Exchange, Watch
 from krammar.proxy.rewritten import Rewritten
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Shared:
     ``rewritten``  responses that were rewritten for clients with the same view of the proxy
     ``works``      what is done for requests; before a login, most are refused
     ``metrics``    counts requests and responses; None if nobody reads the numbers
+    ``watches``    see the bytes as they arrive
     """
 
     def __init__(
@@ -101,9 +102,22 @@ class Shared:
         self.rewritten = Rewritten()
         self.works: Works = chain.works
         self.metrics: ProxyMetrics | None = None
+        self.watches: list[Watch] = []
         self.draining = False
         self.closed = False
         self.silent = False  # no more requests are passed on or answered
+
+    def note(self, is_request: bool, correlation_id: int, notes: list[str]) -> None:
+        """Report what was done to a frame, if anything, to those who watch; empty the list."""
+        if notes:
+            for each in self.watches:
+                each.noted(is_request, correlation_id, list(notes))
+            notes.clear()
+
+    def decided(self) -> None:
+        """Report that a frame waits no longer for filters or ports."""
+        for each in self.watches:
+            each.decided()
 
     def fail_own(self) -> None:
         """Let the requests of filters fail, because their responses cannot come any more."""
@@ -119,6 +133,10 @@ class Shared:
         """Log in at the broker, while no requests of the client are passed on."""
         raise NotImplementedError
 
+    def end(self, how: str) -> None:
+        """Note how the connection ends, unless that is known."""
+        self.connection.ended = self.connection.ended or how
+
     def broker_lost(self, error: Exception | None) -> None:
         """Handle that the connection to the broker has ended."""
         raise NotImplementedError
@@ -130,7 +148,7 @@ class Shared:
         """Handle that the client has connected."""
         raise NotImplementedError
 
-    def lost(self) -> None:
+    def lost(self, error: Exception | None) -> None:
         """Handle that the client's connection has ended."""
         raise NotImplementedError
 
@@ -138,8 +156,8 @@ class Shared:
         """Close both ends because of an error."""
         raise NotImplementedError
 
-    def rewrite(self, api_key: int, response: Any) -> bool | Awaitable[bool]:
-        """Replace addresses and versions in a response, in place; return whether it has changed."""
+    def rewrite(self, api_key: int, response: Any) -> list[str] | Awaitable[list[str]]:
+        """Replace addresses and versions in a response, in place; return what has changed, in words."""
         raise NotImplementedError
 
 
@@ -150,6 +168,7 @@ class End(asyncio.BufferedProtocol):
     """
 
     peer: End
+    is_request = False  # whether its frames are requests
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
@@ -163,6 +182,9 @@ class End(asyncio.BufferedProtocol):
         self._need = 0  # and the bytes that it lacks
         self._holds: set[str] = set()
         self._task: asyncio.Task[None] | None = None
+        self.undecided: int | None = (
+            None  # the correlation id of a frame that waits for filters or ports
+        )
 
     # -- called by asyncio
 
@@ -184,6 +206,8 @@ class End(asyncio.BufferedProtocol):
             nbytes += len(self._rest)
             self._rest = b""
         self.feed(self._memory, nbytes)
+        if self.shared.watches:
+            self._show(self._view[: nbytes - len(self._rest)])
 
     def pause_writing(self) -> None:
         self.peer.hold("slow")
@@ -202,6 +226,26 @@ class End(asyncio.BufferedProtocol):
         rest, self._rest = self._rest, b""
         if rest and not self.shared.closed:
             self.feed(rest, len(rest))
+            if self.shared.watches:
+                self._show(memoryview(rest)[: len(rest) - len(self._rest)])
+
+    def take_rest(self) -> Data:
+        """Return the beginning of a frame that ends with the connection, if it is passed on."""
+        rest, self._rest = self._rest, b""
+        self._show(memoryview(rest))
+        if self._collected is not None and self.shared.chain.pass_unreadable:
+            rest, self._collected = self._collected, None
+        return rest
+
+    def _show(self, data: memoryview) -> None:
+        """Show bytes that were passed on or collected to those who watch."""
+        if data:
+            for each in self.shared.watches:
+                each.arrived(self.is_request, data)
+
+    def is_undecided(self, correlation_id: int) -> bool:
+        """Whether a frame that was shown waits for filters or ports."""
+        return self.undecided == correlation_id
 
     def hold(self, reason: str) -> None:
         """Stop reading until all reasons are released."""

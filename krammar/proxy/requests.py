@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import time
 from collections.abc import Awaitable
 from typing import Any
@@ -14,6 +15,7 @@ from krammar.proxy.ends import ONE_TURN, TOKEN, FilterAnswer, PendingRequest, Sh
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
 from krammar.proxy.interface import Close, Exchange, Silence
 from krammar.proxy.responses import Responses
+from krammar.wire.errors import WireError
 from krammar.wire.framing import PREFIX
 
 # Answers that wait for responses of the broker, before the client is no longer read.
@@ -28,6 +30,8 @@ _TOKEN = 32
 
 class Requests(Asking):
     """Reads from the client, and writes to the broker (its peer)."""
+
+    is_request = True
 
     def __init__(self, shared: Shared, responses: Responses) -> None:
         super().__init__(shared, responses)
@@ -82,15 +86,13 @@ class Requests(Asking):
                 left = length + PREFIX
                 continue
             if self._tokens and work is _MISSING and api & 0xFFFF >= _TOKEN:
-                if length < 0:
-                    shared.fail(Refused(f"the client sent a frame with the length {length}"))
-                    return
-                expect(TOKEN)
-                left = length + PREFIX
+                left = self._odd(length)
+                if length >= 0:
+                    expect(TOKEN)
                 continue
             if length < _SHORTEST:
-                shared.fail(Refused(f"the client sent a frame with the length {length}"))
-                return
+                left = self._odd(length, _SHORTEST)
+                continue
             if work is _MISSING:
                 work = shared.unknown(api)
                 if work is None:
@@ -167,11 +169,17 @@ class Requests(Asking):
         length = int.from_bytes(data[position : position + PREFIX], "big", signed=True)
         if length >= _SHORTEST:
             return 0
-        if length < 0 or not self._tokens:
+        left = self._odd(length, 0 if self._tokens else _SHORTEST)
+        if self._tokens and length >= 0:
+            self.shared.in_flight.append(TOKEN)
+        return left
+
+    def _odd(self, length: int, least: int = 0) -> int:
+        """Return the bytes to pass of a frame that can be too short; 0 closes the connection."""
+        if length < least and not self.shared.chain.pass_unreadable:
             self.shared.fail(Refused(f"the client sent a frame with the length {length}"))
             return 0
-        self.shared.in_flight.append(TOKEN)
-        return length + PREFIX
+        return length + PREFIX if length >= 0 else sys.maxsize  # no frame can follow
 
     def _begin(
         self, work: Work, data: Data, position: int, size: int, length: int, correlation_id: int
@@ -189,13 +197,15 @@ class Requests(Asking):
             raise Refused(work.refusal)
         self._tokens = work.tokens
         self._attention = self._attention or self._tokens
+        pass_unreadable = self.shared.chain.pass_unreadable
         if work.requests:
-            if length > self.shared.max_frame:
+            if length <= self.shared.max_frame:
+                return 0
+            if not pass_unreadable:
                 raise Refused(
                     f"a request of {length} bytes is too large for filters "
                     f"({self.shared.max_frame} bytes at most)"
                 )
-            return 0
         end = min(size, position + length + PREFIX)
         whole = end == position + length + PREFIX or end - position > LARGEST_HEAD
         silent = work.silent
@@ -208,21 +218,26 @@ class Requests(Asking):
         except Incomplete:
             if not whole:
                 raise
-            if work.has_acks:
+            if work.has_acks and not pass_unreadable:
                 # The response to a later request could be taken for that of this one, and would not be read.
                 raise Refused(
                     f"a Produce request has no acks within its first {LARGEST_HEAD} bytes"
                 ) from None
             # The broker refuses the request; its response, if there is one, is matched by its id.
         started = self._count(work, length + PREFIX) if work.counts else 0.0
-        if silent:
-            pass
-        elif work.reads_response or work.counts:
+        if not silent:
             exchange = self._exchange(work, correlation_id, name) if work.responses else None
+            self._expect(work, correlation_id, exchange, started)
+        return length + PREFIX
+
+    def _expect(
+        self, work: Work, correlation_id: int, exchange: Exchange | None, started: float
+    ) -> None:
+        """Expect the response to a request that is passed on."""
+        if work.reads_response or work.counts:
             self.shared.in_flight.append(PendingRequest(correlation_id, work, exchange, started))
         else:
             self.shared.in_flight.append(correlation_id)
-        return length + PREFIX
 
     def _count(self, work: Work, size: int) -> float:
         """Count a request; return its time."""
@@ -261,12 +276,17 @@ class Requests(Asking):
             self._await(finished)
 
     async def _process_in_turns(self, work: Work, frame: bytes) -> None:
-        await asyncio.sleep(0)
-        read = self._read(work, frame)
-        if read is None:
-            return
-        await asyncio.sleep(0)
-        finished = self._run(work, frame, read)
+        self.undecided = int.from_bytes(frame[8:12], "big", signed=True)
+        finished = None
+        try:
+            await asyncio.sleep(0)
+            read = self._read(work, frame)
+            if read is not None:
+                await asyncio.sleep(0)
+                finished = self._run(work, frame, read)
+        finally:
+            self.undecided = None
+            self.shared.decided()
         if finished is not None:
             await finished
 
@@ -277,20 +297,36 @@ class Requests(Asking):
         self._attention = True
 
     def _read(self, work: Work, frame: bytes) -> Read | None:
-        """Decode a request; None if a filter has changed its bytes, and it is passed on. Raises DecodeError and Close."""
+        """Decode a request. Raises DecodeError and Close.
+
+        Returns:
+            None if it is passed on: a filter has changed its bytes, or it cannot be read.
+        """
         patched = self._patched(work, frame) if work.patch_request else None
         if patched is not None:
             self.peer.write(patched)
             return None
         self._started = self._count(work, len(frame)) if work.counts else 0.0
-        return self.shared.chain.read_request(work, frame)
+        try:
+            return self.shared.chain.read_request(work, frame)
+        except WireError:
+            if not self.shared.chain.pass_unreadable:
+                raise
+        if not work.silent:
+            correlation_id = int.from_bytes(frame[8:12], "big", signed=True)
+            self._expect(work, correlation_id, None, self._started)
+        self.peer.write(frame)
+        return None
 
     def _run(self, work: Work, frame: bytes, read: Read) -> Awaitable[None] | None:
         """Run the chain over a request, and pass it on or answer it. Returns what to await before that is done."""
         header = read.header
         exchange = self._exchange(work, header.correlation_id, header.client_id)
         exchange.received = frame, PREFIX
-        settled = self.shared.chain.run_request(work, read.message, exchange)
+        try:
+            settled = self.shared.chain.run_request(work, read.message, exchange)
+        finally:
+            self.shared.note(True, header.correlation_id, exchange.notes)
         if isinstance(settled, Settled):
             return self._settle(work, frame, read, exchange, settled)
         return self._settle_later(work, frame, read, exchange, settled)
@@ -303,12 +339,8 @@ class Requests(Asking):
             return None
         started = self._count(work, len(frame)) if work.counts else 0.0
         correlation_id = int.from_bytes(frame[8:12], "big", signed=True)
-        if work.silent or (work.has_acks and acks(frame, 0, len(frame), work.version) == 0):
-            pass
-        elif work.reads_response or work.counts:
-            self.shared.in_flight.append(PendingRequest(correlation_id, work, None, started))
-        else:
-            self.shared.in_flight.append(correlation_id)
+        if not (work.silent or (work.has_acks and acks(frame, 0, len(frame), work.version) == 0)):
+            self._expect(work, correlation_id, None, started)
         return changed
 
     async def _settle_later(
@@ -340,14 +372,8 @@ class Requests(Asking):
             self._answer(work, exchange, answer)
             return None
         changed = chain.changed(frame, read, request)
-        if silent:
-            pass
-        elif work.reads_response or work.counts:
-            shared.in_flight.append(
-                PendingRequest(exchange.correlation_id, work, exchange, self._started)
-            )
-        else:
-            shared.in_flight.append(exchange.correlation_id)
+        if not silent:
+            self._expect(work, exchange.correlation_id, exchange, self._started)
         if len(changed) > ONE_TURN:
             return self._write_later(changed)
         self.peer.write(changed)
@@ -409,6 +435,7 @@ class Requests(Asking):
 
     def eof_received(self) -> bool:
         self.ended = True
+        self.shared.end("by the client")
         self._check_eof()
         return (
             self.transport is None or self.transport.can_write_eof()
@@ -419,9 +446,7 @@ class Requests(Asking):
         transport = self.peer.transport
         if not self.ended or self._task is not None or transport is None:
             return
-        if self._rest:
-            self.peer.write(self._rest)
-            self._rest = b""
+        self.peer.write(self.take_rest())
         if transport.is_closing():
             return
         if transport.can_write_eof():
@@ -436,7 +461,7 @@ class Requests(Asking):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
-        self.shared.lost()
+        self.shared.lost(exc)
         self.cancel()
         self._responses.cancel()
         self.shared.fail_own()

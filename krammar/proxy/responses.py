@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ from krammar.proxy.ends import (
 )
 from krammar.proxy.heads import HEAD, RESPONSE, Data, has_no_endpoints
 from krammar.proxy.interface import Exchange
+from krammar.wire.errors import EncodeError, WireError
 from krammar.wire.framing import PREFIX
 from krammar.wire.negotiation import API_VERSIONS, offered_versions
 
@@ -83,6 +85,9 @@ class Responses(End):
             if shared.answers:  # some may have to follow what has arrived before this frame
                 self._pass(data, start, position)
                 start = position
+            if length < 0 and shared.chain.pass_unreadable:
+                left = sys.maxsize  # no frame can follow
+                continue
             entry = self._match(entry, correlation_id, length)
             if type(entry) is not PendingRequest and type(entry) is not Own:
                 left = length + PREFIX
@@ -94,6 +99,9 @@ class Responses(End):
                     left = length + PREFIX
                     continue
             if not PREFIX <= length <= shared.max_frame:
+                if shared.chain.pass_unreadable and type(entry) is PendingRequest:
+                    left = length + PREFIX
+                    continue
                 shared.fail(Refused(f"a response of {length} bytes cannot be read"))
                 return
             if type(entry) is PendingRequest and entry.work.patch_response and self._task is None:
@@ -124,6 +132,7 @@ class Responses(End):
                         if known.rest is None:
                             left = length + PREFIX
                             continue
+                        shared.note(False, correlation_id, list(known.notes))
                         parts.append(data[start:position])
                         parts.append(known.prefix)
                         parts.append(data[position + PREFIX : position + HEAD])
@@ -173,8 +182,13 @@ class Responses(End):
 
     async def _take(self, steps: list[Any]) -> None:
         """Deliver a frame in the steps of a filter."""
-        if self.peer.transport is not None:
-            await take(steps, self.peer.transport)
+        self.undecided = None
+        self.shared.decided()
+        client = self.peer.transport
+        if client is not None:
+            await take(steps, client)
+            if steps and client.is_closing():
+                self.shared.end("by the proxy: closed by a filter")
         self._task = None
         self._go_on()
 
@@ -194,6 +208,8 @@ class Responses(End):
         if length >= PREFIX:
             return 0
         if length < 0:
+            if self.shared.chain.pass_unreadable:
+                return sys.maxsize
             self.shared.fail(Refused(f"the broker sent a frame with the length {length}"))
             return 0
         if self.shared.in_flight:
@@ -228,7 +244,9 @@ class Responses(End):
         if entry is not None:
             in_flight.appendleft(entry)
         # Nobody has asked for it. It goes on as it is, unless a response is expected that must be read.
-        if any(type(each) is PendingRequest and each.work.reads_response for each in in_flight):
+        if not self.shared.chain.pass_unreadable and any(
+            type(each) is PendingRequest and each.work.reads_response for each in in_flight
+        ):
             self.shared.fail(
                 Refused(
                     f"the broker sent a response to the unknown correlation id {correlation_id}"
@@ -247,6 +265,12 @@ class Responses(End):
             self._answer(answer)
         if not self.shared.answers:
             self.peer.release("answers")
+
+    def is_undecided(self, correlation_id: int) -> bool:
+        return self.undecided == correlation_id or any(
+            isinstance(each, tuple) and each[0].correlation_id == correlation_id
+            for each in self._waiting
+        )
 
     # -- responses that are read
 
@@ -272,11 +296,12 @@ class Responses(End):
 
     def _process(self, pending: PendingRequest, frame: bytes) -> None:
         """Run the chain over a response, and write it; if something is awaited, in a task."""
-        chain, work = self.shared.chain, pending.work
+        work = pending.work
         if not work.responses and has_no_endpoints(work.api_key, frame, 0, len(frame)):
             self.peer.write(frame)
             return
         if len(frame) > ONE_TURN:
+            self.undecided = pending.correlation_id
             self._task = asyncio.ensure_future(self._process_in_turns(pending, frame))
             return
         try:
@@ -284,10 +309,12 @@ class Responses(End):
             if patched is not None:
                 self.peer.write(patched)
                 return
-            read = chain.read_response(work, frame)
+            read = self._read_response(work, frame)
+            if read is None:
+                return
             message = self._run(pending, read)
             if not inspect.isawaitable(message):
-                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else False
+                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else []
                 if not inspect.isawaitable(changed):
                     steps = self._send(pending, frame, read, message, changed)
                     if steps is not None:
@@ -296,6 +323,7 @@ class Responses(End):
         except Exception as error:
             self.shared.fail(error)
             return
+        self.undecided = pending.correlation_id
         self._task = asyncio.ensure_future(
             self._process_later(
                 pending,
@@ -305,6 +333,16 @@ class Responses(End):
                 None if inspect.isawaitable(message) else changed,
             )
         )
+
+    def _read_response(self, work: Work, frame: bytes) -> Read | None:
+        """Decode a response; None if it cannot be read, and is passed on. Raises DecodeError."""
+        try:
+            return self.shared.chain.read_response(work, frame)
+        except WireError:
+            if not self.shared.chain.pass_unreadable:
+                raise
+        self.peer.write(frame)
+        return None
 
     def _run(self, pending: PendingRequest, read: Read) -> Any:
         """Run the chain over a response. Returns the response, or an awaitable of it."""
@@ -318,20 +356,19 @@ class Responses(End):
         return self.shared.chain.run_response(work.responses, read.message, pending.exchange)
 
     async def _process_in_turns(self, pending: PendingRequest, frame: bytes) -> None:
-        work, chain = pending.work, self.shared.chain
+        work = pending.work
         steps = None
         try:
             await asyncio.sleep(0)
             patched = self._patched(work, frame) if work.patch_response else None
             if patched is not None:
                 self.peer.write(patched)
-            else:
-                read = chain.read_response(work, frame)
+            elif (read := self._read_response(work, frame)) is not None:
                 await asyncio.sleep(0)
                 message = self._run(pending, read)
                 if inspect.isawaitable(message):
                     message = await message
-                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else False
+                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else []
                 if inspect.isawaitable(changed):
                     changed = await changed
                 await asyncio.sleep(0)
@@ -347,28 +384,39 @@ class Responses(End):
         try:
             if changed is None:
                 message = await message
-                if pending.work.rewrite:
-                    changed = self.shared.rewrite(pending.work.api_key, message)
+                work = pending.work
+                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else []
             if inspect.isawaitable(changed):
                 changed = await changed
-            steps = self._send(pending, frame, read, message, bool(changed))
+            steps = self._send(pending, frame, read, message, changed)
         except Exception as error:
             self.shared.fail(error)
             return
         await self._take(steps or [])
 
     def _send(
-        self, pending: PendingRequest, frame: bytes, read: Read, message: Any, changed: bool
+        self, pending: PendingRequest, frame: bytes, read: Read, message: Any, changed: list[str]
     ) -> list[Any] | None:
-        """Write a response, or return the steps in which it has to be delivered."""
-        work, sent = pending.work, frame
+        """Write a response, or return the steps in which it has to be delivered.
+
+        Args:
+            changed: what the proxy has changed, in words.
+        """
+        shared, work, exchange, sent = self.shared, pending.work, pending.exchange, frame
         if changed or work.responses:
-            sent = self.shared.chain.changed(frame, read, message)
+            try:
+                sent = shared.chain.changed(frame, read, message)
+            except EncodeError:
+                if not shared.chain.pass_unreadable:
+                    raise
+                changed = []
         if not work.responses:
-            offered = self.shared.offered if work.api_key == API_VERSIONS else None
-            self.shared.rewritten.add(work, frame, sent, offered)
-        if pending.exchange is not None and pending.exchange.delivery is not None:
-            return pending.exchange.delivery(sent)
+            offered = shared.offered if work.api_key == API_VERSIONS else None
+            shared.rewritten.add(work, frame, sent, offered, tuple(changed))
+        notes = changed if exchange is None else [*changed, *exchange.notes]
+        shared.note(False, pending.correlation_id, notes)
+        if exchange is not None and exchange.delivery is not None:
+            return exchange.delivery(sent)
         self.peer.write(sent)
         return None
 
@@ -385,6 +433,7 @@ class Responses(End):
             else:
                 self._waiting_bytes -= len(item)
                 self.peer.write(item)
+        self.shared.decided()
         if self._task is None:
             self.release("filter")
             self.check_end()
@@ -394,14 +443,14 @@ class Responses(End):
     # -- the end
 
     def eof_received(self) -> bool:
+        self.shared.end("by the broker")
         self._end()
         return self.transport is None or self.transport.can_write_eof()
 
     def check_end(self) -> None:
         """Close the client's connection if the broker has closed its own, and everything was delivered."""
         if self.ended and self._task is None and not self._waiting:
-            rest, self._rest = self._rest, b""
-            self.peer.write(rest)
+            self.peer.write(self.take_rest())
             self.finish()
 
     def check_drained(self) -> None:
