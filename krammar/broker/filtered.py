@@ -118,8 +118,10 @@ class Filtered:
 
         def go_on(settled: Settled) -> None:
             if settled.answer is None:
-                changed = chain.changed(frame, read, settled.request)
-                self._served.handle(event, chain.read_request(work, changed).message)
+                changed = chain.settled(work, frame, read, settled.request)
+                is_same = changed is frame
+                request = event.request if is_same else chain.read_request(work, changed).message
+                self._served.handle(event, request)
             elif isinstance(settled.answer, Silence):
                 self._silent = True
                 self._served.wire.skip_response(event)
@@ -150,7 +152,7 @@ class Filtered:
         self._then(
             event,
             message,
-            lambda changed: self._send(event, exchange, chain.changed(frame, read, changed)),
+            lambda changed: self._send(event, exchange, chain.settled(work, frame, read, changed)),
         )
 
     def failed(self, error: BaseException) -> bool:

@@ -43,6 +43,7 @@ class Work:
     """What is done for requests of one api key and version, and for their responses.
 
     ``requests``, ``responses``  the methods of filters, in the order in which they run
+    ``in_place``   whether one of them changes messages in place
     ``patch_request``, ``patch_response``  change frames as bytes, or are None
     ``rewrite``    whether the response can name brokers or versions
     ``has_acks``   whether the request says if there is a response (Produce)
@@ -56,6 +57,7 @@ class Work:
         "api_key",
         "counts",
         "has_acks",
+        "in_place",
         "patch_request",
         "patch_response",
         "refusal",
@@ -75,7 +77,7 @@ class Work:
         self.patch_request: Patch | None = None
         self.patch_response: Patch | None = None
         self.rewrite = self.has_acks = self.tokens = self.silent = False
-        self.counts = False
+        self.counts = self.in_place = False
         self.refusal = ""
 
     @property
@@ -232,6 +234,7 @@ class Chain:
         ]
         work.requests = tuple(method for named, method in methods if named.is_request)
         work.responses = tuple(method for named, method in methods if not named.is_request)[::-1]
+        work.in_place = any(method.__self__.in_place for _, method in methods)  # type: ignore[attr-defined]
         known = self.package.requests.get(key)
         work.silent = known is not None and known.response is None
         if self.is_kafka:
@@ -319,6 +322,12 @@ class Chain:
         cls = self.package.response_class(work.api_key)
         message, end = cls.decode_from(frame, begin, version)
         return Read(header, message, version, begin, end)
+
+    def settled(self, work: Work, frame: bytes, read: Read, message: Any) -> bytes:
+        """Return the frame of a message after the methods of filters. Raises EncodeError."""
+        if message is read.message and not work.in_place:
+            return frame
+        return self.changed(frame, read, message)
 
     def changed(self, frame: bytes, read: Read, message: Any) -> bytes:
         """Return a frame with another body; header and bytes after the body stay. Raises EncodeError."""

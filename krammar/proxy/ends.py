@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from krammar.proxy.chain import Chain, Work
@@ -17,8 +18,18 @@ if TYPE_CHECKING:
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
 MEMORY = 256 * 1024
+# Longer frames count for ``LargeFrames``.
+SMALL_FRAME = 65_536
 # A longer frame is decoded, changed and written in several turns of the event loop, so that others are served in between.
 ONE_TURN = 256 * 1024
+
+
+@dataclass(slots=True)
+class LargeFrames:
+    """The bytes of large frames of all connections that are collected: the limit and the sum."""
+
+    limit: int
+    held: int = 0
 
 
 class PendingRequest:
@@ -86,6 +97,7 @@ class Shared:
     ``works``      what is done for requests; before a login, most are refused
     ``metrics``    counts requests and responses; None if nobody reads the numbers
     ``watches``    see the bytes as they arrive
+    ``large``      limits the large frames that are collected; beyond it, they pass unread. None for no limit
     """
 
     def __init__(
@@ -103,6 +115,7 @@ class Shared:
         self.works: Works = chain.works
         self.metrics: ProxyMetrics | None = None
         self.watches: list[Watch] = []
+        self.large: LargeFrames | None = None
         self.draining = False
         self.closed = False
         self.silent = False  # no more requests are passed on or answered
@@ -180,6 +193,7 @@ class End(asyncio.BufferedProtocol):
         self._left = 0  # bytes of the current frame that pass unread
         self._collected: bytearray | None = None  # the beginning of a frame that is read
         self._need = 0  # and the bytes that it lacks
+        self._large = 0  # and those that count for ``LargeFrames``
         self._holds: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self.undecided: int | None = (
@@ -297,11 +311,32 @@ class End(asyncio.BufferedProtocol):
         taken = min(self._need, size)
         self._collected += memoryview(data)[:taken]
         self._need -= taken
-        if self._need:
-            return None, taken
+        if not self._need:
+            return self.collected(), taken
+        if self.shared.large is not None and len(self._collected) > SMALL_FRAME:
+            self.count_large(len(self._collected) - self._large)
+            if self.shared.large.held > self.shared.large.limit:
+                self.give_up()
+        return None, taken
+
+    def collected(self) -> bytes:
+        """Return what was collected; the rest of the frame, if it has not arrived, passes unread."""
+        assert self._collected is not None
         frame = bytes(self._collected)
         self._collected = None
-        return frame, taken
+        self._left, self._need = self._need, 0
+        self.count_large(-self._large)
+        return frame
+
+    def count_large(self, size: int) -> None:
+        """Count bytes of a large frame."""
+        if self.shared.large is not None:
+            self._large += size
+            self.shared.large.held += size
+
+    def give_up(self) -> None:
+        """Pass on what was collected of a frame, and the rest of it unread."""
+        raise NotImplementedError
 
     def cancel(self) -> None:
         if self._task is not None:

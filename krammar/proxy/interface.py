@@ -119,9 +119,12 @@ class Filter:
 
     ``refuse_unknown``  whether the proxy closes connections that send an API or a version that the protocol does not
                         define, for a filter that must see every request. Default: such requests pass.
+    ``in_place``        whether methods change messages in place. If none that reads a message does, and none returns
+                        another one, its bytes pass as they came. Default: they do, and messages are encoded again.
     """
 
     refuse_unknown = False
+    in_place = True
 
     def attached(self, refresh: Callable[[], None]) -> None:
         """Handle that a chain has the filter. It calls ``refresh`` whenever ``methods`` has changed, in any thread."""

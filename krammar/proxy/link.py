@@ -21,7 +21,7 @@ from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain, FilterError, Refused, Work, why_closed
 from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.delivery import reset
-from krammar.proxy.ends import PendingRequest, Shared
+from krammar.proxy.ends import LargeFrames, PendingRequest, Shared
 from krammar.proxy.interface import Close, Connection
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
@@ -55,6 +55,7 @@ class Common:
     ``nodes``          the node ids of brokers that responses have named
     ``opened``, ``lost``  called at the begin and the end of a connection
     ``log``            writes a line with a level, and the exception if it is a bug
+    ``large``          limits the large frames that are collected
     """
 
     chain: Chain
@@ -72,6 +73,7 @@ class Common:
     lost: Callable[[Link], None]
     log: Callable[[int, str, BaseException | None], None]
     nodes: dict[Address, int] = field(default_factory=dict)
+    large: LargeFrames | None = None
 
 
 class WorksBeforeLogin:
@@ -108,6 +110,7 @@ class Link(Shared):
         super().__init__(common.chain, connection, common.memory, common.max_frame)
         self.common = common
         self.metrics = common.metrics
+        self.large = common.large
         self._listeners = common.listeners[connection.listener]
         self.locked = common.clients.sasl
         if self.locked:

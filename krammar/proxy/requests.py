@@ -230,6 +230,13 @@ class Requests(Asking):
             self._expect(work, correlation_id, exchange, started)
         return length + PREFIX
 
+    def give_up(self) -> None:
+        collected = self.collected()
+        if not self._work.silent:
+            correlation_id = int.from_bytes(collected[8:12], "big", signed=True)
+            self._expect(self._work, correlation_id, None, 0.0)
+        self.peer.write(collected)
+
     def _expect(
         self, work: Work, correlation_id: int, exchange: Exchange | None, started: float
     ) -> None:
@@ -371,7 +378,7 @@ class Requests(Asking):
                 return self._answer_later(work, exchange, answer)
             self._answer(work, exchange, answer)
             return None
-        changed = chain.changed(frame, read, request)
+        changed = chain.settled(work, frame, read, request)
         if not silent:
             self._expect(work, exchange.correlation_id, exchange, self._started)
         if len(changed) > ONE_TURN:
@@ -461,6 +468,7 @@ class Requests(Asking):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
+        self.count_large(-self._large)
         self.shared.lost(exc)
         self.cancel()
         self._responses.cancel()

@@ -266,6 +266,10 @@ class Responses(End):
         if not self.shared.answers:
             self.peer.release("answers")
 
+    def give_up(self) -> None:
+        if not isinstance(self._entry, Own):
+            self._deliver(self.collected())
+
     def is_undecided(self, correlation_id: int) -> bool:
         return self.undecided == correlation_id or any(
             isinstance(each, tuple) and each[0].correlation_id == correlation_id
@@ -405,7 +409,10 @@ class Responses(End):
         shared, work, exchange, sent = self.shared, pending.work, pending.exchange, frame
         if changed or work.responses:
             try:
-                sent = shared.chain.changed(frame, read, message)
+                if changed:
+                    sent = shared.chain.changed(frame, read, message)
+                else:
+                    sent = shared.chain.settled(work, frame, read, message)
             except EncodeError:
                 if not shared.chain.pass_unreadable:
                     raise
@@ -464,6 +471,7 @@ class Responses(End):
             self.peer.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.count_large(-self._large)
         self.shared.broker_lost(exc)
         self._end()
 

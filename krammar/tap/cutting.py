@@ -7,22 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from krammar.proxy.ends import SMALL_FRAME, LargeFrames
 from krammar.wire.framing import PREFIX
 
-# Larger frames count for the limit, and are decoded outside of the event loop.
-SMALL_FRAME = 65_536
 # The most bytes of larger frames, over all connections, unless ``--max-frame`` needs more.
 MAX_LARGE_FRAMES = 64 << 20
 # The bytes that captures contain of a frame that is not decoded.
 HEAD = 64
-
-
-@dataclass(slots=True)
-class LargeFrames:
-    """The bytes of large frames that have arrived and were not inspected: the limit and the sum."""
-
-    limit: int
-    held: int = 0
 
 
 class Piece(Enum):

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 from krammar.faults import Faults
 from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, ListenError
+from krammar.proxy.ends import LargeFrames
 from krammar.proxy.link import Link
 from krammar.proxy.server import Proxy, ProxyError
-from krammar.tap.cutting import MAX_LARGE_FRAMES, LargeFrames
+from krammar.tap.cutting import MAX_LARGE_FRAMES
 from krammar.tap.observer import Observer
 from krammar.tap.watching import Watcher
 from krammar.wire.package import package_of
@@ -77,6 +78,7 @@ class Tap(Proxy):
             brokers=brokers,
             pass_unreadable=True,
         )
+        self._common.large = large
         self._routes = routes
         self._stay = stay
         self._finished: asyncio.Future[str] | None = None
