@@ -1,0 +1,163 @@
+"""The responses that filters read, or that have addresses or versions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from krammar.proxy.ends import ONE_TURN, copy_of
+from krammar.proxy.frames import Read
+from krammar.proxy.heads import HEAD, Data, has_no_endpoints
+from krammar.proxy.in_flight import PendingRequest
+from krammar.proxy.interface import Exchange
+from krammar.proxy.ordered import Ordered
+from krammar.proxy.running import run_response
+from krammar.proxy.work import Work
+from krammar.wire.framing import PREFIX
+from krammar.wire.negotiation import API_VERSIONS, offered_versions
+
+
+class ReadResponses(Ordered):
+    """The part of the end at the broker that runs the filters over responses, and replaces addresses and versions.
+
+    ``new_exchange``  returns an exchange for a response whose request was changed as bytes
+    """
+
+    new_exchange: Callable[[Work, int, str | None], Exchange]
+
+    def _without_decoding(
+        self, work: Work, data: Data, begin: int, end: int
+    ) -> tuple[Data, ...] | None:
+        """Return the bytes for the client instead of a response; none of them if it does not change.
+
+        Returns:
+            None if the response must be decoded.
+        """
+        if work.patch_response is not None and self._task is None:
+            patched = self._patched(work, copy_of(data, begin, end))
+            if patched is not None:
+                return (patched,)
+        if work.responses:
+            return None
+        if has_no_endpoints(work.api_key, data, begin, end):
+            return ()
+        known = self.shared.rewritten.known.get((work, copy_of(data, begin + HEAD, end)))
+        if known is None:
+            return None
+        if known.offered is not None:
+            self.shared.offered = known.offered
+        if known.rest is None:
+            return ()
+        return known.prefix, data[begin + PREFIX : begin + HEAD], known.rest
+
+    def _patched(self, work: Work, frame: bytes) -> bytes | None:
+        """Return a response that a filter has changed as bytes; None if it must be decoded. Raises Close."""
+        assert work.patch_response is not None
+        patched = work.patch_response(frame, self.shared.connection)
+        if patched is None or not work.rewrite:
+            return patched
+        return patched if has_no_endpoints(work.api_key, patched, 0, len(patched)) else None
+
+    def _process(self, pending: PendingRequest, frame: bytes) -> None:
+        """Run the chain over a response, and write it; if something is awaited, in a task."""
+        chain, work = self.shared.chain, pending.work
+        if not work.responses and has_no_endpoints(work.api_key, frame, 0, len(frame)):
+            self.peer.write(frame)
+            return
+        if len(frame) > ONE_TURN:
+            self._task = asyncio.ensure_future(self._process_in_turns(pending, frame))
+            return
+        try:
+            patched = self._patched(work, frame) if work.patch_response else None
+            if patched is not None:
+                self.peer.write(patched)
+                return
+            read = chain.frames.read_response(work, frame)
+            message = self._run(pending, read)
+            if not inspect.isawaitable(message):
+                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else False
+                if not inspect.isawaitable(changed):
+                    steps = self._send(pending, frame, read, message, changed)
+                    if steps is not None:
+                        self._task = asyncio.ensure_future(self._deliver(steps))
+                    return
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        self._task = asyncio.ensure_future(
+            self._process_later(
+                pending,
+                frame,
+                read,
+                message,
+                None if inspect.isawaitable(message) else changed,
+            )
+        )
+
+    def _run(self, pending: PendingRequest, read: Read) -> Any:
+        """Run the chain over a response. Returns the response, or an awaitable of it."""
+        work = pending.work
+        if work.api_key == API_VERSIONS and work.rewrite:
+            self.shared.offered = offered_versions(read.message)
+        if not work.responses:
+            return read.message
+        if pending.exchange is None:  # the request was changed as bytes
+            pending.exchange = self.new_exchange(work, pending.correlation_id, None)
+        return run_response(work.responses, read.message, pending.exchange)
+
+    async def _process_in_turns(self, pending: PendingRequest, frame: bytes) -> None:
+        work, chain = pending.work, self.shared.chain
+        steps = None
+        try:
+            await asyncio.sleep(0)
+            patched = self._patched(work, frame) if work.patch_response else None
+            if patched is not None:
+                self.peer.write(patched)
+            else:
+                read = chain.frames.read_response(work, frame)
+                await asyncio.sleep(0)
+                message = self._run(pending, read)
+                if inspect.isawaitable(message):
+                    message = await message
+                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else False
+                if inspect.isawaitable(changed):
+                    changed = await changed
+                await asyncio.sleep(0)
+                steps = self._send(pending, frame, read, message, changed)
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        await self._deliver(steps or [])
+
+    async def _process_later(
+        self, pending: PendingRequest, frame: bytes, read: Read, message: Any, changed: Any
+    ) -> None:
+        try:
+            if changed is None:
+                message = await message
+                if pending.work.rewrite:
+                    changed = self.shared.rewrite(pending.work.api_key, message)
+            if inspect.isawaitable(changed):
+                changed = await changed
+            steps = self._send(pending, frame, read, message, bool(changed))
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        await self._deliver(steps or [])
+
+    def _send(
+        self, pending: PendingRequest, frame: bytes, read: Read, message: Any, changed: bool
+    ) -> list[Any] | None:
+        """Write a response, or return the steps in which it has to be delivered."""
+        work, sent = pending.work, frame
+        if changed or work.responses:
+            sent = self.shared.chain.frames.changed(frame, read, message)
+        if not work.responses:
+            offered = self.shared.offered if work.api_key == API_VERSIONS else None
+            self.shared.rewritten.add(work, frame, sent, offered)
+        if pending.exchange is not None and pending.exchange.delivery is not None:
+            return pending.exchange.delivery(sent)
+        self.peer.write(sent)
+        return None
