@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from krammar.proxy.chain import Chain, Work
+from krammar.proxy.chain import Chain
 from krammar.proxy.heads import Data
-from krammar.proxy.interface import Connection, Exchange, Watch
+from krammar.proxy.in_flight import Entry, Own
+from krammar.proxy.interface import Connection, Watch
 from krammar.proxy.rewritten import Rewritten
+from krammar.proxy.work import Work
 
 if TYPE_CHECKING:
     from krammar.proxy.metrics import ProxyMetrics
@@ -30,54 +32,6 @@ class LargeFrames:
 
     limit: int
     held: int = 0
-
-
-class PendingRequest:
-    """A request in flight whose response is read or counted.
-
-    ``exchange``  None if no filter reads the response
-    ``started``   when the request has arrived, by ``time.perf_counter``; 0 if it is not counted
-    """
-
-    __slots__ = ("correlation_id", "exchange", "started", "work")
-
-    def __init__(
-        self, correlation_id: int, work: Work, exchange: Exchange | None, started: float
-    ) -> None:
-        self.started = started
-        self.correlation_id = correlation_id
-        self.work = work
-        self.exchange = exchange
-
-
-class Own:
-    """A request that a filter has sent; ``future`` gets the frame of its response."""
-
-    __slots__ = ("correlation_id", "future")
-
-    def __init__(self, correlation_id: int, future: asyncio.Future[bytes]) -> None:
-        self.correlation_id = correlation_id
-        self.future = future
-
-
-class FilterAnswer:
-    """A response of a filter, which waits until all responses before it have reached the client."""
-
-    __slots__ = ("delivery", "frame")
-
-    def __init__(self, frame: bytes, delivery: Callable[[bytes], list[Any]] | None) -> None:
-        self.frame = frame
-        self.delivery = delivery
-
-
-class Token:
-    """A frame without a header, after SaslHandshake v0. Any frame is its response."""
-
-
-TOKEN = Token()
-
-# A request in flight. A number is the correlation id of a request whose response passes unread.
-Entry = int | PendingRequest | Own | FilterAnswer | Token
 
 
 class Works(Protocol):
@@ -132,6 +86,10 @@ class Shared:
         for each in self.watches:
             each.decided()
 
+    def end(self, how: str) -> None:
+        """Note how the connection ends, unless that is known."""
+        self.connection.ended = self.connection.ended or how
+
     def fail_own(self) -> None:
         """Let the requests of filters fail, because their responses cannot come any more."""
         for entry in (*self.in_flight, *(own for own, _ in self.outbox)):
@@ -145,10 +103,6 @@ class Shared:
     async def log_in(self) -> None:
         """Log in at the broker, while no requests of the client are passed on."""
         raise NotImplementedError
-
-    def end(self, how: str) -> None:
-        """Note how the connection ends, unless that is known."""
-        self.connection.ended = self.connection.ended or how
 
     def broker_lost(self, error: Exception | None) -> None:
         """Handle that the connection to the broker has ended."""
@@ -194,11 +148,11 @@ class End(asyncio.BufferedProtocol):
         self._collected: bytearray | None = None  # the beginning of a frame that is read
         self._need = 0  # and the bytes that it lacks
         self._large = 0  # and those that count for ``LargeFrames``
+        # The correlation id of a frame that waits for filters or ports.
+        self._undecided: int | None = None
+        self._parts: list[Data] = []  # what the next write joins
         self._holds: set[str] = set()
         self._task: asyncio.Task[None] | None = None
-        self.undecided: int | None = (
-            None  # the correlation id of a frame that waits for filters or ports
-        )
 
     # -- called by asyncio
 
@@ -219,7 +173,9 @@ class End(asyncio.BufferedProtocol):
         if self._rest:
             nbytes += len(self._rest)
             self._rest = b""
-        self.feed(self._memory, nbytes)
+        start = 0
+        if self._collected is None or (start := self._add_to_collected(nbytes)):
+            self._scan(self._memory, start, nbytes)
         if self.shared.watches:
             self._show(self._view[: nbytes - len(self._rest)])
 
@@ -229,21 +185,113 @@ class End(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.peer.release("slow")
 
-    # -- for subclasses and the other end
+    # -- frames
 
-    def feed(self, data: Data, size: int) -> None:
-        """Pass on or collect the first ``size`` bytes, which end before the next call."""
+    def _scan(self, data: Data, start: int, size: int) -> None:
+        """Pass on or collect the bytes from ``start`` to ``size``, which end before the next call.
+
+        The first ``_left`` of them belong to a frame that passes.
+        """
         raise NotImplementedError
 
-    def feed_rest(self) -> None:
-        """Go on with the bytes that have waited."""
-        rest, self._rest = self._rest, b""
-        if rest and not self.shared.closed:
-            self.feed(rest, len(rest))
-            if self.shared.watches:
-                self._show(memoryview(rest)[: len(rest) - len(self._rest)])
+    def _take(self, frame: bytes) -> None:
+        """Process the frame that was collected."""
+        raise NotImplementedError
 
-    def take_rest(self) -> Data:
+    def _finish_scan(self, data: Data, start: int, position: int, size: int) -> None:
+        """Pass on all bytes before ``position``, and remember the rest.
+
+        Args:
+            position: where the next frame begins, which can be after ``size``.
+        """
+        if position > size:
+            self._left = position - size
+            position = size
+        elif position < size:
+            self._rest = data[position:size]
+        self._pass(data, start, position)
+
+    def _pass(self, data: Data, start: int, position: int) -> None:
+        if self._parts:  # one write costs less than several
+            if position > start:
+                self._parts.append(data[start:position])
+            passed: Data = b"".join(self._parts)
+            self._parts.clear()
+        elif position > start:
+            passed = data[start:position]
+        else:
+            return
+        if self._task is None:
+            self.peer.write(passed)
+        else:
+            self._wait_with(passed)
+
+    def _wait_with(self, passed: Data) -> None:
+        """Pass on bytes later, because a filter waits."""
+        raise NotImplementedError
+
+    def _replace(self, data: Data, start: int, position: int, *frame: Data) -> None:
+        """Let a frame follow the bytes before ``position``."""
+        if position > start:
+            self._parts.append(data[start:position])
+        self._parts += frame
+
+    def _collect(self, data: Data, position: int, size: int, end: int) -> bytes | None:
+        """Return the frame from ``position`` to ``end``, or None if it begins to be collected.
+
+        Args:
+            size: the end of the bytes that have arrived.
+        """
+        if size >= end:
+            return copy_of(data, position, end)
+        self._collected = bytearray(data[position:size])
+        self._need = end - size
+        return None
+
+    def _add_to_collected(self, size: int) -> int:
+        """Add bytes to the frame that is collected. Returns the offset after it; 0 if it is not complete."""
+        assert self._collected is not None
+        taken = min(self._need, size)
+        self._collected += self._view[:taken]
+        self._need -= taken
+        large = self.shared.large
+        if not self._need:
+            self._take(self._take_collected())
+            return taken
+        if large is not None and len(self._collected) > SMALL_FRAME:
+            self.count_large(len(self._collected) - self._large)
+            if large.held > large.limit:
+                self._give_up()
+        return 0
+
+    def _take_collected(self) -> bytes:
+        """Return what was collected of a frame. The rest of it, if it has not arrived, passes unread."""
+        assert self._collected is not None
+        frame = bytes(self._collected)
+        self._collected = None
+        self._left, self._need = self._need, 0
+        self.count_large(-self._large)
+        return frame
+
+    def count_large(self, size: int) -> None:
+        """Count bytes of a large frame that is collected."""
+        if self.shared.large is not None:
+            self._large += size
+            self.shared.large.held += size
+
+    def _give_up(self) -> None:
+        """Pass on what was collected of a frame, and the rest of it unread."""
+        raise NotImplementedError
+
+    # -- for those who watch
+
+    def _show(self, data: memoryview) -> None:
+        """Show bytes that were passed on or collected."""
+        if data:
+            for each in self.shared.watches:
+                each.arrived(self.is_request, data)
+
+    def _take_rest(self) -> Data:
         """Return the beginning of a frame that ends with the connection, if it is passed on."""
         rest, self._rest = self._rest, b""
         self._show(memoryview(rest))
@@ -251,15 +299,11 @@ class End(asyncio.BufferedProtocol):
             rest, self._collected = self._collected, None
         return rest
 
-    def _show(self, data: memoryview) -> None:
-        """Show bytes that were passed on or collected to those who watch."""
-        if data:
-            for each in self.shared.watches:
-                each.arrived(self.is_request, data)
-
     def is_undecided(self, correlation_id: int) -> bool:
         """Whether a frame that was shown waits for filters or ports."""
-        return self.undecided == correlation_id
+        return self._undecided == correlation_id
+
+    # -- for subclasses and the other end
 
     def hold(self, reason: str) -> None:
         """Stop reading until all reasons are released."""
@@ -275,8 +319,9 @@ class End(asyncio.BufferedProtocol):
 
     def write(self, data: Data) -> None:
         """Write to this end. Bytes for a closed end are dropped."""
-        if self._is_open:
-            self.transport.write(data)  # type: ignore[union-attr]
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            transport.write(data)
 
     @property
     def _is_open(self) -> bool:
@@ -292,52 +337,11 @@ class End(asyncio.BufferedProtocol):
         """Whether a frame is incomplete, or in an async method of a filter."""
         return self._task is not None or not self.is_between_frames
 
-    def collect(self, data: Data, position: int, size: int, whole: int) -> bytes | None:
-        """Return the frame at a position, or None if it begins to be collected.
-
-        Args:
-            size: the end of the bytes that have arrived.
-            whole: the length of the frame with its prefix.
-        """
-        if size - position >= whole:
-            return bytes(data[position : position + whole])
-        self._collected = bytearray(data[position:size])
-        self._need = whole - len(self._collected)
-        return None
-
-    def collect_more(self, data: Data, size: int) -> tuple[bytes | None, int]:
-        """Add bytes to the frame that is collected; return it if it is complete, and the offset after it."""
-        assert self._collected is not None
-        taken = min(self._need, size)
-        self._collected += memoryview(data)[:taken]
-        self._need -= taken
-        if not self._need:
-            return self.collected(), taken
-        if self.shared.large is not None and len(self._collected) > SMALL_FRAME:
-            self.count_large(len(self._collected) - self._large)
-            if self.shared.large.held > self.shared.large.limit:
-                self.give_up()
-        return None, taken
-
-    def collected(self) -> bytes:
-        """Return what was collected; the rest of the frame, if it has not arrived, passes unread."""
-        assert self._collected is not None
-        frame = bytes(self._collected)
-        self._collected = None
-        self._left, self._need = self._need, 0
-        self.count_large(-self._large)
-        return frame
-
-    def count_large(self, size: int) -> None:
-        """Count bytes of a large frame."""
-        if self.shared.large is not None:
-            self._large += size
-            self.shared.large.held += size
-
-    def give_up(self) -> None:
-        """Pass on what was collected of a frame, and the rest of it unread."""
-        raise NotImplementedError
-
     def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+
+
+def copy_of(data: Data, begin: int, end: int) -> bytes:
+    """Return bytes that do not change with the memory of all connections."""
+    return bytes(memoryview(data)[begin:end])

@@ -18,15 +18,18 @@ from krammar.proxy.addresses import (
     describe,
 )
 from krammar.proxy.brokers import Brokers
-from krammar.proxy.chain import Chain, FilterError, Refused, Work, why_closed
+from krammar.proxy.chain import Chain
 from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.delivery import reset
-from krammar.proxy.ends import LargeFrames, PendingRequest, Shared
+from krammar.proxy.ends import LargeFrames, Shared
+from krammar.proxy.in_flight import PendingRequest
 from krammar.proxy.interface import Close, Connection
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions, node_id
 from krammar.proxy.rewritten import Views
+from krammar.proxy.running import FilterError, why_closed
+from krammar.proxy.work import Refused, Work
 from krammar.util.printable import escape
 from krammar.wire.negotiation import API_VERSIONS
 
@@ -96,9 +99,7 @@ class WorksBeforeLogin:
 
 def before_login(key: int, version: int, name: str) -> Work:
     """Return a refusal."""
-    work = Work(key, version)
-    work.refusal = f"{name} before the login of the client"
-    return work
+    return Work(key, version, refusal=f"{name} before the login of the client")
 
 
 class Link(Shared):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from krammar.proxy.chain import Work
 from krammar.proxy.rewrite import METADATA
+from krammar.proxy.work import Work
 from krammar.wire.negotiation import API_VERSIONS
 
 # Responses that repeat: Metadata, FindCoordinator, ApiVersions, DescribeCluster. Others contain offsets or records.
