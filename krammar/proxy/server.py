@@ -65,6 +65,8 @@ class Proxy:
         secret: hides which users exist. Default: a random one.
         metrics_port: where Prometheus reads metrics, as a port of loopback or ``host:port``. Default: nowhere.
         counts: whether to count for the metrics of all workers.
+        pass_unreadable: pass frames that cannot be read for a filter, or for addresses, as they came, and leave addresses of
+            brokers that get no port. Filters do not see such frames. Default: close their connections.
         allot: returns the port for a broker, by the name of the listener, its host, and the broker's address. Several
             processes then share the ports. Default: any free port.
 
@@ -90,6 +92,7 @@ class Proxy:
         secret: bytes | None = None,
         metrics_port: str | int | None = None,
         counts: bool = False,
+        pass_unreadable: bool = False,
         allot: Callable[[str, str, Address], Awaitable[int]] | None = None,
     ) -> None:
         if protocol is None:
@@ -115,7 +118,13 @@ class Proxy:
             filters = [NoClientLogin(), *filters]
         self._metrics_port = None if metrics_port is None else Address.parse(str(metrics_port))
         counts = counts or metrics_port is not None
-        chain = Chain(protocol, filters, refuse_unknown=refuse_unknown, counts=counts)
+        chain = Chain(
+            protocol,
+            filters,
+            refuse_unknown=refuse_unknown,
+            counts=counts,
+            pass_unreadable=pass_unreadable,
+        )
         self.metrics: ProxyMetrics | None = None
         self._page: HttpPage | None = None
         if counts:
@@ -131,7 +140,7 @@ class Proxy:
         self.listeners = {
             name: Listeners(
                 partial(self._serve_port, name),
-                LOG.info,
+                self.notice,
                 lambda: MAX_LISTENERS,
                 None if allot is None else partial(allot, name),
             )
@@ -149,8 +158,9 @@ class Proxy:
             WorksBeforeLogin(chain),
             self.metrics,
             Views(),
-            self._opened,
-            self._lost,
+            self.opened,
+            self.lost,
+            self.log,
         )
         self._drain_timeout = drain_timeout
         self._links: dict[int, Link] = {}
@@ -282,11 +292,7 @@ class Proxy:
 
     async def drain(self) -> None:
         """Accept no connection, wait for the responses to requests in flight, and close all connections."""
-        self._draining = True
-        self._reloading.stop()
-        for each in self.listeners.values():
-            await each.finish_accepting()
-        self._close_listeners()
+        await self._stop_accepting()
         for link in list(self._links.values()):
             link.drain()
         if self._links:
@@ -300,6 +306,21 @@ class Proxy:
                     len(self._links),
                     self._drain_timeout,
                 )
+        await self._close_connections()
+
+    async def abort(self) -> None:
+        """Accept no connection, and close all connections at once."""
+        await self._stop_accepting()
+        await self._close_connections()
+
+    async def _stop_accepting(self) -> None:
+        self._draining = True
+        self._reloading.stop()
+        for each in self.listeners.values():
+            await each.finish_accepting()
+        self._close_listeners()
+
+    async def _close_connections(self) -> None:
         for link in list(self._links.values()):
             link.abort()
         if self._page is not None:
@@ -348,13 +369,21 @@ class Proxy:
             # The answer is written first.
             asyncio.get_running_loop().call_soon(link.drain)
 
-    def _opened(self, link: Link) -> None:
+    def notice(self, text: str) -> None:
+        """Handle that a port was opened, or cannot be."""
+        LOG.info(text)
+
+    def log(self, level: int, text: str, bug: BaseException | None) -> None:
+        """Handle an event of a connection."""
+        LOG.log(level, text, exc_info=bug)
+
+    def opened(self, link: Link) -> None:
         """Handle a connection of a client."""
         self._links[link.connection.number] = link
         if self._draining:
             link.abort()
 
-    def _lost(self, link: Link) -> None:
+    def lost(self, link: Link) -> None:
         """Handle the end of a connection."""
         self._links.pop(link.connection.number, None)
         if not self._links:
