@@ -7,10 +7,11 @@ from typing import Any
 import kafka_wire as kw
 import pytest
 
-from krammar.auth.oauth import FirstMessage, unsecured_token
+from krammar.auth.oauth import FirstMessage
 from krammar.proxy import Close, Connection, Exchange
 from krammar.proxy.chain import Chain, Settled
 from krammar.proxy.filters.logins import SeesLogins, claimed
+from tests.unsecured import unsecured_token
 
 FIRST = FirstMessage(unsecured_token({"sub": "alice"}), {}, "").encode()
 
